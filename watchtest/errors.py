@@ -1,0 +1,66 @@
+"""Every expected failure of watchtest, in one tree.
+
+    WatchtestError            said in one line, with what to do next; `exit_code` tells the shell which kind
+    ├── UsageError            2   wrong flags or arguments
+    ├── ConfigError           2   a config file, key or value
+    ├── WorkspaceError        2   the folder is missing, unreadable or already watched
+    ├── EngineError           4   no container engine, or it refuses us
+    │   └── ImageError        4   the image is not there and cannot be had
+    ├── BoxError              4   the box cannot be made or has broken
+    │   └── ChannelLost       4   the connection to the agent has ended; the outcome of what ran is unknown
+    └── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
+
+A red test is data, never an exception. Anything that is not a WatchtestError is a bug: exit code 3 and a crash file.
+"""
+
+from __future__ import annotations
+
+
+class WatchtestError(Exception):
+    """What went wrong, where, and (`hint`) what to do about it. `code` is a stable word for machines."""
+
+    exit_code = 4
+    code = "error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class UsageError(WatchtestError):
+    exit_code = 2
+    code = "usage"
+
+
+class ConfigError(WatchtestError):
+    exit_code = 2
+    code = "config"
+
+
+class WorkspaceError(WatchtestError):
+    exit_code = 2
+    code = "workspace"
+
+
+class EngineError(WatchtestError):
+    code = "engine"
+
+
+class ImageError(EngineError):
+    code = "image"
+
+
+class BoxError(WatchtestError):
+    code = "box"
+
+
+class ChannelLost(BoxError):
+    code = "channel"
+
+
+class RunnerError(WatchtestError):
+    code = "runner"
