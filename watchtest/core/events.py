@@ -1,0 +1,205 @@
+"""Everything that can happen to a lane, and everything `step` can ask for in return.
+
+    Event   Changed · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
+            Noted · BoxSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
+    Effect  StartRun · StopRun · WakeAt · Leave
+
+Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtest.core.model import BoxInfo, Execution, Lane, Problem, Result, Run, Selection, Snapshot, Stop
+
+EVERYTHING = "*"
+"""In place of a path: anything may have changed (start, overflow, wake from sleep)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The source of a lane changed, or may have."""
+
+    lane: Lane
+    at: float
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunAsked:
+    """The user wants a run, changed or not; without a selection the lane's policy decides."""
+
+    lane: Lane
+    at: float
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    lane: Lane
+    at: float
+    is_kill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PauseAsked:
+    lane: Lane
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAsked:
+    lane: Lane
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuitAsked:
+    lane: Lane
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The time a `WakeAt` asked for has come."""
+
+    lane: Lane
+    at: float
+
+
+# -- what a run reports on its way -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A line worth showing now: progress of setup, a file left out."""
+
+    lane: Lane
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSeen:
+    lane: Lane
+    at: float
+    box: BoxInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    lane: Lane
+    at: float
+    run: str
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The tests that this run promises to report on."""
+
+    lane: Lane
+    at: float
+    run: str
+    tests: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TestsEnded:
+    lane: Lane
+    at: float
+    run: str
+    results: tuple[Result, ...]
+
+
+# -- how a run ends --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The runner ran on this snapshot and came to its end, or to its time limit."""
+
+    snapshot: Snapshot
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The snapshot is the very one the last verdict names: there is nothing to run."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """Ended from outside before it could be judged; its changes are given back."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """The tool, not the code, failed; its changes are given back. A passing problem is tried again by itself."""
+
+    problem: Problem
+    is_passing: bool
+
+
+Ending = Judged | Unchanged | Halted | Broke
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    lane: Lane
+    at: float
+    run: str
+    ending: Ending
+
+
+Event = (
+    Changed
+    | RunAsked
+    | CancelAsked
+    | PauseAsked
+    | ResumeAsked
+    | QuitAsked
+    | Woke
+    | Noted
+    | BoxSeen
+    | SnapshotTaken
+    | Collected
+    | TestsEnded
+    | RunEnded
+)
+
+
+# -- effects ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    run: Run
+    known_snapshot: str | None
+    """The snapshot of the last verdict: an unforced run of the same tree has nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    lane: Lane
+    run: str
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    lane: Lane
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The watcher's work is done."""
+
+
+Effect = StartRun | StopRun | WakeAt | Leave

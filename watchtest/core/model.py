@@ -1,0 +1,258 @@
+"""The nouns of watchtest as frozen values. Knows nothing of files, boxes or screens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Lane(StrEnum):
+    """One trigger with its source, its box and its own state; the order is their rank."""
+
+    SAVE = "save"
+    STAGE = "stage"
+    COMMIT = "commit"
+
+
+class Trigger(StrEnum):
+    """What began a run."""
+
+    SAVE = "save"
+    STAGE = "stage"
+    COMMIT = "commit"
+    MANUAL = "manual"
+
+
+class Policy(StrEnum):
+    """How much a trigger runs."""
+
+    OFF = "off"
+    AFFECTED = "affected"
+    FAILED = "failed"
+    ALL = "all"
+
+
+class Kind(StrEnum):
+    """What a path of a snapshot is. A folder is an entry of its own only while it is empty."""
+
+    FILE = "file"
+    SYMLINK = "symlink"
+    FOLDER = "folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of a tree. `digest` is git's blob id of the content (of the target, for a symlink)."""
+
+    kind: Kind
+    mode: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A path that is in the source and cannot be in the snapshot, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A source at one instant. `id` is the git tree id of exactly these entries."""
+
+    id: str
+    entries: Mapping[str, Entry]
+    left_out: tuple[LeftOut, ...] = ()
+    head: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What turns one tree into another: `write` holds new and changed paths, `remove` what is gone."""
+
+    write: Mapping[str, Entry]
+    remove: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.write or self.remove)
+
+
+def difference(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Delta:
+    """The delta from `old` to `new`."""
+    return Delta(
+        write={path: entry for path, entry in new.items() if old.get(path) != entry},
+        remove=tuple(sorted(path for path in old if path not in new)),
+    )
+
+
+# -- tests and what became of them -----------------------------------------------------------------
+
+
+class Outcome(StrEnum):
+    """What became of one test."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    XPASSED = "xpassed"
+
+    @property
+    def is_red(self) -> bool:
+        return self in (Outcome.FAILED, Outcome.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file; `file` is relative to the workspace and POSIX where it lies inside it. Lines are 1-based."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a test is red. `where` is the deepest frame in the test's own file, `crash` the deepest in the workspace."""
+
+    kind: str
+    message: str
+    where: Place | None = None
+    column: int | None = None
+    source_line: str | None = None
+    crash: Place | None = None
+    text: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One test as one run saw it. A red outcome always carries its failure."""
+
+    test: str
+    outcome: Outcome
+    duration_s: float
+    failure: Failure | None = None
+
+
+# -- selections ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every test of the workspace."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """These tests and no others. A proof: the change cannot affect the tests that are left out."""
+
+    tests: tuple[str, ...]
+    because: str
+    is_proof: bool = False
+
+
+Selection = All | Only
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+class RunState(StrEnum):
+    """Every state a run can be in; the first three are on the way, the others are ends."""
+
+    QUEUED = "queued"
+    SYNCING = "syncing"
+    RUNNING = "running"
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    NO_TESTS = "no_tests"
+    CANCELLED = "cancelled"
+    KILLED = "killed"
+    TIMED_OUT = "timed_out"
+    SUPERSEDED = "superseded"
+    BROKEN = "broken"
+
+
+class Verdict(StrEnum):
+    """What is known of the code of one snapshot."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    NO_TESTS = "no_tests"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_red(self) -> bool:
+        return self in (Verdict.FAILED, Verdict.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution that was decided on: which lane, what began it, what it shall run."""
+
+    id: str
+    lane: Lane
+    trigger: Trigger
+    selection: Selection
+    is_forced: bool = False
+    """A forced run goes even when the tree has not changed since the last verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that stands between the user and a verdict: a stable word, one line, and what to do."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Stop(StrEnum):
+    """Why a run was brought to an end before its own."""
+
+    CANCELLED = "cancelled"
+    KILLED = "killed"
+    SUPERSEDED = "superseded"
+    TIMED_OUT = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What the runner said when it ended, all of it, believed by nobody yet."""
+
+    exit_code: int | None
+    """None: it was ended by a signal or its end was not seen."""
+    promised: frozenset[str]
+    results: Mapping[str, Result]
+    collection_errors: tuple[Result, ...] = ()
+    stopped: Stop | None = None
+    reason: str = ""
+    """In one line why it ended as it did, where the exit code does not say (signal, limit, out of memory)."""
+    raw_output: str = ""
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BoxInfo:
+    """The box as it stands."""
+
+    engine: str
+    id: str
+    image: str
+    state: str
+    since: float
+    restarts: int = 0
+    python: str = ""
+    isolation: str = ""
+    """What it does not isolate, in words; empty for a container."""
+    notes: tuple[str, ...] = field(default=())

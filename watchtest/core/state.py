@@ -1,0 +1,184 @@
+"""What the watcher knows and does, as one frozen value. Views are functions of it; only `step` makes a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from watchtest.core.model import (
+    BoxInfo,
+    Lane,
+    Policy,
+    Problem,
+    Result,
+    Run,
+    RunState,
+    Selection,
+    Snapshot,
+    Stop,
+    Verdict,
+)
+
+NOTHING_KNOWN: Mapping[str, KnownTest] = MappingProxyType({})
+STRIP_LENGTH = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Changes that no ended run has contained yet."""
+
+    paths: frozenset[str] = frozenset()
+    since: float | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.paths)
+
+    def and_also(self, other: Pending) -> Pending:
+        times = [since for since in (self.since, other.since) if since is not None]
+        return Pending(self.paths | other.paths, min(times, default=None))
+
+
+# -- activities: each owns only its own data -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """Nothing has been asked of the lane yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Waiting. Held: the user cancelled a run, so its changes wait for the next save or command."""
+
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Syncing:
+    """The box is being brought to the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """The runner is at work; `promised` is empty while it still collects."""
+
+    since: float
+    promised: frozenset[str] = frozenset()
+    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    run: Run
+    carried: Pending
+    since: float
+    phase: Syncing | Executing = Syncing()
+    snapshot: Snapshot | None = None
+    stop: Stop | None = None
+    attempt: int = 0
+    """How many times in a row this lane broke before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The last run failed for the tool's own reasons. No `retry_at`: given up until the next change or command."""
+
+    problem: Problem
+    attempt: int
+    retry_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The lane has ended."""
+
+
+Activity = Starting | Idle | Working | Broken | Stopped
+
+
+# -- knowledge -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTest:
+    """The last word on one test: its result, the tree and run it comes from, and since when it is red."""
+
+    result: Result
+    snapshot: str
+    run: str
+    red_since: float | None = None
+    is_new: bool = False
+    """Red now and not red at the verdict before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What is known of the code: a verdict always names the snapshot it is of."""
+
+    verdict: Verdict = Verdict.UNKNOWN
+    reason: str = ""
+    at: float | None = None
+    run: Run | None = None
+    snapshot: Snapshot | None = None
+    tests: Mapping[str, KnownTest] = NOTHING_KNOWN
+
+    @property
+    def red(self) -> tuple[KnownTest, ...]:
+        return tuple(known for known in self.tests.values() if known.result.outcome.is_red)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last run that came to an end, whatever end."""
+
+    run: Run
+    state: RunState
+    started_at: float
+    ended_at: float
+    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    reason: str = ""
+    raw_output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A manual request that waits for its turn."""
+
+    selection: Selection | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    lane: Lane
+    policy: Policy
+    session: str
+    """Makes run ids unique across starts of the watcher."""
+    activity: Activity = Starting()
+    is_paused: bool = False
+    pending: Pending = Pending()
+    asked: Asked | None = None
+    knowledge: Knowledge = Knowledge()
+    box: BoxInfo | None = None
+    last: Finished | None = None
+    strip: tuple[RunState, ...] = ()
+    runs: int = 0
+    note: str = ""
+
+    @property
+    def problem(self) -> Problem | None:
+        return self.activity.problem if isinstance(self.activity, Broken) else None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All lanes. `once`: leave after the first end of every lane."""
+
+    lanes: Mapping[Lane, LaneState]
+    once: bool = False
+    is_leaving: bool = False
+
+    @property
+    def top(self) -> LaneState:
+        """The highest lane that is on."""
+        return min(self.lanes.values(), key=lambda lane: list(Lane).index(lane.lane))

@@ -1,0 +1,146 @@
+"""From what a runner said to what may be believed. Pure; believes nobody alone.
+
+Exit code and reports must agree. A test that was promised and never reported has not passed. A known failure stays red
+until that very test has passed or is known to be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from watchtest.core.model import (
+    All,
+    Execution,
+    Failure,
+    Only,
+    Outcome,
+    Result,
+    Run,
+    RunState,
+    Selection,
+    Snapshot,
+    Stop,
+    Verdict,
+)
+from watchtest.core.state import Knowledge, KnownTest
+
+PYTEST_NO_TESTS = 5
+UNREPORTED = "promised by the collection and never reported"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How one execution is to be read, with the reason where it is not plain."""
+
+    state: RunState
+    reason: str = ""
+
+
+def judge(execution: Execution) -> Judgement:
+    """The end state of a run from everything its runner said."""
+    unreported = execution.promised - execution.results.keys()
+    red = [result for result in execution.results.values() if result.outcome.is_red]
+    if execution.stopped is Stop.TIMED_OUT:
+        return Judgement(RunState.TIMED_OUT, execution.reason or "timed out")
+    if execution.stopped is not None:
+        return Judgement(RunState(execution.stopped.value), execution.reason)
+    if execution.collection_errors:
+        count = len(execution.collection_errors)
+        return Judgement(RunState.ERROR, f"{count} {'file' if count == 1 else 'files'} could not be collected")
+    if unreported:
+        why = execution.reason or f"exit code {execution.exit_code}"
+        return Judgement(RunState.ERROR, f"{_tests(len(unreported))} {UNREPORTED} ({why})")
+    if execution.exit_code is None:
+        return Judgement(RunState.ERROR, execution.reason or "the runner ended without an exit code")
+    if execution.exit_code == PYTEST_NO_TESTS and not execution.results:
+        return Judgement(RunState.NO_TESTS, execution.reason)
+    if execution.exit_code == 1 and not red:
+        return Judgement(RunState.ERROR, "the runner exited with 1, but no test was reported as failed")
+    if execution.exit_code not in (0, 1):
+        return Judgement(RunState.ERROR, execution.reason or f"the runner exited with {execution.exit_code}")
+    if red:
+        return Judgement(RunState.FAILED)
+    if not execution.results:
+        return Judgement(RunState.NO_TESTS, "the runner exited with 0 and reported no test")
+    return Judgement(RunState.PASSED)
+
+
+def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at: float) -> Knowledge:
+    """What is known after this execution. Only an execution that was judged may be learned from."""
+    judgement = judge(execution)
+    tests = _remaining(old.tests, run, snapshot, execution)
+    unreported = {test: _unreported(test) for test in execution.promised - execution.results.keys()}
+    errors = {result.test: result for result in execution.collection_errors}
+    for test, result in {**execution.results, **unreported, **errors}.items():
+        tests[test] = _known(old.tests.get(test), result, run, snapshot, at)
+    verdict, reason = _verdict(judgement, tests, snapshot)
+    return Knowledge(verdict, reason, at, run, snapshot, tests)
+
+
+def covers_everything(selection: Selection) -> bool:
+    """Whether a run of this selection speaks for the tests it left out, too."""
+    return isinstance(selection, All) or selection.is_proof
+
+
+def _verdict(judgement: Judgement, tests: Mapping[str, KnownTest], snapshot: Snapshot) -> tuple[Verdict, str]:
+    if judgement.state in (RunState.ERROR, RunState.TIMED_OUT):
+        return Verdict.ERROR, judgement.reason
+    if any(known.result.outcome.is_red for known in tests.values()):
+        return Verdict.FAILED, judgement.reason
+    stale = sum(known.snapshot != snapshot.id for known in tests.values())
+    if stale:
+        return Verdict.UNKNOWN, f"{_tests(stale)} not run on this tree yet"
+    if tests:
+        return Verdict.PASSED, judgement.reason
+    return Verdict.NO_TESTS, judgement.reason
+
+
+def _remaining(
+    known: Mapping[str, KnownTest], run: Run, snapshot: Snapshot, execution: Execution
+) -> dict[str, KnownTest]:
+    """What earlier runs said that this one does not overrule.
+
+    A test leaves only when a whole collection did not find it again: after a collection error, a crash or a time limit
+    nobody knows what would have been found.
+    """
+    match run.selection:
+        case All():
+            selected = frozenset(known)
+        case Only(tests=tests):
+            selected = frozenset(tests)
+    is_whole = not execution.collection_errors and execution.exit_code is not None and execution.stopped is None
+    gone = selected - execution.promised if is_whole else frozenset[str]()
+    collected_files = {file_of(test) for test in execution.promised}
+    is_proven = is_whole and covers_everything(run.selection)
+    return {
+        test: replace(what, is_new=False, snapshot=snapshot.id if is_proven else what.snapshot)
+        for test, what in known.items()
+        if test not in gone and not (is_collection_error(what) and test in collected_files)
+    }
+
+
+def file_of(test: str) -> str:
+    """The file part of a test id."""
+    return test.partition("::")[0]
+
+
+def is_collection_error(known: KnownTest) -> bool:
+    """A red mark on a whole file, not on a test."""
+    return known.result.outcome is Outcome.ERROR and "::" not in known.result.test
+
+
+def _unreported(test: str) -> Result:
+    return Result(test, Outcome.ERROR, 0.0, Failure(kind="unreported", message=UNREPORTED))
+
+
+def _known(before: KnownTest | None, result: Result, run: Run, snapshot: Snapshot, at: float) -> KnownTest:
+    if not result.outcome.is_red:
+        return KnownTest(result, snapshot.id, run.id)
+    was_red = before is not None and before.result.outcome.is_red
+    since = before.red_since if before is not None and was_red else at
+    return KnownTest(result, snapshot.id, run.id, red_since=since, is_new=not was_red)
+
+
+def _tests(count: int) -> str:
+    return "1 test" if count == 1 else f"{count} tests"
