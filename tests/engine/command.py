@@ -1,0 +1,63 @@
+"""Runs one outside command within a limit; a failure names the command and shows the end of its output."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+
+SHOWN_LINES = 20
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+class EngineScriptError(Exception):
+    """Said as it is, without a traceback; the script then exits 1."""
+
+
+def run(argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
+    """The command's output, both streams. Raises EngineScriptError when it fails, hangs or does not exist."""
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, **(environment or {})},
+        )
+    except OSError as error:
+        raise EngineScriptError(f"cannot run `{shlex.join(argv)}`: {error}") from error
+    _running.add(process)
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as expired:
+        process.kill()
+        output, _ = process.communicate(timeout=10)
+        raise EngineScriptError(
+            f"`{shlex.join(argv)}` did not end within {timeout_s:.0f} s; its last lines:\n{last_lines(output)}"
+        ) from expired
+    except BaseException:
+        # Told to end while waiting: what we wait for ends with us.
+        process.kill()
+        raise
+    finally:
+        _running.discard(process)
+    if process.returncode != 0:
+        raise EngineScriptError(
+            f"`{shlex.join(argv)}` ended with {process.returncode}; its last lines:\n{last_lines(output)}"
+        )
+    return output
+
+
+def kill_running() -> None:
+    """For when one of several has failed, or we are told to end: the commands of other threads end too."""
+    for process in tuple(_running):
+        process.kill()
+
+
+def last_lines(text: str) -> str:
+    lines = text.splitlines()[-SHOWN_LINES:]
+    return "\n".join(f"    {line}" for line in lines) or "    (no output)"

@@ -1,0 +1,178 @@
+"""Starts a dockerd where none answers, installing it first on Debian, and stops exactly the one it started.
+
+What was started is written down beside the images, so that a later `down` in another process can find it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from engine.command import EngineScriptError, last_lines, run
+from engine.process import OwnProcess, children_of
+from engine.wire import DEFAULT_HOST, Engine
+
+START_TIMEOUT_S = 60.0
+STOP_PATIENCE_S = 60.0
+APT_TIMEOUT_S = 400.0
+POLL_S = 0.1
+
+PROGRAMS = {"dockerd": "docker.io", "iptables": "iptables"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a started engine lives. `root` keeps all of it in one folder, apart from any other engine."""
+
+    state: Path
+    root: Path | None = None
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.root / 'docker.sock'}" if self.root else DEFAULT_HOST
+
+    @property
+    def log(self) -> Path:
+        return self.state / "dockerd.log"
+
+    @property
+    def record(self) -> Path:
+        return self.state / "started.json"
+
+    @property
+    def pid_files(self) -> tuple[Path, Path]:
+        """Of dockerd, and of the containerd that it starts."""
+        containerd = Path("containerd", "containerd.pid")
+        if self.root is None:
+            return Path("/var/run/docker.pid"), Path("/var/run/docker") / containerd
+        return self.root / "dockerd.pid", self.root / "exec" / containerd
+
+    def command(self) -> list[str]:
+        if self.root is None:
+            return ["dockerd", f"--host={self.host}"]
+        # Its own network namespace: two engines would share, and the second even delete, the first one's docker0.
+        # Containers of such an engine reach nothing outside.
+        return [
+            *("unshare", "--net", "dockerd"),
+            f"--host={self.host}",
+            f"--data-root={self.root / 'data'}",
+            f"--exec-root={self.root / 'exec'}",
+            f"--pidfile={self.pid_files[0]}",
+        ]
+
+
+def install(programs: dict[str, str], say: Callable[[str], None]) -> None:
+    """Installs the Debian packages of those programs that are missing."""
+    packages = [package for program, package in programs.items() if not _is_installed(program)]
+    if not packages:
+        return
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise EngineScriptError(
+            f"{', '.join(packages)} must be installed, which this script does only as root on Debian; "
+            "install it by hand, or start an engine and name it in DOCKER_HOST"
+        )
+    began = time.monotonic()
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    apt = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3")
+    run((*apt, "update"), timeout_s=APT_TIMEOUT_S, environment=quiet)
+    run(
+        (*apt, "install", "--yes", "--no-install-recommends", *packages),
+        timeout_s=APT_TIMEOUT_S,
+        environment=quiet,
+    )
+    say(f"installed {', '.join(packages)} in {time.monotonic() - began:.1f} s")
+
+
+def start(place: Place, say: Callable[[str], None]) -> Engine:
+    """Returns when the engine answers; otherwise ends what it began and shows the end of the log."""
+    if os.geteuid() != 0:
+        raise EngineScriptError(
+            f"no engine answers at {place.host}, and only root can start one; "
+            "start Docker yourself, or name a reachable engine in DOCKER_HOST"
+        )
+    place.log.parent.mkdir(parents=True, exist_ok=True)
+    if place.root:
+        place.root.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with place.log.open("wb") as log:
+        # Its own session: Ctrl-C at a test run is not meant for the engine.
+        daemon = subprocess.Popen(
+            place.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    own = OwnProcess.of("dockerd", daemon.pid)
+    if own is not None:
+        _write_record(place, [own])
+    engine = Engine(place.host)
+    try:
+        _wait_for_answer(engine, daemon, place)
+    except BaseException:
+        # Whatever stopped the wait, Ctrl-C included, no half-started engine stays behind.
+        stop(place)
+        raise
+    _write_record(place, _family(daemon.pid))
+    # The engine is meant to outlive us, so nobody will wait for it; Python would warn of that.
+    daemon.returncode = 0
+    say(f"started dockerd (process {daemon.pid}) at {place.host} in {time.monotonic() - began:.1f} s")
+    return engine
+
+
+def stop(place: Place) -> list[str]:
+    """Ends what the record names, if it is still that very process. Tells what happened to each."""
+    lines = []
+    for own in started(place):
+        lines.append(own.end(patience_s=STOP_PATIENCE_S))
+        # Those that were killed leave these files, and the next refuse to start while the number is still taken.
+        for pid_file in place.pid_files:
+            if pid_file.exists() and pid_file.read_text().strip() == str(own.pid):
+                pid_file.unlink()
+    place.record.unlink(missing_ok=True)
+    return lines
+
+
+def started(place: Place) -> list[OwnProcess]:
+    try:
+        text = place.record.read_text()
+    except FileNotFoundError:
+        return []
+    try:
+        return [OwnProcess(**fields) for fields in json.loads(text)]
+    except (ValueError, TypeError) as error:
+        raise EngineScriptError(
+            f"{place.record} cannot be read ({error}); look for a dockerd of ours by hand, then remove the file"
+        ) from error
+
+
+def _is_installed(program: str) -> bool:
+    # The `sbin` folders are often missing from PATH, and a file of a package may stand for it.
+    return Path(program).exists() or shutil.which(program) is not None
+
+
+def _wait_for_answer(engine: Engine, daemon: subprocess.Popen[bytes], place: Place) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (absence := engine.absence()) is not None:
+        if daemon.poll() is not None:
+            why = f"`dockerd` ended with {daemon.returncode}"
+        elif time.monotonic() > deadline:
+            why = f"`dockerd` did not answer within {START_TIMEOUT_S:.0f} s ({absence})"
+        else:
+            time.sleep(POLL_S)
+            continue
+        raise EngineScriptError(f"{why}; the end of {place.log}:\n{last_lines(place.log.read_text())}")
+
+
+def _family(pid: int) -> list[OwnProcess]:
+    """dockerd first: it stops its containerd by itself; that one is named in case dockerd could not."""
+    members = [("dockerd", pid), *(child for child in children_of(pid) if child[0] == "containerd")]
+    return [own for name, member in members if (own := OwnProcess.of(name, member)) is not None]
+
+
+def _write_record(place: Place, processes: list[OwnProcess]) -> None:
+    unfinished = place.record.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps([asdict(own) for own in processes], indent=1))
+    unfinished.rename(place.record)

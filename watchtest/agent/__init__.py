@@ -1,0 +1,11 @@
+"""The program inside the box. Standard library only, Python >= 3.8, sent over its own stdin; nothing is installed.
+
+main      the serving loop: frames in, frames out, one job at a time
+frames    how a message looks on the wire (the host reads with the same code)
+mirror    the tree in the box: what is ours, whether it is still so, applying a delta
+job       one supervised process: limits, output, results, the ladder that stops it
+supervise the small process around a job that leaves no descendant behind
+pytest_plugin, failures   what runs inside the project's own pytest
+"""
+
+PROTOCOL = 1

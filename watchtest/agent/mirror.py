@@ -1,0 +1,387 @@
+"""The tree in the box. Owns exactly the paths that a snapshot brought here; what was made in the box is left alone.
+
+What it promises: after `commit`, every owned path has the announced bytes, mode and kind; every path that was owned and
+is not any more is gone; no write ever leaves the root, through a symlink or otherwise. Each file is replaced by one
+rename. Folder modes and times are not mirrored.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import time
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from .frames import path_bytes, path_text
+
+FILE, SYMLINK, FOLDER = "file", "symlink", "folder"
+Row = List[Any]
+"""[path, kind, mode, size, digest], as on the wire; [path, null] for a path that is not there."""
+RACY_NS = 50 * 1000 * 1000
+"""Kernel times have a grain of some milliseconds: a file this young may change without a trace in its times."""
+KEPT_FOLDER = b".watchtest"
+
+
+class MirrorError(Exception):
+    """The mirror cannot be what was asked for. `code` is a stable word."""
+
+    def __init__(self, code: str, message: str) -> None:
+        Exception.__init__(self, message)
+        self.code = code
+
+
+class Mirror:
+    def __init__(self, root: str, home: str) -> None:
+        self.root = os.path.abspath(path_bytes(root))
+        self.generation: Optional[int] = 0
+        """None while a delta is half applied."""
+        self._ledger = Ledger(os.path.join(path_bytes(home), b"owned"))
+        self._seen: Dict[str, Tuple[Tuple[int, ...], int, Row]] = {}
+        """Per owned path: its stat signature, when that was taken, and the row it stood for."""
+        self._stage = os.path.join(self.root, KEPT_FOLDER, b"stage")
+        self._incoming: Optional[_Incoming] = None
+        self._announced: Dict[str, Row] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        try:
+            os.makedirs(self.root, exist_ok=True)
+            # Whatever a killed agent left half written.
+            shutil.rmtree(self._stage, ignore_errors=True)
+            os.makedirs(self._stage, exist_ok=True)
+        except OSError as error:
+            raise MirrorError(
+                "workdir", "the folder {} in the box cannot be written: {}".format(path_text(self.root), error.strerror)
+            ) from error
+
+    # -- what is here ------------------------------------------------------------------------------
+
+    def manifest(self) -> Iterator[Row]:
+        """Every owned path as it is now, contents read; [path, null] for what is missing."""
+        self._seen.clear()
+        for path in sorted(self._ledger.paths):
+            yield self._examine(path)
+
+    def drift(self) -> List[Row]:
+        """Owned paths that are no longer what they were when last seen: tests may write anywhere in the tree."""
+        changed = []
+        for path in self._ledger.paths:
+            seen = self._seen.get(path)
+            if seen is not None and not _is_racy(seen) and _signature(self._absolute(path)) == seen[0]:
+                continue
+            row = self._examine(path)
+            if seen is None or row != seen[2]:
+                changed.append(row)
+        return changed
+
+    def _examine(self, path: str) -> Row:
+        absolute = self._absolute(path)
+        taken_at = time.time_ns()
+        signature = _signature(absolute)
+        row = _row(path, absolute)
+        self._seen[path] = (signature, taken_at, row)
+        return row
+
+    # -- applying a delta --------------------------------------------------------------------------
+
+    def begin(self, base: int) -> None:
+        if self.generation != base:
+            raise MirrorError("generation", "the box is at generation {}, not {}".format(self.generation, base))
+        self.generation = None
+        self._incoming = None
+        self._announced = {}
+
+    def claim(self, paths: Iterable[str]) -> None:
+        """Write down what is about to be written, so that a crash in between leaves nothing unowned."""
+        self._require_begun()
+        self._ledger.add(_checked(path) for path in paths)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        self._require_begun()
+        # Deepest first, so that a folder is empty when its turn comes.
+        gone = sorted((_checked(path) for path in paths), key=lambda path: path.count("/"), reverse=True)
+        for path in gone:
+            self._remove_one(path)
+            self._seen.pop(path, None)
+        self._ledger.drop(gone)
+
+    def write(self, row: Row, content: bytes, is_last: bool) -> None:
+        """One piece of one path; the last piece puts it in its place."""
+        self._require_begun()
+        path = _checked(row[0])
+        try:
+            if row[1] == FILE:
+                self._write_piece(path, row, content, is_last)
+            elif row[1] == SYMLINK:
+                self._put_symlink(path, row, content)
+            elif row[1] == FOLDER:
+                self._make_folder(path)
+            else:
+                raise MirrorError("protocol", "unknown kind {!r} of {}".format(row[1], path))
+        except OSError as error:
+            raise _explained(error, path) from error
+        if is_last:
+            self._announced[path] = row
+
+    def commit(self, generation: int) -> None:
+        """Take the signatures of what was written; from here on the box is at `generation`."""
+        self._require_begun()
+        for path, row in self._announced.items():
+            taken_at = time.time_ns()
+            self._seen[path] = (_signature(self._absolute(path)), taken_at, list(row))
+        self._announced = {}
+        self.generation = generation
+
+    def _require_begun(self) -> None:
+        if self.generation is not None:
+            raise MirrorError("protocol", "a delta was sent before `begin`")
+
+    def _write_piece(self, path: str, row: Row, content: bytes, is_last: bool) -> None:
+        if self._incoming is None or self._incoming.path != path:
+            self._incoming = _Incoming(path, os.path.join(self._stage, b"incoming"), row[3])
+        incoming = self._incoming
+        incoming.add(content)
+        if not is_last:
+            return
+        self._incoming = None
+        incoming.finish(row)
+        absolute = self._clear_way(path)
+        os.rename(incoming.staged, absolute)
+        _forget_bytecode(absolute)
+
+    def _put_symlink(self, path: str, row: Row, target: bytes) -> None:
+        if _blob_id(target) != row[4]:
+            raise MirrorError("sync", "the target of {} was damaged on its way".format(path))
+        staged = os.path.join(self._stage, b"link")
+        if os.path.lexists(staged):
+            os.unlink(staged)
+        os.symlink(target, staged)
+        os.rename(staged, self._clear_way(path))
+
+    def _make_folder(self, path: str) -> None:
+        absolute = self._absolute(path)
+        self._make_parents(path)
+        if not _is_real_folder(absolute):
+            if os.path.lexists(absolute):
+                os.unlink(absolute)
+            os.mkdir(absolute)
+
+    def _clear_way(self, path: str) -> bytes:
+        """The absolute path, with real folders above it and no folder in its own place."""
+        self._make_parents(path)
+        absolute = self._absolute(path)
+        if _is_real_folder(absolute):
+            shutil.rmtree(absolute)
+        return absolute
+
+    def _make_parents(self, path: str) -> None:
+        current = self.root
+        for part in path_bytes(path).split(b"/")[:-1]:
+            current = os.path.join(current, part)
+            if _is_real_folder(current):
+                continue
+            # A file, or a symlink that a test put here and that would lead us out of the root.
+            if os.path.lexists(current):
+                os.unlink(current)
+            os.mkdir(current)
+
+    def _remove_one(self, path: str) -> None:
+        if not self._leads_through_real_folders(path):
+            return
+        absolute = self._absolute(path)
+        try:
+            if _is_real_folder(absolute):
+                os.rmdir(absolute)
+            else:
+                os.unlink(absolute)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            # A folder in which the box's own files remain stays.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise _explained(error, path) from error
+        _forget_bytecode(absolute)
+        self._remove_empty_folders(os.path.dirname(absolute))
+
+    def _leads_through_real_folders(self, path: str) -> bool:
+        current = self.root
+        for part in path_bytes(path).split(b"/")[:-1]:
+            current = os.path.join(current, part)
+            if not _is_real_folder(current):
+                return False
+        return True
+
+    def _remove_empty_folders(self, folder: bytes) -> None:
+        while len(folder) > len(self.root):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return  # not empty: the rule's natural end
+            folder = os.path.dirname(folder)
+
+    def _absolute(self, path: str) -> bytes:
+        return os.path.join(self.root, path_bytes(path))
+
+
+class Ledger:
+    """The owned paths, on disk, so that the next agent knows what it may delete. Append-only between starts."""
+
+    def __init__(self, file: bytes) -> None:
+        self._file = file
+        self.paths = _replay(file)
+        self._compact()
+
+    def add(self, paths: Iterable[str]) -> None:
+        new = [path for path in paths if path not in self.paths]
+        self._append(b"+", new)
+        self.paths.update(new)
+
+    def drop(self, paths: Iterable[str]) -> None:
+        old = [path for path in paths if path in self.paths]
+        self._append(b"-", old)
+        self.paths.difference_update(old)
+
+    def _append(self, sign: bytes, paths: List[str]) -> None:
+        if not paths:
+            return
+        try:
+            with open(self._file, "ab") as stream:
+                stream.write(b"".join(sign + path_bytes(path) + b"\0" for path in paths))
+        except OSError as error:
+            raise _explained(error, path_text(self._file)) from error
+
+    def _compact(self) -> None:
+        fresh = self._file + b".new"
+        try:
+            with open(fresh, "wb") as stream:
+                stream.write(b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(self.paths)))
+            os.replace(fresh, self._file)
+        except OSError as error:
+            raise _explained(error, path_text(self._file)) from error
+
+
+def _replay(file: bytes) -> "set[str]":
+    paths: "set[str]" = set()
+    try:
+        with open(file, "rb") as stream:
+            records = stream.read().split(b"\0")
+    except FileNotFoundError:
+        return paths
+    # What follows the last NUL is a record that a crash cut off; nothing was written for it yet.
+    for record in records[:-1]:
+        path = path_text(record[1:])
+        if record[:1] == b"+":
+            paths.add(path)
+        else:
+            paths.discard(path)
+    return paths
+
+
+class _Incoming:
+    """A file on its way, piece by piece, digested as it comes."""
+
+    def __init__(self, path: str, staged: bytes, size: int) -> None:
+        self.path = path
+        self.staged = staged
+        self._digest = hashlib.sha1(b"blob %d\0" % size)
+        self._size = 0
+        with open(staged, "wb"):
+            pass
+
+    def add(self, content: bytes) -> None:
+        self._digest.update(content)
+        self._size += len(content)
+        with open(self.staged, "ab") as stream:
+            stream.write(content)
+
+    def finish(self, row: Row) -> None:
+        if self._size != row[3] or self._digest.hexdigest() != row[4]:
+            raise MirrorError("sync", "{} was damaged on its way".format(self.path))
+        os.chmod(self.staged, row[2])
+
+
+def _checked(path: str) -> str:
+    """A path of the wire, or an error: relative, no `..`, nothing of ours."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise MirrorError("path", "refusing the path {!r}: it could leave the workspace".format(path))
+    if path_bytes(parts[0]) == KEPT_FOLDER:
+        raise MirrorError("path", "refusing the path {!r}: the folder is watchtest's own".format(path))
+    return path
+
+
+def _row(path: str, absolute: bytes) -> Row:
+    try:
+        found = os.lstat(absolute)
+        if stat.S_ISLNK(found.st_mode):
+            target = os.readlink(absolute)
+            return [path, SYMLINK, 0o777, len(target), _blob_id(target)]
+        if stat.S_ISDIR(found.st_mode):
+            return [path, FOLDER, 0o755, 0, ""]
+        if stat.S_ISREG(found.st_mode):
+            return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, _file_id(absolute, found.st_size)]
+    except OSError:
+        # Missing, or made unreadable by a test: either way not what the snapshot says, and written anew.
+        pass
+    return [path, None]
+
+
+def _signature(absolute: bytes) -> Tuple[int, ...]:
+    try:
+        found = os.lstat(absolute)
+    except OSError:
+        return ()
+    if stat.S_ISDIR(found.st_mode):
+        return (stat.S_IFDIR,)
+    return (found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _is_racy(seen: Tuple[Tuple[int, ...], int, Row]) -> bool:
+    signature, taken_at, _row_then = seen
+    return len(signature) > 1 and taken_at - max(signature[2], signature[3]) < RACY_NS
+
+
+def _is_real_folder(absolute: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(absolute).st_mode)
+    except OSError:
+        return False
+
+
+def _blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _file_id(absolute: bytes, size: int) -> str:
+    digest = hashlib.sha1(b"blob %d\0" % size)
+    with open(absolute, "rb") as stream:
+        for piece in iter(lambda: stream.read(1024 * 1024), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _forget_bytecode(absolute: bytes) -> None:
+    """A same-size edit within one second would run the old code: Python compares size and whole seconds."""
+    if not absolute.endswith(b".py"):
+        return
+    folder, name = os.path.split(absolute)
+    cache = os.path.join(folder, b"__pycache__")
+    stem = name[: -len(b"py")]
+    try:
+        compiled = [entry for entry in os.listdir(cache) if entry.startswith(stem)]
+    except OSError:
+        return  # never compiled
+    for entry in compiled:
+        os.unlink(os.path.join(cache, entry))
+    try:
+        os.rmdir(cache)
+    except OSError:
+        pass  # holds the bytecode of other modules
+
+
+def _explained(error: OSError, path: str) -> MirrorError:
+    code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "sync"
+    return MirrorError(code, "{} cannot be written in the box: {}".format(path, error.strerror or error))

@@ -1,0 +1,188 @@
+"""The small process around a job. It outlives the job's own process, adopts every orphan of it, and ends them all.
+
+On Linux it is a subreaper: a child that left by setsid or a double fork becomes its child again and is found in /proc.
+Elsewhere only the process group can be ended. Commands arrive as single bytes; the end of that stream means that the
+agent has died, and ends everything too. It holds a deadline of its own, so that a stuck agent cannot keep a job alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Dict, List, NoReturn, Optional, Set
+
+STACKS, INTERRUPT, TERMINATE, KILL = b"s", b"i", b"t", b"k"
+STACKS_SIGNAL = (signal.SIGRTMIN + 5) if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+_PR_SET_CHILD_SUBREAPER = 36
+_SWEEP_LIMIT_S = 10.0
+
+
+def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float) -> NoReturn:
+    """Watch over `pid`, a child of this process, until it and all it ever started are gone; then exit."""
+    watcher = _Watcher(pid, control_fd, hard_limit_s)
+    status = watcher.until_the_end()
+    left = sweep()
+    report = {"status": status, "left": left, "expired": watcher.has_expired}
+    os.write(status_fd, json.dumps(report).encode("ascii"))
+    os._exit(0)
+
+
+def become_subreaper() -> bool:
+    """Orphans of our descendants come to us from now on. False where the system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+class _Watcher:
+    def __init__(self, pid: int, control_fd: int, hard_limit_s: float) -> None:
+        self._pid = pid
+        self._control_fd = control_fd
+        self._inputs = [control_fd]
+        self._deadline = time.monotonic() + hard_limit_s
+        self.has_expired = False
+        self._wake_read, wake_write = os.pipe()
+        self._inputs.append(self._wake_read)
+        os.set_blocking(wake_write, False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+
+    def until_the_end(self) -> Optional[int]:
+        """The wait status of the job's own process."""
+        while True:
+            status = _reap(self._pid)
+            if status is not None:
+                return status
+            ready, _, _ = select.select(self._inputs, [], [], self._patience_s())
+            if self._wake_read in ready:
+                os.read(self._wake_read, 4096)
+            if self._control_fd in ready:
+                self._obey(os.read(self._control_fd, 1))
+            if time.monotonic() >= self._deadline:
+                self.has_expired = True
+                self._end_everything()
+
+    def _patience_s(self) -> float:
+        return max(0.0, min(self._deadline - time.monotonic(), 1.0))
+
+    def _obey(self, command: bytes) -> None:
+        if command == STACKS:
+            _signal(self._pid, STACKS_SIGNAL)
+        elif command == INTERRUPT:
+            _signal(self._pid, signal.SIGINT)
+        elif command == TERMINATE:
+            for pid in descendants(os.getpid()):
+                _signal(pid, signal.SIGTERM)
+        else:  # KILL, or the agent is gone
+            self._end_everything()
+
+    def _end_everything(self) -> None:
+        self._inputs = [self._wake_read]
+        self._deadline = time.monotonic() + _SWEEP_LIMIT_S
+        sweep(self._pid)
+
+
+def sweep(main: Optional[int] = None) -> int:
+    """End every descendant: stop them all first, so that none can start another, then kill. How many would not go.
+
+    `main` is not reaped here, so that its wait status is still there for the watcher.
+    """
+    deadline = time.monotonic() + _SWEEP_LIMIT_S
+    while True:
+        found = descendants(os.getpid())
+        for pid in found:
+            _signal(pid, signal.SIGSTOP)
+        for pid in found:
+            _signal(pid, signal.SIGKILL)
+        if main is None:
+            _reap(None)
+        alive = {pid for pid in descendants(os.getpid()) if pid != main}
+        if not alive or time.monotonic() > deadline:
+            return len(alive)
+        time.sleep(0.002)
+
+
+def descendants(ancestor: int) -> List[int]:
+    """All living processes below `ancestor`. Zombies do not count."""
+    parents = _parents()
+    if parents is None:
+        return _process_group_members()
+    children: Dict[int, List[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found: Set[int] = set()
+    waiting = [ancestor]
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                waiting.append(pid)
+    return sorted(found)
+
+
+def _parents() -> Optional[Dict[int, int]]:
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return None
+    parents = {}
+    for name in names:
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/{}/stat".format(name), "rb") as stream:
+                # The command name may hold spaces and brackets; the fields we want follow the last one.
+                fields = stream.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # ended while we looked
+        if fields[0] not in (b"Z", b"X"):
+            parents[int(name)] = int(fields[1])
+    return parents
+
+
+_group: Optional[int] = None
+
+
+def remember_group(pid: int) -> None:
+    """Where there is no /proc, the job's process group is all that can be found again."""
+    global _group
+    _group = pid
+
+
+def _process_group_members() -> List[int]:
+    if _group is None:
+        return []
+    try:
+        os.killpg(_group, 0)
+    except OSError:
+        return []
+    return [-_group]
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # gone already, or another user's: the caller counts what is left
+
+
+def _reap(wanted: Optional[int]) -> Optional[int]:
+    """Collect every child that has ended; the status of `wanted` if it is among them."""
+    result = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return result
+        if pid == 0:
+            return result
+        if pid == wanted:
+            result = status

@@ -1,0 +1,103 @@
+"""What a box promises to the pipeline, and what a place must give to become one. No engine is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from watchtest.core.model import BoxInfo, Entry
+
+Note = Callable[[str], None]
+"""Says a line to the user while something takes its time."""
+Read = Callable[[str, Entry], bytes]
+"""The content of a path, or an exception if it is no longer that entry."""
+
+
+class ByteStream(Protocol):
+    """The raw connection to an agent. Blocking; `read` and `write` are called from one thread each."""
+
+    def read(self) -> bytes:
+        """Some bytes, or b"" at the end."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """End the connection; a blocked `read` returns."""
+
+    def last_words(self) -> str:
+        """What the agent wrote to its stderr, the end of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A living box with an agent that is about to say hello."""
+
+    info: BoxInfo
+    stream: ByteStream
+
+
+class Place(Protocol):
+    """One kind of box: makes, finds and heals it. Every call is blocking and bounded in time."""
+
+    root: str
+    """Where the tree lies, as seen from inside."""
+    home: str
+    """Where the agent and the virtualenv live, as seen from inside."""
+
+    def open(self, agent: bytes, note: Note) -> Opened:
+        """Create, adopt, start or recreate the box, and start an agent in it from this zip."""
+
+    def execute(self, argv: list[str], env: Mapping[str, str]) -> int:
+        """Run a command of the user in the box on this process's own stdin, stdout and stderr."""
+
+    def inspect(self) -> BoxInfo | None:
+        """The box as it stands, without touching it."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command in the box, at the root of the tree."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PytestWish:
+    """pytest by this interpreter; no tests given means all of them."""
+
+    python: str
+    args: tuple[str, ...] = ()
+    tests: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    run_s: float
+    silence_s: float
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One supervised process in the box."""
+
+    what: Command | PytestWish
+    limits: Limits
+    env: Mapping[str, str] = field(default_factory=dict)
+    requires: int | None = None
+    """The generation that the tree must be at; the agent refuses otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job ended, as the agent says: an explicit end, never just a stream that stopped."""
+
+    exit_code: int | None
+    stopped: str | None
+    reason: str
+    output: str
+    stacks: str
+    duration_s: float

@@ -1,0 +1,55 @@
+"""A box as the pipeline uses it: a place, and a session with its agent that is opened again whenever it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+from watchtest.boxes.agentzip import agent_zip
+from watchtest.boxes.base import Note, Place
+from watchtest.boxes.channel import Channel
+from watchtest.boxes.session import Session
+from watchtest.core.model import BoxInfo
+from watchtest.errors import EngineError
+
+OPEN_LIMIT_S = 1200.0
+"""Making a box may mean pulling an image."""
+
+
+class Box:
+    """`ensure` is all that has to be called before a run: it returns at once while the session lives."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.session: Session | None = None
+        self.info: BoxInfo | None = None
+        self._channel: Channel | None = None
+
+    async def ensure(self, note: Note) -> tuple[Session, BoxInfo]:
+        if self.session is not None and self.info is not None and not self.session.channel.is_lost:
+            return self.session, self.info
+        await self.disconnect()
+        try:
+            async with asyncio.timeout(OPEN_LIMIT_S):
+                opened = await asyncio.to_thread(self.place.open, agent_zip(), note)
+        except TimeoutError as error:
+            raise EngineError(f"the box was not ready within {OPEN_LIMIT_S:g} s") from error
+        self._channel = Channel(opened.stream)
+        await self._channel.open()
+        session = Session(self._channel)
+        try:
+            await session.open()
+        except BaseException:
+            await self.disconnect()
+            raise
+        self.session, self.info = session, opened.info
+        return session, opened.info
+
+    async def disconnect(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+        self._channel = None
+        self.session = None
+
+    async def close(self) -> None:
+        await self.disconnect()
+        await asyncio.to_thread(self.place.close)

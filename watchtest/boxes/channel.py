@@ -1,0 +1,187 @@
+"""Frames to and from an agent, with a heartbeat. Owns the stream, its reader thread and its writer thread.
+
+Everything from the other side is untrusted: frames are bounded by the decoder, and a stream that is not made of frames
+ends the channel. The end of the stream is never the end of a job: whoever waits is told that the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from watchtest.agent.frames import BadFrame, Decoder, Frame, Header, encode
+from watchtest.boxes.base import ByteStream
+from watchtest.errors import BoxError, ChannelLost
+
+PING_EVERY_S = 2.0
+PONG_LIMIT_S = 8.0
+CLOSE_LIMIT_S = 2.0
+
+
+class Conversation:
+    """The frames that carry one id, in their order."""
+
+    def __init__(self, identity: int, channel: Channel) -> None:
+        self.identity = identity
+        self._channel = channel
+        self._inbox: asyncio.Queue[Frame | None] = asyncio.Queue()
+
+    async def send(self, kind: str, body: bytes = b"", **fields: object) -> None:
+        await self._channel.send({"t": kind, "id": self.identity, **fields}, body)
+
+    async def receive(self, limit_s: float) -> Frame:
+        """The next frame. A `failed` one is raised; so is the loss of the channel."""
+        try:
+            async with asyncio.timeout(limit_s):
+                frame = await self._inbox.get()
+        except TimeoutError as error:
+            raise ChannelLost(f"the agent did not answer within {limit_s:g} s") from error
+        if frame is None:
+            raise self._channel.loss()
+        header, _body = frame
+        if header["t"] == "failed":
+            raise refusal(header)
+        return frame
+
+    async def expect(self, kind: str, limit_s: float) -> Frame:
+        frame = await self.receive(limit_s)
+        if frame[0]["t"] != kind:
+            raise ChannelLost(f"the agent answered {frame[0]['t']!r} where {kind!r} was due")
+        return frame
+
+    def deliver(self, frame: Frame | None) -> None:
+        self._inbox.put_nowait(frame)
+
+
+class Channel:
+    """`async with Channel(stream) as channel` — on leaving, the connection and both threads are gone."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._conversations: dict[int, Conversation] = {}
+        self._numbers = itertools.count(1)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="watchtest-write")
+        self._last_heard = time.monotonic()
+        self._lost: str | None = None
+        self._greeting = Conversation(0, self)
+        self.closed = asyncio.Event()
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reader = threading.Thread(target=self._read, name="watchtest-read", daemon=True)
+        self._reader.start()
+        self._heart = asyncio.create_task(self._beat(), name="heartbeat")
+
+    async def close(self) -> None:
+        self._lose("closed by the watcher")
+        self._heart.cancel()
+        await asyncio.gather(self._heart, return_exceptions=True)
+        await asyncio.to_thread(self._reader.join, CLOSE_LIMIT_S)
+        self._writer.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost is not None
+
+    def loss(self) -> ChannelLost:
+        words = self._stream.last_words().strip()
+        reason = self._lost or "the connection has ended"
+        return ChannelLost(f"lost the agent in the box: {reason}" + (f" ({words.splitlines()[-1]})" if words else ""))
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        conversation = Conversation(next(self._numbers), self)
+        if self._lost is not None:
+            raise self.loss()
+        self._conversations[conversation.identity] = conversation
+        try:
+            yield conversation
+        finally:
+            del self._conversations[conversation.identity]
+
+    async def greeting(self, limit_s: float) -> Header:
+        """The first frame of an agent: hello, or why it cannot serve."""
+        header, _ = await self._greeting.receive(limit_s)
+        if header["t"] != "hello":
+            raise refusal(header)
+        return header
+
+    async def send(self, header: Header, body: bytes = b"") -> None:
+        await self.send_raw(encode(header, body))
+
+    async def send_raw(self, data: bytes) -> None:
+        if self._lost is not None:
+            raise self.loss()
+        try:
+            await self._loop.run_in_executor(self._writer, self._stream.write, data)
+        except (OSError, ValueError, RuntimeError) as error:
+            self._lose(f"writing failed: {error}")
+            raise self.loss() from error
+
+    # -- the reader's side -------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        decoder = Decoder()
+        reason = "the connection has ended"
+        try:
+            while piece := self._stream.read():
+                for frame in decoder.feed(piece):
+                    self._loop.call_soon_threadsafe(self._receive, frame)
+        except BadFrame as error:
+            reason = f"the agent's stream is damaged: {error}"
+        except (OSError, ValueError) as error:
+            reason = f"reading failed: {error}"
+        try:
+            self._loop.call_soon_threadsafe(self._lose, reason)
+        except RuntimeError:
+            return  # the loop has closed: nobody is left to tell
+
+    def _receive(self, frame: Frame) -> None:
+        self._last_heard = time.monotonic()
+        identity = frame[0].get("id")
+        if identity is None:
+            self._greeting.deliver(frame)
+        elif isinstance(identity, int) and identity in self._conversations:
+            self._conversations[identity].deliver(frame)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        self._stream.close()
+        for conversation in (self._greeting, *self._conversations.values()):
+            conversation.deliver(None)
+        self.closed.set()
+
+    async def _beat(self) -> None:
+        """Any frame is a sign of life; a ping is sent so that there is one to hear."""
+        while self._lost is None:
+            await asyncio.sleep(PING_EVERY_S)
+            silence_s = time.monotonic() - self._last_heard
+            if silence_s > PONG_LIMIT_S:
+                self._lose(f"no sign of life for {silence_s:.0f} s")
+                return
+            ping = asyncio.create_task(self.send({"t": "ping", "id": 0}))
+            # A write that blocks must not stop the clock above; its own failure is already told by `send`.
+            await asyncio.wait({ping}, timeout=PING_EVERY_S)
+            if ping.done() and ping.exception() is not None:
+                return
+
+
+def refusal(header: Header) -> BoxError:
+    """What the agent could not do, as our own error."""
+    code = str(header.get("code", "box"))[:40]
+    error = BoxError(str(header.get("message", "the agent refused without a reason"))[:2000], hint=_HINTS.get(code, ""))
+    error.code = code
+    return error
+
+
+_HINTS = {
+    "workdir": "set box.workdir to a folder the box's user may write, or box.user to one who may",
+    "disk_full": "free room in the engine's storage (for Docker: `docker system df`, `docker system prune`)",
+}

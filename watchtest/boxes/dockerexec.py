@@ -1,0 +1,127 @@
+"""Commands in a container: one that stays and carries an agent, and one that runs to its end on our own terminal."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import docker
+
+from watchtest.errors import BoxError
+
+HEADER = struct.Struct(">BxxxL")
+STDOUT, STDERR = 1, 2
+LAST_WORDS = 8 * 1024
+EXIT_CODE_LIMIT_S = 10.0
+
+
+class ExecStream:
+    """The stdin and stdout of a command in a container, without a terminal between; its stderr is kept aside."""
+
+    def __init__(self, client: docker.APIClient, container: str, command: list[str], *, user: str) -> None:
+        created = client.exec_create(
+            container, command, stdin=True, stdout=True, stderr=True, user=user or "", workdir="/"
+        )
+        self._response = client.exec_start(created["Id"], socket=True)
+        self._socket: Any = getattr(self._response, "_sock", self._response)
+        # docker-py's default would cut a quiet connection after a minute; the channel's heartbeat watches instead.
+        self._socket.settimeout(None)
+        self._frames = Demultiplexer()
+        self._stderr = b""
+
+    def read(self) -> bytes:
+        while piece := self._socket.recv(256 * 1024):
+            out = b""
+            for stream, data in self._frames.feed(piece):
+                if stream == STDOUT:
+                    out += data
+                else:
+                    self._stderr = (self._stderr + data)[-LAST_WORDS:]
+            if out:
+                return out
+        return b""
+
+    def write(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def close(self) -> None:
+        # shutdown wakes a blocked recv and sends the agent its end of input; closing alone does neither.
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was quicker
+        self._response.close()
+
+    def last_words(self) -> str:
+        return self._stderr.decode("utf-8", "replace")
+
+
+class Demultiplexer:
+    """Docker's framing of stdout and stderr on one connection."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, piece: bytes) -> list[tuple[int, bytes]]:
+        self._buffer += piece
+        found = []
+        while len(self._buffer) >= HEADER.size:
+            stream, size = HEADER.unpack_from(self._buffer)
+            end = HEADER.size + size
+            if len(self._buffer) < end:
+                break
+            found.append((stream, self._buffer[HEADER.size : end]))
+            self._buffer = self._buffer[end:]
+        return found
+
+
+def run_attached(
+    client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
+) -> int:
+    """Run a command on this process's own stdin, stdout and stderr; its exit code."""
+    created = client.exec_create(
+        container, argv, stdin=True, stdout=True, stderr=True, user=user or "", workdir=workdir, environment=dict(env)
+    )
+    response = client.exec_start(created["Id"], socket=True)
+    connection = getattr(response, "_sock", response)
+    connection.settimeout(None)
+    # A daemon: a read of our terminal cannot be interrupted when the command ends first.
+    threading.Thread(target=_pass_stdin, args=(connection,), daemon=True).start()
+    frames = Demultiplexer()
+    try:
+        while piece := connection.recv(256 * 1024):
+            for stream, data in frames.feed(piece):
+                out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
+                out.write(data)
+                out.flush()
+    finally:
+        response.close()
+    return _exit_code(client, created["Id"])
+
+
+def _pass_stdin(connection: Any) -> None:
+    try:
+        if not sys.stdin.isatty():
+            while piece := os.read(sys.stdin.fileno(), 64 * 1024):
+                connection.sendall(piece)
+            connection.shutdown(socket.SHUT_WR)
+    except (OSError, ValueError):
+        return  # the command has ended, or we have no stdin
+
+
+def _exit_code(client: docker.APIClient, exec_id: str) -> int:
+    """The stream's end comes a moment before the engine knows the exit code."""
+    deadline = time.monotonic() + EXIT_CODE_LIMIT_S
+    while True:
+        code = client.exec_inspect(exec_id)["ExitCode"]
+        if code is not None:
+            return int(code)
+        if time.monotonic() > deadline:
+            raise BoxError("the connection to the command has ended; how the command ended is not known")
+        time.sleep(0.02)

@@ -1,0 +1,250 @@
+"""What can be done with a box through its agent: bring its tree to a snapshot, run a job, remember a word.
+
+Knows the frames; does not know what engine carries them. The host's view of the tree is always what the agent last
+said of it, so a delta is computed against what is really there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from watchtest.agent import PROTOCOL
+from watchtest.agent.frames import BODY_PIECE, encode, in_pieces
+from watchtest.boxes.base import Command, Job, JobEnd, PytestWish, Read
+from watchtest.boxes.channel import Channel, Conversation
+from watchtest.core.model import Delta, Entry, Kind, Snapshot, difference
+from watchtest.errors import BoxError, ChannelLost
+
+HELLO_LIMIT_S = 30.0
+ANSWER_LIMIT_S = 60.0
+COMMIT_LIMIT_S = 300.0
+STOP_SLACK_S = 60.0
+WRITE_BUFFER = 512 * 1024
+TEXT_LIMIT = 1024 * 1024
+
+OnResults = Callable[[list[dict[str, Any]]], None]
+OnOutput = Callable[[str], None]
+
+
+class Session:
+    """One agent, from its hello to its end."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.generation = 0
+        self.python = ""
+        self.executable = ""
+        self.remembered: Mapping[str, Any] = {}
+        self._tree: dict[str, Entry | None] = {}
+        """None: owned, but not there, or not readable."""
+
+    async def open(self) -> None:
+        hello = await self.channel.greeting(HELLO_LIMIT_S)
+        if hello.get("protocol") != PROTOCOL:
+            raise BoxError(f"the agent speaks protocol {hello.get('protocol')!r}, this watchtest speaks {PROTOCOL}")
+        self.python = str(hello.get("python", ""))[:40]
+        self.executable = str(hello.get("executable", ""))[:400]
+        remembered = hello.get("remembered")
+        self.remembered = remembered if isinstance(remembered, dict) else {}
+        self._tree = await self._ask_for_rows("manifest")
+
+    async def remember(self, what: Mapping[str, Any]) -> None:
+        async with self.channel.conversation() as talk:
+            await talk.send("remember", what=dict(what))
+            await talk.expect("remembered", ANSWER_LIMIT_S)
+        self.remembered = dict(what)
+
+    # -- the tree ----------------------------------------------------------------------------------
+
+    async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
+        """Bring the tree to the snapshot. The generation it is at then, and what had to be done."""
+        self._tree.update(await self._ask_for_rows("check"))
+        known = {path: entry for path, entry in self._tree.items() if entry is not None}
+        delta = difference(known, snapshot.entries)
+        lost = tuple(path for path, entry in self._tree.items() if entry is None and path not in snapshot.entries)
+        if not delta and not lost:
+            return self.generation, delta
+        async with self.channel.conversation() as talk:
+            await self._apply(talk, delta, lost, read)
+        self._tree = dict(snapshot.entries)
+        return self.generation, delta
+
+    async def _apply(self, talk: Conversation, delta: Delta, lost: tuple[str, ...], read: Read) -> None:
+        outgoing = _Outgoing(self.channel, talk.identity)
+        await outgoing.add("begin", base=self.generation)
+        for paths, _ in in_pieces([*delta.remove, *lost]):
+            await outgoing.add("remove", _json(paths))
+        for paths, _ in in_pieces([path for path in delta.write if path not in self._tree]):
+            await outgoing.add("claim", _json(paths))
+        # Shallow first: what was a file may be a folder now.
+        for path in sorted(delta.write, key=lambda path: path.count("/")):
+            await self._send_entry(outgoing, path, delta.write[path], read)
+        await outgoing.add("commit", generation=self.generation + 1)
+        await outgoing.flush()
+        try:
+            header, _ = await talk.expect("committed", COMMIT_LIMIT_S)
+        except BoxError:
+            # The agent's tree is half way: only a new session, which looks at what is there, can tell what it is.
+            await self.channel.close()
+            raise
+        self.generation = int(header["generation"])
+
+    async def _send_entry(self, outgoing: _Outgoing, path: str, entry: Entry, read: Read) -> None:
+        row = [path, entry.kind.value, entry.mode, entry.size, entry.digest]
+        content = b"" if entry.kind is Kind.FOLDER else await asyncio.to_thread(read, path, entry)
+        pieces = range(0, max(len(content), 1), BODY_PIECE)
+        for start in pieces:
+            is_last = start + BODY_PIECE >= len(content)
+            await outgoing.add("write", content[start : start + BODY_PIECE], row=row, last=is_last)
+
+    async def _ask_for_rows(self, question: str) -> dict[str, Entry | None]:
+        found: dict[str, Entry | None] = {}
+        async with self.channel.conversation() as talk:
+            await talk.send(question)
+            while True:
+                header, body = await talk.expect("rows", ANSWER_LIMIT_S)
+                found.update(_entry_of(row) for row in _rows(body))
+                if header.get("last") is True:
+                    self.generation = _generation(header)
+                    return found
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    async def run(
+        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobEnd:
+        """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
+        async with self.channel.conversation() as talk:
+            await talk.send("job", _json(_order(job)), requires=job.requires)
+            await talk.expect("started", ANSWER_LIMIT_S)
+            stopper = asyncio.create_task(_pass_on(stop, talk), name="stop") if stop is not None else None
+            try:
+                return await self._until_ended(talk, job, on_results, on_output)
+            finally:
+                if stopper is not None:
+                    stopper.cancel()
+                    await asyncio.gather(stopper, return_exceptions=True)
+
+    async def _until_ended(self, talk: Conversation, job: Job, on_results: OnResults, on_output: OnOutput) -> JobEnd:
+        # The agent keeps the limits; this one is for an agent that answers pings and never ends its job.
+        limit_s = job.limits.run_s + 3 * job.limits.grace_s + STOP_SLACK_S
+        output = ""
+        async with asyncio.timeout(limit_s) as clock:
+            try:
+                while True:
+                    header, body = await talk.receive(limit_s)
+                    if header["t"] == "results":
+                        on_results(_result_rows(body))
+                    elif header["t"] == "output":
+                        text = body.decode("utf-8", "replace")
+                        output = (output + text)[:TEXT_LIMIT]
+                        on_output(text)
+                    elif header["t"] == "ended":
+                        return _job_end(header, output)
+            except asyncio.CancelledError:
+                if clock.expired():
+                    raise ChannelLost(f"the agent did not end the run within {limit_s:g} s") from None
+                raise
+
+
+class _Outgoing:
+    """Frames of one delta, sent together: a thousand small files are a few writes."""
+
+    def __init__(self, channel: Channel, identity: int) -> None:
+        self._channel = channel
+        self._identity = identity
+        self._buffer = bytearray()
+
+    async def add(self, kind: str, body: bytes = b"", **fields: object) -> None:
+        self._buffer += encode({"t": kind, "id": self._identity, **fields}, body)
+        if len(self._buffer) > WRITE_BUFFER:
+            await self.flush()
+
+    async def flush(self) -> None:
+        data, self._buffer = bytes(self._buffer), bytearray()
+        await self._channel.send_raw(data)
+
+
+async def _pass_on(stop: asyncio.Queue[bool], talk: Conversation) -> None:
+    while True:
+        is_kill = await stop.get()
+        await talk.send("stop", kill=is_kill)
+
+
+def _order(job: Job) -> dict[str, Any]:
+    order: dict[str, Any] = {
+        "env": dict(job.env),
+        "limit_s": job.limits.run_s,
+        "silence_s": job.limits.silence_s,
+        "grace_s": job.limits.grace_s,
+    }
+    match job.what:
+        case Command(argv):
+            order["argv"] = list(argv)
+        case PytestWish(python, args, tests):
+            order["pytest"] = {"python": python, "args": args, "tests": tests}
+    return order
+
+
+# -- shapes of what comes out of the box -----------------------------------------------------------
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _rows(body: bytes) -> list[Any]:
+    try:
+        rows = json.loads(body)
+    except ValueError as error:
+        raise ChannelLost(f"the agent's answer is not JSON: {error}") from error
+    if not isinstance(rows, list):
+        raise ChannelLost("the agent's answer is not a list")
+    return rows
+
+
+def _entry_of(row: Any) -> tuple[str, Entry | None]:
+    match row:
+        case [str(path), None]:
+            return path, None
+        case [str(path), "file" | "symlink" | "folder" as kind, int(mode), int(size), str(digest)]:
+            return path, Entry(Kind(kind), mode, size, digest)
+        case _:
+            raise ChannelLost(f"the agent sent an entry that is none: {row!r:.200}")
+
+
+def _generation(header: Mapping[str, Any]) -> int:
+    generation = header.get("generation")
+    if not isinstance(generation, int):
+        raise ChannelLost("the tree in the box is half applied")
+    return generation
+
+
+def _result_rows(body: bytes) -> list[dict[str, Any]]:
+    """One JSON object a line. A line that is none came from a test that found our pipe: it says nothing."""
+    rows = []
+    for line in body.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def _job_end(header: Mapping[str, Any], output: str) -> JobEnd:
+    exit_code, stopped = header.get("exit_code"), header.get("stopped")
+    dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:TEXT_LIMIT]
+    gap = f"\n[... {dropped} bytes of output left out ...]\n" if isinstance(dropped, int) and dropped else ""
+    return JobEnd(
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+        stopped=stopped if stopped in ("cancelled", "killed", "timed_out") else None,
+        reason=str(header.get("reason", ""))[:2000],
+        output=output + gap + tail,
+        stacks=str(header.get("stacks", ""))[:TEXT_LIMIT],
+        duration_s=float(header.get("duration_s", 0.0)),
+    )

@@ -1,0 +1,179 @@
+"""What one source of settings says by itself: a file, the environment, the command line.
+
+A source that cannot be read at all raises `Unreadable`, with the one line to show. How sources add up is asked in load.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Literal
+
+from watchtest.config.lines import lines_of_keys
+from watchtest.config.literal import dotted, literal, read_literal
+from watchtest.config.model import SECTIONS, keys
+from watchtest.config.problems import Problem, problems_in, suggestion
+
+LayerName = Literal["default", "user", "workspace", "environment", "flag"]
+LARGEST_FILE = 4 * 1024 * 1024
+PYPROJECT_ROOT = ("tool", "watchtest")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: `str()` is `default`, `watchtest.toml:3`, `WATCHTEST_BOX_ENGINE` or `command line`."""
+
+    layer: LayerName
+    place: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.place if self.line is None else f"{self.place}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`data` is nested as in TOML: what stands below `root` in the file."""
+
+    name: LayerName
+    place: str
+    data: Mapping[str, object]
+    root: tuple[str, ...] = ()
+    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()  # problems found while reading: variables that are nearly ours
+
+    def origin(self, section: str, key: str) -> Origin:
+        if self.name == "environment":
+            return Origin(self.name, variable(f"{section}.{key}"))
+        return Origin(self.name, self.place, self.lines.get((section, key)))
+
+    def problems(self) -> list[str]:
+        """All of them as the user reads them, in the order of the file."""
+        found = sorted(problems_in(self.data), key=self._line_number)
+        return [*self.unknown, *map(self._told, found)]
+
+    def _line_number(self, problem: Problem) -> float:
+        path = tuple(map(str, problem.path[:2]))
+        return self.lines.get(path, self.lines.get(path[:1], inf))
+
+    def _told(self, problem: Problem) -> str:
+        value = f" = {problem.shown}" if problem.shown else ""
+        if self.name == "environment":
+            place = variable(".".join(map(str, problem.path[:2]))) + dotted(problem.path[2:])
+            return f"{place}{value}: {problem.demand}"
+        return f"{self.place}: {dotted((*self.root, *problem.path))}{value}: {problem.demand}"
+
+
+class Unreadable(Exception):
+    """A file that is there but tells nothing; the text is one whole line for the user."""
+
+
+def file_layer(path: Path, *, name: LayerName, place: str) -> Layer | None:
+    """None: no such file, or a pyproject.toml without our table."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise Unreadable(f"{place}: a link to a file that is missing; mend or remove it") from None
+        return None
+    except IsADirectoryError:
+        raise Unreadable(f"{place}: a folder; a TOML file is needed there") from None
+    except OSError as error:
+        raise Unreadable(f"{place}: cannot be read: {error.strerror}; check its permissions") from error
+    if len(content) > LARGEST_FILE:
+        raise Unreadable(f"{place}: larger than 4 MiB; this is no config file")
+    text = _decoded(content, place)
+    data: object = _parsed(text, place)
+    root = PYPROJECT_ROOT if path.name == "pyproject.toml" else ()
+    for part in root:
+        data = data.get(part) if isinstance(data, dict) else None
+    if data is None:
+        return None
+    if not isinstance(data, dict):
+        raise Unreadable(f"{place}: {dotted(root)} = {literal(data)}: must be a table; write [{dotted(root)}]")
+    return Layer(name, place, data, root, lines_of_keys(text, root))
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """WATCHTEST_<SECTION>_<KEY>. Numbers, true, false and lists are written as in TOML, text without quotes."""
+    known = {variable(key): key for key in keys()}
+    data: dict[str, dict[str, object]] = {}
+    unknown: list[str] = []
+    for name, text in sorted(environ.items()):
+        if name in known:
+            section, key = known[name].split(".")
+            data.setdefault(section, {})[key] = _environment_value(known[name], text)
+        elif meant := _nearly_ours(name, known):
+            unknown.append(f"{name}: no such setting; {meant}")
+    return Layer("environment", "environment", data, unknown=tuple(unknown))
+
+
+def flag_layer(flags: Mapping[str, object]) -> Layer:
+    """Dotted key to value; None is a flag that was not given."""
+    data: dict[str, dict[str, object]] = {}
+    for dotted_key, value in flags.items():
+        section, _, key = dotted_key.partition(".")
+        if value is not None:
+            data.setdefault(section, {})[key] = value
+    return Layer("flag", "command line", data)
+
+
+def variable(dotted_key: str) -> str:
+    return "WATCHTEST_" + dotted_key.replace(".", "_").upper()
+
+
+def _environment_value(dotted_key: str, text: str) -> object:
+    if isinstance(keys()[dotted_key].default, str) and not text.startswith("["):
+        return text
+    value = read_literal(text)
+    return text if value is None else value
+
+
+def _nearly_ours(name: str, known: Mapping[str, str]) -> str:
+    """What to say of a variable that looks like a setting and is none. Other WATCHTEST_ variables are not settings."""
+    if not name.startswith("WATCHTEST_"):
+        return ""
+    rest = name.removeprefix("WATCHTEST_")
+    section = rest.partition("_")[0].lower()
+    meant = suggestion(rest, [other.removeprefix("WATCHTEST_") for other in known], closeness=0.85)
+    if meant:
+        return f"did you mean WATCHTEST_{meant}?"
+    if section in SECTIONS and "_" in rest:
+        return f"[{section}] has {', '.join(SECTIONS[section].model_fields)}"
+    return ""
+
+
+def _decoded(content: bytes, place: str) -> str:
+    try:
+        # tomllib minds the mark that some editors put first, and carriage returns are left for it to judge
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start]
+        raise Unreadable(f"{place}:{line}: not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8") from None
+
+
+def _parsed(text: str, place: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Unreadable(_syntax_error(str(error), text, place)) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits; thousands of brackets
+        raise Unreadable(f"{place}: not valid TOML: a value in it is too large to read") from None
+
+
+def _syntax_error(message: str, text: str, place: str) -> str:
+    what, _, at = message.partition(" (at ")
+    numbers = re.fullmatch(r"line (\d+), column (\d+)\)", at)
+    if numbers:
+        line, column = int(numbers[1]), int(numbers[2])
+    else:  # "end of document"
+        line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    # tomllib quotes the character or key it minds: it may be anything
+    safe = "".join(letter if letter.isprintable() else "?" for letter in what[:1].lower() + what[1:])
+    return f"{place}:{line}:{column}: not valid TOML: {safe}"

@@ -1,0 +1,170 @@
+"""Every key: its type, limits, default and one-line description. Knows nothing of files or the environment.
+
+Strict: "1" is not 1 and 1 is not true. A description here is also the key's comment in the top-level config.toml;
+a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from watchtest.config.shape import Shape
+
+Policy = Literal["off", "affected", "failed", "all"]
+Engine = Literal["auto", "docker", "local"]
+Network = Literal["on", "off"]
+
+ORDER = "order"  # the error type of two keys that contradict each other; its context names both
+
+Text = Annotated[str, Shape(r"^[^\x00]+$", "must not be empty nor hold a NUL character")]
+Argument = Annotated[str, Shape(r"^[^\x00]*$", "must not hold a NUL character")]
+Image = Annotated[str, Shape(r"^[^\s\x00]+$", 'must be "auto" or the name of an image, without spaces')]
+Workdir = Annotated[
+    str,
+    Shape(
+        r"^(/(?!\.{1,2}(/|$))[^/\x00-\x1f]+)+$",
+        'must be an absolute path other than "/", without ".", ".." or a "/" at its end; write "/workspace"',
+    ),
+]
+User = Annotated[
+    str,
+    Shape(
+        r"^([A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?)?$",
+        'must be like "name", "name:group" or "1000:1000"; "" is the image\'s own',
+    ),
+]
+Certificates = Annotated[
+    str,
+    Shape(
+        r"^(auto|off|[^\x00-\x1f]*[/\\.][^\x00-\x1f]*)$",  # a bare word is a slip such as "on", not a path
+        'must be "auto", "off" or the path of a certificate bundle; write "./NAME" for a bare file name',
+    ),
+]
+Size = Annotated[str, Shape(r"^([1-9][0-9]*[kmgKMG])?$", 'must be a size like "512m" or "4g"; "" is no limit')]
+Variable = Annotated[
+    str,
+    Shape(
+        r"^[A-Za-z_][A-Za-z0-9_]*$",
+        "must be the name of an environment variable alone; its value is taken from the host",
+    ),
+]
+
+# Lists in TOML, tuples here: the container may be turned, what is in it stays strict.
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+Arguments = Annotated[tuple[Argument, ...], Field(strict=False)]
+Variables = Annotated[tuple[Variable, ...], Field(strict=False)]
+
+Seconds = Annotated[float, Field(gt=0, le=604_800)]  # a week; an endless number would overflow a clock
+
+
+def _word_or_list(value: object) -> str:
+    return "word" if isinstance(value, str) else "list"
+
+
+# Told apart by hand, so that a wrong command in the list is one problem and not one for each half of the union.
+Setup = Annotated[Annotated[Literal["auto"], Tag("word")] | Annotated[Texts, Tag("list")], Discriminator(_word_or_list)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Triggers(Section):
+    """What starts a run, and which tests it runs."""
+
+    save: Policy = Field(default="affected", description="Tests to run after a save: off, affected, failed or all.")
+
+
+class Watch(Section):
+    """Which files are watched and mirrored, and how saves are gathered."""
+
+    debounce_ms: int = Field(default=50, ge=0, le=10_000, description="Quiet time after a save before a run starts.")
+    debounce_cap_ms: int = Field(
+        default=1000, ge=0, le=600_000, description="Longest wait while saves keep coming; at least debounce_ms."
+    )
+    ignore: Texts = Field(default=(), description="Gitignore globs left out, on top of what git ignores.")
+    include: Texts = Field(default=(), description="Gitignore-style globs brought back although they are ignored.")
+
+    @model_validator(mode="after")
+    def _cap_is_not_below_debounce(self) -> Watch:
+        if self.debounce_cap_ms < self.debounce_ms:
+            raise PydanticCustomError(ORDER, "", {"low": "watch.debounce_ms", "high": "watch.debounce_cap_ms"})
+        return self
+
+
+class Box(Section):
+    """The persistent isolated place where the tests run."""
+
+    engine: Engine = Field(default="auto", description="What makes the box: auto, docker or local.")
+    image: Image = Field(default="auto", description="Image of the box; auto chooses one from the project.")
+    workdir: Workdir = Field(default="/workspace", description="Folder of the code in the box.")
+    user: User = Field(default="", description="User in the box, by name or number; empty is the image's own.")
+    python: Argument = Field(default="", description="Python in the box that runs the tests; empty finds one.")
+    setup: Setup = Field(default="auto", description="Shell commands run once in a new box; auto installs the project.")
+    setup_timeout_s: Seconds = Field(default=900.0, description="Seconds that setup may take.")
+    environment: Variables = Field(default=(), description="Names of host environment variables carried into the box.")
+    ca: Certificates = Field(
+        default="auto", description="Certificates the box trusts: auto (the host's), off or a path."
+    )
+    network: Network = Field(default="on", description="Network of the box: on or off.")
+    memory: Size = Field(default="", description="Memory limit such as 512m or 4g; empty is no limit.")
+    cpus: float = Field(default=0.0, ge=0, le=4096, description="Processor limit, fractions allowed; 0 is no limit.")
+    pids: int = Field(default=4096, ge=16, le=4_194_304, description="Most processes and threads in the box at a time.")
+    hardened: bool = Field(default=False, description="Drop every capability; needs a user other than root.")
+
+
+class Runner(Section):
+    """How the tests are run."""
+
+    args: Arguments = Field(default=(), description="Extra arguments for pytest.")
+    timeout_s: Seconds = Field(default=300.0, description="Seconds that a run may take.")
+    silence_timeout_s: Seconds = Field(default=120.0, description="Seconds a run may go without any sign of life.")
+    grace_s: float = Field(
+        default=2.0, ge=0, le=600, description="Seconds between each harder signal to a run being ended."
+    )
+
+
+class Notify(Section):
+    """Who is told about a change of verdict."""
+
+    desktop: bool = Field(default=True, description="Desktop notification when the verdict changes.")
+
+
+class History(Section):
+    """What is remembered of past runs."""
+
+    enabled: bool = Field(default=True, description="Keep the results of every run.")
+
+
+class Config(Section):
+    """Settings of watchtest."""
+
+    model_config = ConfigDict(title="watchtest config")
+
+    triggers: Triggers = Triggers()
+    watch: Watch = Watch()
+    box: Box = Box()
+    runner: Runner = Runner()
+    notify: Notify = Notify()
+    history: History = History()
+
+
+SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
+    {"triggers": Triggers, "watch": Watch, "box": Box, "runner": Runner, "notify": Notify, "history": History}
+)
+
+
+def keys() -> Mapping[str, FieldInfo]:
+    """Every key by its dotted name, in the order of the file."""
+    return {f"{name}.{key}": field for name, kind in SECTIONS.items() for key, field in kind.model_fields.items()}
+
+
+def json_schema() -> dict[str, Any]:
+    """For editors: completes and checks a config file while it is written."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}

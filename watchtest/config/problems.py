@@ -1,0 +1,154 @@
+"""What is wrong with the settings, in words that say what to write instead.
+
+Finds problems; does not know which file or variable they stand in. pydantic's own texts never leave this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from watchtest.config.literal import literal, read_literal, shortened
+from watchtest.config.model import ORDER, SECTIONS, Config, keys
+from watchtest.config.shape import NOT_TEXT, SHAPE
+
+NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # elsewhere it is a "value"
+TYPES = {
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "finite_number": "must be a finite number",
+    "string_unicode": NOT_TEXT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`path` is section, key and place in a list; `shown` is the value as TOML, empty for a whole section."""
+
+    path: tuple[str | int, ...]
+    shown: str
+    demand: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two keys, each right by itself: `low` must not exceed `high`."""
+
+    low: str
+    high: str
+
+
+def problems_in(data: Mapping[str, object]) -> list[Problem]:
+    """Of one layer by itself. Contradictions are left to the merged settings: another layer may solve them."""
+    return [_problem(error) for error in _errors(data) if error["type"] != ORDER]
+
+
+def contradictions_in(data: Mapping[str, object]) -> list[Contradiction]:
+    contexts = [error["ctx"] for error in _errors(data) if error["type"] == ORDER]
+    return [Contradiction(context["low"], context["high"]) for context in contexts]
+
+
+def suggestion(word: str, choices: Iterable[str], closeness: float = 0.6) -> str:
+    """The choice that was probably meant, or nothing."""
+    spellings = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(word.lower(), spellings, n=1, cutoff=closeness)
+    return spellings[close[0]] if close else ""
+
+
+def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
+    try:
+        Config.model_validate(data)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
+
+
+def _problem(error: ErrorDetails) -> Problem:
+    # After section and key, pydantic also names the half of a union; only a place in a list helps a reader.
+    path = (*error["loc"][:2], *(part for part in error["loc"][2:] if isinstance(part, int)))
+    value = error["input"]
+    whole_section = len(path) == 1 and isinstance(value, dict | list)
+    return Problem(path, "" if whole_section else shortened(value), _demand(error, path, value))
+
+
+def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> str:
+    context: dict[str, Any] = error.get("ctx", {})
+    match error["type"]:
+        case "extra_forbidden":
+            return _unknown(path, value)
+        case "model_type":
+            return f"must be a section; write [{path[0]}] on a line of its own"
+        case "literal_error":
+            return _wrong_choice(".".join(map(str, path)), value)
+        case "tuple_type":
+            return _wrong_list(".".join(map(str, path)), value)
+        case "string_type":
+            return "must be text" + (f"; write {shortened(literal(value))}" if _is_scalar(value) else "")
+        case "greater_than":
+            return f"must be above {context['gt']:g}"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:.0f}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:.0f}"
+        case kind if kind == SHAPE:
+            return str(context["demand"])
+        case kind if kind in TYPES:
+            return TYPES[kind] + _unquoted(kind, value)
+        case kind:
+            return f"is not accepted ({kind})"
+
+
+def _unknown(path: tuple[str | int, ...], value: object) -> str:
+    names = [str(part) for part in path]
+    if len(names) == 1 and isinstance(value, dict):
+        return "unknown section; " + _meant(suggestion(names[0], SECTIONS), f"the sections are {', '.join(SECTIONS)}")
+    siblings = list(SECTIONS[names[0]].model_fields) if len(names) == 2 else []
+    elsewhere = [key for key in keys() if key.split(".")[1] == names[-1]]
+    meant = next(iter(elsewhere), "") or suggestion(names[-1], siblings)
+    rest = f"[{names[0]}] has {', '.join(siblings)}" if siblings else f"the sections are {', '.join(SECTIONS)}"
+    return "unknown key; " + _meant(meant, rest)
+
+
+def _wrong_choice(key: str, value: object) -> str:
+    if key == "box.setup":
+        return f'must be "auto" or a list of commands; write [{shortened(value)}]'
+    choices = [str(choice) for choice in get_args(keys()[key].annotation)]
+    listed = ", ".join(literal(choice) for choice in choices[:-1]) + f" or {literal(choices[-1])}"
+    if not isinstance(value, str):
+        return f"must be {listed}"
+    return f"no such {NOUNS.get(key, 'value')}; " + _meant(suggestion(value, choices), f"choose {listed}")
+
+
+def _wrong_list(key: str, value: object) -> str:
+    demand = 'must be "auto" or a list of commands' if key == "box.setup" else "must be a list"
+    return demand + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
+
+
+def _meant(word: str, otherwise: str) -> str:
+    return f"did you mean {literal(word)}?" if word else otherwise
+
+
+def _is_scalar(value: object) -> bool:
+    return not isinstance(value, dict | list | tuple)
+
+
+def _unquoted(kind: str, value: object) -> str:
+    """`"300"` where 300 was meant: the slip that strictness is there to tell."""
+    if isinstance(value, float) and kind == "int_type" and value.is_integer():
+        return f"; write {value:.0f}"
+    if not isinstance(value, str):
+        return ""
+    meant = read_literal(value.strip())
+    fits = {
+        "bool_type": isinstance(meant, bool),
+        "int_type": isinstance(meant, int) and not isinstance(meant, bool),
+        "float_type": isinstance(meant, int | float) and not isinstance(meant, bool) and isfinite(meant),
+    }
+    return f"; write {literal(meant)} without quotes" if fits.get(kind) else ""
