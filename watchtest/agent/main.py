@@ -198,6 +198,7 @@ class Agent:
         order = json.loads(body.decode("ascii"))
         env = dict(os.environ, WATCHTEST_JOB=self._home)
         env.update(order.get("env") or {})
+        env["PATH"] = os.pathsep.join([*order.get("path_first", ()), env.get("PATH") or os.defpath])
         order["env"] = env
         order["cwd"] = os.path.join(self._root, order.get("cwd") or "")
         if "pytest" in order:

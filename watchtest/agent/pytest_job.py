@@ -10,6 +10,8 @@ from typing import Any, Dict
 # loaded from its file, so that no folder of ours is on the path of the tests.
 STUB = """\
 import importlib.util, os, sys
+if importlib.util.find_spec('pytest') is None:
+    sys.exit(97)
 plugin_file, order_file = sys.argv[1:3]
 sys.path[0] = os.getcwd()
 spec = importlib.util.spec_from_file_location('watchtest_pytest_plugin', plugin_file)
@@ -18,6 +20,8 @@ sys.modules[spec.name] = plugin
 spec.loader.exec_module(plugin)
 sys.exit(plugin.main(order_file))
 """
+NO_PYTEST = 97
+"""The exit code that says that there is no pytest; the stub above spells it out."""
 PLUGIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytest_plugin.py")
 
 

@@ -44,15 +44,20 @@ class Place(Protocol):
     """Where the tree lies, as seen from inside."""
     home: str
     """Where the agent and the virtualenv live, as seen from inside."""
+    is_shared: bool
+    """Whether its Python is also the host's: then the box never uses or changes it in place."""
 
     def open(self, agent: bytes, note: Note) -> Opened:
         """Create, adopt, start or recreate the box, and start an agent in it from this zip."""
 
-    def execute(self, argv: list[str], env: Mapping[str, str]) -> int:
-        """Run a command of the user in the box on this process's own stdin, stdout and stderr."""
+    def execute(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...]) -> int:
+        """Run a command of the user in the box on this process's own stdin, stdout and stderr; its exit code."""
 
     def inspect(self) -> BoxInfo | None:
         """The box as it stands, without touching it."""
+
+    def describe(self) -> tuple[str, ...]:
+        """What carries the box, in lines for people."""
 
     def close(self) -> None: ...
 
@@ -87,6 +92,8 @@ class Job:
     what: Command | PytestWish
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
+    path_first: tuple[str, ...] = ()
+    """Folders before all others on PATH."""
     requires: int | None = None
     """The generation that the tree must be at; the agent refuses otherwise."""
 

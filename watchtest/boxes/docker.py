@@ -12,7 +12,7 @@ import io
 import re
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -35,7 +35,7 @@ LABEL_VERSION = "watchtest.version"
 LABEL_SPEC = "watchtest.spec"
 HOME = "/opt/watchtest"
 API_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 2
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DROPPED_CAPABILITIES = ["NET_RAW", "MKNOD", "AUDIT_WRITE", "SETFCAP"]
 # Something that waits for ever in nearly every image; the second is for images that hold Python and no shell tools.
 KEEP_ALIVE = (["sleep", "2147483647"], ["python3", "-c", "import signal; signal.pause()"])
@@ -57,21 +57,20 @@ class ContainerSpec:
     cpus: float = 0.0
     pids: int = 4096
     hardened: bool = False
-    environment: tuple[tuple[str, str], ...] = ()
     ca_bundle: bytes = b""
 
     @property
     def digest(self) -> str:
-        """Changes exactly when a container made from this would differ. Values of variables are not in it."""
-        names = [name for name, _ in self.environment]
+        """Changes exactly when a container made from this would differ."""
         parts = (self.image, self.workdir, self.user, self.network, self.memory, self.cpus, self.pids, self.hardened)
-        return hashlib.sha256(repr((parts, names, self.ca_bundle)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((parts, self.ca_bundle)).encode()).hexdigest()[:16]
 
 
 class DockerPlace:
     """The container of one workspace and lane."""
 
     home = HOME
+    is_shared = False
 
     def __init__(self, spec: ContainerSpec, environ: Mapping[str, str]) -> None:
         self._spec = spec
@@ -92,17 +91,28 @@ class DockerPlace:
             stream.write(agent)
             return Opened(info, stream)
 
-    def execute(self, argv: list[str], env: Mapping[str, str]) -> int:
+    def execute(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...]) -> int:
         with explained_api(self._spec.name):
-            container = self._find()
-            if container is None or container["State"] != "running":
-                container, _ = self._ensure(lambda _text: None)
+            container, _ = self._ensure(lambda _text: None)
+            settings = self._api.inspect_container(container["Id"])["Config"].get("Env") or ()
+            path = dict(setting.split("=", 1) for setting in settings).get("PATH", DEFAULT_PATH)
+            env = {**env, "PATH": ":".join([*path_first, path])}
             return run_attached(self._api, container["Id"], argv, env, self._spec.user, self.root)
 
     def inspect(self) -> BoxInfo | None:
         with explained_api(self._spec.name):
             found = self._find()
             return None if found is None else self._info(self._api.inspect_container(found["Id"]), ())
+
+    def describe(self) -> tuple[str, ...]:
+        with explained_api(self._spec.name):
+            version = self._api.version()
+            try:
+                self._api.inspect_image(self._spec.image)
+                image = f"image {self._spec.image} is here"
+            except ImageNotFound:
+                image = f"image {self._spec.image} is not here; it is pulled when the box is made"
+            return (f"Docker {version.get('Version')} (API {version.get('ApiVersion')}) at {self._api.base_url}", image)
 
     def close(self) -> None:
         if self._client is not None:
@@ -194,7 +204,7 @@ class DockerPlace:
             command=[],
             user=spec.user or None,
             working_dir=spec.workdir,
-            environment={**dict(spec.environment), **self._ca_environment()},
+            environment=self._ca_environment(),
             labels={
                 LABEL_WORKSPACE: spec.workspace,
                 LABEL_LANE: spec.lane,
@@ -214,6 +224,11 @@ class DockerPlace:
     def _fill(self, container: str) -> None:
         """The folders we need, owned by the box's user, before anything runs in it."""
         uid, gid = self._ids(container)
+        if self._spec.hardened and uid == 0:
+            raise BoxError(
+                f"box.hardened = true, but {self._spec.image} runs as root",
+                hint="set box.user to another user of the image, or a number such as 1000",
+            )
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for folder in (HOME, self._spec.workdir):
@@ -338,11 +353,14 @@ def _epoch(stamp: str) -> float:
         return 0.0
 
 
-@contextlib.contextmanager
-def reachable(environ: Mapping[str, str]) -> Iterator[str]:
-    """The version of the engine that answers; raises EngineError where none does."""
+def remove_boxes(workspace: str, environ: Mapping[str, str]) -> int:
+    """Remove every container of a workspace; how many there were."""
     client = connect(environ)
     try:
-        yield str(client.version().get("Version", "?"))
+        found = client.containers(all=True, filters={"label": [f"{LABEL_WORKSPACE}={workspace}"]})
+        for container in found:
+            with explained_api(workspace), contextlib.suppress(NotFound):
+                client.remove_container(container["Id"], force=True, v=True)
+        return len(found)
     finally:
         client.close()

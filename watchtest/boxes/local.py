@@ -7,6 +7,7 @@ rest of the file system, and says so.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ NOT_ISOLATED = "not a container: processes, network and files outside the mirror
 class LocalPlace:
     """A folder of the cache: `tree` is the mirror, `home` holds agent and virtualenv."""
 
+    is_shared = True
+
     def __init__(self, folder: Path, environ: Mapping[str, str], python: str = "") -> None:
         self._folder = folder
         self._environ = _without_virtualenv(environ)
@@ -45,15 +48,21 @@ class LocalPlace:
             raise BoxError(f"the agent did not start: {stream.last_words() or error}") from error
         return Opened(self._info("running", ("created" if is_new else "adopted",)), stream)
 
-    def execute(self, argv: list[str], env: Mapping[str, str]) -> int:
+    def execute(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...]) -> int:
         self._make_folders()
+        environ = {**self._environ, **env}
+        environ["PATH"] = os.pathsep.join([*path_first, environ.get("PATH") or os.defpath])
+        command = [shutil.which(argv[0], path=environ["PATH"]) or argv[0], *argv[1:]]
         try:
-            return subprocess.call(argv, cwd=self.root, env={**self._environ, **env})
+            return subprocess.call(command, cwd=self.root, env=environ)
         except OSError as error:
             raise BoxError(f"cannot start {argv[0]}: {error.strerror}") from error
 
     def inspect(self) -> BoxInfo | None:
         return self._info("stopped", ()) if (self._folder / "home").exists() else None
+
+    def describe(self) -> tuple[str, ...]:
+        return (f"local box in {self._folder}, Python {self._python}",)
 
     def close(self) -> None:
         return

@@ -177,6 +177,7 @@ async def _pass_on(stop: asyncio.Queue[bool], talk: Conversation) -> None:
 def _order(job: Job) -> dict[str, Any]:
     order: dict[str, Any] = {
         "env": dict(job.env),
+        "path_first": list(job.path_first),
         "limit_s": job.limits.run_s,
         "silence_s": job.limits.silence_s,
         "grace_s": job.limits.grace_s,

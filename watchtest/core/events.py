@@ -180,7 +180,7 @@ Event = (
 @dataclass(frozen=True, slots=True)
 class StartRun:
     run: Run
-    known_snapshot: str | None
+    known_snapshot: Snapshot | None
     """The snapshot of the last verdict: an unforced run of the same tree has nothing to do."""
 
 

@@ -240,6 +240,8 @@ class Execution:
     """In one line why it ended as it did, where the exit code does not say (signal, limit, out of memory)."""
     raw_output: str = ""
     duration_s: float = 0.0
+    withdrawn: str = ""
+    """Why the runner itself left tests out that it had promised (`-x`, `--maxfail`), in its words."""
 
 
 @dataclass(frozen=True, slots=True)

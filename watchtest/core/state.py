@@ -121,7 +121,7 @@ class Knowledge:
     at: float | None = None
     run: Run | None = None
     snapshot: Snapshot | None = None
-    tests: Mapping[str, KnownTest] = NOTHING_KNOWN
+    tests: Mapping[str, KnownTest] = field(default_factory=lambda: NOTHING_KNOWN)
 
     @property
     def red(self) -> tuple[KnownTest, ...]:

@@ -152,10 +152,9 @@ def _go_on(lane: LaneState, at: float) -> tuple[LaneState, Effects]:
     )
     working = Working(run=run, carried=lane.pending, since=at)
     attempt = lane.activity.attempt if isinstance(lane.activity, Broken) else 0
-    snapshot = lane.knowledge.snapshot
-    knows = snapshot is not None and lane.knowledge.verdict is not Verdict.UNKNOWN
+    known = lane.knowledge.snapshot if lane.knowledge.verdict is not Verdict.UNKNOWN else None
     lane = replace(lane, activity=replace(working, attempt=attempt), pending=Pending(), asked=None, runs=lane.runs + 1)
-    return lane, (StartRun(run, snapshot.id if snapshot is not None and knows else None),)
+    return lane, (StartRun(run, known),)
 
 
 def _stop(lane: LaneState, stop: Stop) -> tuple[LaneState, Effects]:

@@ -48,7 +48,7 @@ def judge(execution: Execution) -> Judgement:
     if execution.collection_errors:
         count = len(execution.collection_errors)
         return Judgement(RunState.ERROR, f"{count} {'file' if count == 1 else 'files'} could not be collected")
-    if unreported:
+    if unreported and not (red and execution.withdrawn):
         why = execution.reason or f"exit code {execution.exit_code}"
         return Judgement(RunState.ERROR, f"{_tests(len(unreported))} {UNREPORTED} ({why})")
     if execution.exit_code is None:
@@ -70,7 +70,9 @@ def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at
     """What is known after this execution. Only an execution that was judged may be learned from."""
     judgement = judge(execution)
     tests = _remaining(old.tests, run, snapshot, execution)
-    unreported = {test: _unreported(test) for test in execution.promised - execution.results.keys()}
+    # Tests that the runner withdrew keep what was known of them: red elsewhere already says that this is no green.
+    silent = frozenset[str]() if execution.withdrawn else execution.promised - execution.results.keys()
+    unreported = {test: _unreported(test) for test in silent}
     errors = {result.test: result for result in execution.collection_errors}
     for test, result in {**execution.results, **unreported, **errors}.items():
         tests[test] = _known(old.tests.get(test), result, run, snapshot, at)

@@ -1,0 +1,244 @@
+"""The dashboard's screens, compared whole at three sizes, without colour and with a fixed clock."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from view_states import BOX, NOON, Story, failed, passed, skipped, start
+
+from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded
+from watchtest.core.model import Lane, Stop
+from watchtest.core.state import State
+from watchtest.views.dashboard import Dashboard, render
+
+T = "tests/test_cart.py::test_"
+
+
+def screen(state: State, width: int, height: int, now: float, *, is_help_shown: bool = False) -> list[str]:
+    """The rows as a terminal would show them, without blanks at their ends."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
+    console.print(render(state, now=now, width=width, height=height, title="shop", is_help_shown=is_help_shown))
+    rows = out.getvalue().removesuffix("\n").split("\n")
+    assert len(rows) == height
+    assert all(len(row) <= width for row in rows)
+    return [row.rstrip() for row in rows]
+
+
+def text(rows: list[str]) -> str:
+    return "\n".join(rows)
+
+
+def red_story() -> Story:
+    story = Story().box().run("3f2a91c4d5e6", passed(T + "a"), passed(T + "b"), skipped(T + "c"))
+    message = "AssertionError: assert 3 == 4\n +  where 3 = total([1, 2])"
+    return story.run("77aa91c4d5e6", passed(T + "a"), failed(T + "b", 14, message), failed(T + "c", 40))
+
+
+def running_story() -> Story:
+    story = red_story().change("shop/cart.py").sync("99aa").collect(*(f"{T}{number}" for number in range(40)), T + "c")
+    return story.results(failed(T + "9", 90), passed(T + "c")).change("x.py")
+
+
+def test_green_at_80_by_24() -> None:
+    story = Story().box().run("3f2a91c4d5e6", passed(T + "a"), passed(T + "b"), skipped(T + "c"))
+    assert screen(story.state, 80, 24, story.now + 3) == [
+        " ✔ PASSED 2 tests, 1 skipped         shop · save · 3f2a91c4 on main* · 3.0s ago",
+        " waiting for a change",
+        *[""] * 19,
+        " box  docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
+        " runs ✔                                                                   1 run",
+        " q quit  r rerun  f failed  c cancel  p pause  h help",
+    ]
+
+
+def test_red_at_80_by_24() -> None:
+    story = red_story()
+    assert screen(story.state, 80, 24, story.now + 3) == [
+        " ✘ FAILED 2 of 3 tests               shop · save · 77aa91c4 on main* · 3.0s ago",
+        " waiting for a change",
+        "",
+        " ✘ tests/test_cart.py:14  test_b  new",
+        "     > assert total([1, 2]) == 4",
+        "     AssertionError: assert 3 == 4",
+        "      +  where 3 = total([1, 2])",
+        " ✘ tests/test_cart.py:40  test_c  new",
+        "     > assert total([1, 2]) == 4",
+        "     assert 3 == 4",
+        *[""] * 11,
+        " box  docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
+        " runs ✔✘                                                                 2 runs",
+        " q quit  r rerun  f failed  c cancel  p pause  h help",
+    ]
+
+
+def test_while_running_the_old_verdict_stays_and_new_failures_come_first_at_60_by_15() -> None:
+    story = running_story()
+    assert screen(story.state, 60, 15, story.now + 3) == [
+        " ✘ FAILED 2 of 3 tests  save · 77aa91c4 on main* · 5.3s ago",
+        " running 2/41 ━━────────────────────────────────────── 4.3s",
+        " pending 1 change: x.py",
+        " ✘ tests/test_cart.py:90  test_9  new",
+        "     > assert total([1, 2]) == 4",
+        "     assert 3 == 4",
+        " ✘ tests/test_cart.py:14  test_b  new",
+        "     > assert total([1, 2]) == 4",
+        "     AssertionError: assert 3 == 4",
+        "      +  where 3 = total([1, 2])",
+        " ✔ test_c  passes now",
+        "",
+        " box  docker 1a2b3c4d5e6f · image python:3.12 · running · P…",
+        " runs ✔✘                                             3 runs",
+        " q quit  r rerun  f failed  c cancel  p pause  h help",
+    ]
+
+
+def test_running_at_200_by_50_uses_the_whole_width() -> None:
+    story = running_story()
+    rows = screen(story.state, 200, 50, story.now + 3)
+    assert rows[0].startswith(" ✘ FAILED 2 of 3 tests  ")
+    assert rows[0].endswith(" shop · save · 77aa91c4 on main* · 5.3s ago")
+    assert len(rows[0]) == 199
+    assert rows[1] == f" running 2/41 {'━' * 9}{'─' * 171} 4.3s"
+    assert rows[-1] == " q quit  r rerun  f failed  c cancel  p pause  h help"
+
+
+def test_help_explains_each_key() -> None:
+    story = red_story()
+    rows = screen(story.state, 80, 24, story.now, is_help_shown=True)
+    assert rows[-8:-2] == [
+        " q  quit; the box stays",
+        " r  run all tests now",
+        " f  run the tests known to fail now",
+        " c  cancel the run; its changes wait for the next save",
+        " p  pause or resume; changes are noted meanwhile",
+        " h  show or hide this help",
+    ]
+
+
+def test_more_failures_than_rows_are_counted() -> None:
+    story = Story().run("t1", *(failed(f"{T}{number:02}", number + 1) for number in range(30)))
+    rows = screen(story.state, 60, 15, story.now)
+    assert rows[2] == " ✘ tests/test_cart.py:1  test_00  new"
+    assert rows[-3] == " and 20 more"
+
+
+def test_with_little_room_each_failure_says_its_message_before_its_source() -> None:
+    story = Story().run("t1", *(failed(f"{T}{number}", number + 1) for number in range(5)))
+    rows = screen(story.state, 60, 15, story.now)
+    assert rows[-5:-2] == ["     assert 3 == 4", " ✘ tests/test_cart.py:5  test_4  new", "     assert 3 == 4"]
+
+
+def test_a_lane_that_broke_says_what_to_do_and_when_it_tries_again() -> None:
+    story = red_story().change("x.py").breaks()
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[0].startswith(" ✘ FAILED 2 of 3 tests")
+    assert rows[1:5] == [
+        " engine: the engine does not answer on /var/run/docker.sock",
+        " start it with: systemctl start docker",
+        " trying again in 0.5s (attempt 1 failed)",
+        " pending 1 change: x.py",
+    ]
+    assert " runs ✔✘!" in rows[-2]
+
+
+def test_an_error_without_a_failure_shows_the_end_of_the_output() -> None:
+    story = Story().change().sync("t1").end("t1", [], exit_code=3, raw_output="one\n\x1b[31mINTERNALERROR> boom\n")
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[0].startswith(" ✘ error: the runner exited with 3 ")
+    assert rows[3:6] == [" the end of the output:", "   one", "   INTERNALERROR> boom"]
+
+
+def test_held_changes_paused_lanes_notes_and_other_lanes_are_shown() -> None:
+    story = Story(start(Lane.SAVE, Lane.COMMIT)).run("t1", passed(T + "a"))
+    story.change("x.py").on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    assert " setup: pip install" in screen(story.state, 80, 24, story.now)
+    story.on(CancelAsked(Lane.SAVE, story.now))
+    assert any("stopping (cancelled)" in row for row in screen(story.state, 80, 24, story.now))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(PauseAsked(Lane.SAVE, story.now))
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[1].split() == ["commit", "?", "no", "verdict", "yet", "starting"]
+    assert rows[2:4] == [" paused: press p to go on", " pending 1 change: x.py (waits for the next save or command)"]
+
+
+def test_text_from_tests_is_neither_markup_nor_a_control_sequence() -> None:
+    evil = "[bold red]x[/] \x1b[2J\x1b]0;t\x07[link=http://x]y[/link]\n\tz :smile:"
+    story = Story().box(replace(BOX, image=evil)).run("t1", failed(f"{T}[{evil}]", message=evil))
+    story.on(Noted(Lane.SAVE, NOON, evil))
+    rows = text(screen(story.state, 200, 30, story.now))
+    assert "[bold red]x[/] [link=http://x]y[/link]" in rows
+    assert ":smile:" in rows
+    assert "\x1b" not in rows
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (10, 3), (20, 5), (40, 8), (79, 19), (500, 100)])
+def test_every_size_is_filled_exactly(width: int, height: int) -> None:
+    for story in (Story(), red_story(), running_story(), red_story().change("x.py").breaks()):
+        rows = screen(story.state, width, height, story.now)
+        assert len(rows) == height
+
+
+def test_wide_characters_do_not_break_the_edge() -> None:
+    story = Story().run("t1", failed(T + "日本語" * 30, message="漢字" * 100))
+    out = io.StringIO()
+    console = Console(file=out, width=60, height=15, color_system=None)
+    console.print(render(story.state, now=story.now, width=60, height=15))
+    assert out.getvalue().count("\n") == 15
+
+
+def test_a_screen_of_ten_thousand_tests_is_drawn_quickly() -> None:
+    results = [passed(f"{T}{number}") for number in range(9_800)] + [failed(f"{T}x{number}") for number in range(200)]
+    story = Story().run("t1", *results)
+    console = Console(file=io.StringIO(), width=200, height=50, force_terminal=True)
+    began = time.perf_counter()
+    for _ in range(10):
+        console.print(render(story.state, now=story.now, width=200, height=50))
+    assert (time.perf_counter() - began) / 10 < 0.1
+
+
+def terminal() -> tuple[io.StringIO, Console]:
+    out = io.StringIO()
+    return out, Console(file=out, width=60, height=15, force_terminal=True, highlight=False, _environ={"TERM": "xterm"})
+
+
+def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
+    out, console = terminal()
+    story = red_story()
+
+    def drawn() -> int:
+        return out.getvalue().count("FAILED 2 of 3")
+
+    with Dashboard(console) as dashboard:
+        dashboard.show(story.state, NOON)
+        assert drawn() == 1
+        dashboard.show(story.change("x.py").state, NOON + 0.05)
+        assert drawn() == 1
+        dashboard.tick(NOON + 0.2)
+        assert drawn() == 2
+        dashboard.tick(NOON + 0.9)
+        assert drawn() == 2
+        dashboard.tick(NOON + 1.3)
+        assert drawn() == 3
+        console.size = (70, 20)  # type: ignore[assignment]
+        dashboard.tick(NOON + 1.31)
+        assert drawn() == 4
+
+
+def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
+    out, console = terminal()
+
+    def crash() -> None:
+        with Dashboard(console) as dashboard:
+            dashboard.show(Story().state, NOON)
+            raise RuntimeError("bug")
+
+    with pytest.raises(RuntimeError, match="bug"):
+        crash()
+    assert out.getvalue().startswith("\x1b[?1049h")
+    assert "\x1b[?1049l" in out.getvalue()
+    assert out.getvalue().rindex("\x1b[?25h") > out.getvalue().rindex("\x1b[?25l")

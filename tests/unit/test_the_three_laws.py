@@ -1,0 +1,255 @@
+"""The laws of design.md as properties: a random user, random edits, a runner that tells the truth or breaks off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from watchtest.core.events import (
+    Broke,
+    CancelAsked,
+    Changed,
+    Collected,
+    Ending,
+    Event,
+    Halted,
+    Judged,
+    PauseAsked,
+    ResumeAsked,
+    RunAsked,
+    RunEnded,
+    SnapshotTaken,
+    StartRun,
+    TestsEnded,
+    Unchanged,
+    WakeAt,
+    Woke,
+)
+from watchtest.core.model import (
+    All,
+    Entry,
+    Execution,
+    Failure,
+    Kind,
+    Lane,
+    Only,
+    Outcome,
+    Policy,
+    Problem,
+    Result,
+    Snapshot,
+    Stop,
+    Verdict,
+)
+from watchtest.core.state import Broken, Idle, LaneState, State, Working
+from watchtest.core.step import RETRY_LIMIT, step
+
+TESTS = ("a.py::one", "a.py::two", "b.py::three", "b.py::four")
+Truth = Mapping[str, bool]
+"""What the tests of one tree would say: which exist, and whether each passes."""
+
+
+def tree(truth: Truth, number: int) -> Snapshot:
+    entry = Entry(Kind.FILE, 0o644, number, str(number))
+    return Snapshot(id=f"tree-{number}", entries={"code.py": entry})
+
+
+class Watching(RuleBasedStateMachine):
+    """The loop, the user and the box at once; the state under test is only ever changed by `step`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.number = 0
+        self.truth: Truth = dict.fromkeys(TESTS, True)
+        self.truths: dict[str, Truth] = {"tree-0": self.truth}
+        self.owed: dict[str, int] = {}
+        """Changes nobody has judged yet, each with the number of the tree it made."""
+        self.started: StartRun | None = None
+        self.taken: Snapshot | None = None
+        self.wake_at: float | None = None
+        self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.ALL, session="s")})
+
+    @property
+    def lane(self) -> LaneState:
+        return self.state.lanes[Lane.SAVE]
+
+    def happen(self, event: Event) -> None:
+        self.state, effects = step(self.state, event)
+        for effect in effects:
+            if isinstance(effect, StartRun):
+                assert self.started is None, "two runs at once in one lane"
+                self.started, self.taken = effect, None
+            elif isinstance(effect, WakeAt):
+                self.wake_at = effect.at
+
+    def at(self) -> float:
+        self.now += 0.1
+        return self.now
+
+    # -- the user --------------------------------------------------------------------------------------
+
+    @rule(policy=st.sampled_from([Policy.ALL, Policy.AFFECTED, Policy.FAILED]))
+    def choose_a_policy(self, policy: Policy) -> None:
+        from dataclasses import replace
+
+        self.state = replace(self.state, lanes={Lane.SAVE: replace(self.lane, policy=policy)})
+
+    @rule(truth=st.dictionaries(st.sampled_from(TESTS), st.booleans()))
+    def save(self, truth: Truth) -> None:
+        self.number += 1
+        self.truth = truth
+        self.truths[f"tree-{self.number}"] = truth
+        path = f"change-{self.number}"
+        self.owed[path] = self.number
+        self.happen(Changed(Lane.SAVE, self.at(), frozenset({path})))
+
+    @rule(tests=st.none() | st.sets(st.sampled_from(TESTS), min_size=1))
+    def ask_for_a_run(self, tests: set[str] | None) -> None:
+        selection = None if tests is None else Only(tuple(sorted(tests)), because="asked")
+        self.happen(RunAsked(Lane.SAVE, self.at(), selection))
+
+    @rule(kill=st.booleans())
+    def cancel(self, kill: bool) -> None:
+        self.happen(CancelAsked(Lane.SAVE, self.at(), kill))
+
+    @rule()
+    def pause(self) -> None:
+        self.happen(PauseAsked(Lane.SAVE, self.at()))
+
+    @rule()
+    def resume(self) -> None:
+        self.happen(ResumeAsked(Lane.SAVE, self.at()))
+
+    @precondition(lambda self: self.wake_at is not None)
+    @rule()
+    def wake(self) -> None:
+        assert self.wake_at is not None
+        self.now = max(self.now, self.wake_at)
+        self.wake_at = None
+        self.happen(Woke(Lane.SAVE, self.now))
+
+    # -- the run ---------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.started is not None and self.taken is None)
+    @rule()
+    def take_the_snapshot(self) -> None:
+        assert self.started is not None
+        self.taken = tree(self.truth, self.number)
+        self.happen(SnapshotTaken(Lane.SAVE, self.at(), self.started.run.id, self.taken))
+
+    @precondition(lambda self: self.taken is not None)
+    @rule(reported=st.sets(st.sampled_from(TESTS)), exit_code=st.sampled_from([None, 0, 1, 2, 5]), whole=st.booleans())
+    def judge(self, reported: set[str], exit_code: int | None, whole: bool) -> None:
+        """A runner that runs through, or one that breaks off somewhere with any exit code."""
+        assert self.started is not None
+        assert self.taken is not None
+        run = self.started.run
+        truth = self.truths[self.taken.id]
+        promised = frozenset(truth)
+        if isinstance(run.selection, Only):
+            promised &= frozenset(run.selection.tests)
+        told = promised if whole else promised & reported
+        results = {test: result(test, truth[test]) for test in told}
+        if whole:
+            exit_code = 5 if not promised else int(any(not truth[test] for test in promised))
+        self.happen(Collected(Lane.SAVE, self.at(), run.id, promised))
+        self.happen(TestsEnded(Lane.SAVE, self.at(), run.id, tuple(results.values())))
+        snapshot = self.taken
+        covered = isinstance(run.selection, All)
+        carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
+        assert carried is not None
+        self.end(Judged(snapshot, Execution(exit_code, promised, results)))
+        if covered:
+            self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}
+
+    @precondition(lambda self: self.taken is not None)
+    @rule()
+    def find_it_unchanged(self) -> None:
+        assert self.started is not None
+        known = self.started.known_snapshot
+        if known is None or self.started.run.is_forced or self.taken is None or known.entries != self.taken.entries:
+            return
+        carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
+        assert carried is not None
+        self.end(Unchanged(self.taken))
+        self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}
+
+    @precondition(lambda self: self.started is not None)
+    @rule(stop=st.sampled_from([Stop.CANCELLED, Stop.KILLED, Stop.SUPERSEDED]))
+    def halt(self, stop: Stop) -> None:
+        self.end(Halted(stop))
+
+    @precondition(lambda self: self.started is not None)
+    @rule(is_passing=st.booleans())
+    def break_down(self, is_passing: bool) -> None:
+        self.end(Broke(Problem("engine", "gone"), is_passing))
+
+    def end(self, ending: Ending) -> None:
+        assert self.started is not None
+        run, self.started, self.taken = self.started.run, None, None
+        self.happen(RunEnded(Lane.SAVE, self.at(), run.id, ending))
+
+    # -- the laws --------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_change_is_lost(self) -> None:
+        activity = self.lane.activity
+        held = self.lane.pending.paths | (activity.carried.paths if isinstance(activity, Working) else frozenset())
+        assert self.owed.keys() <= held
+
+    @invariant()
+    def no_green_is_stale(self) -> None:
+        knowledge = self.lane.knowledge
+        if knowledge.verdict is not Verdict.PASSED:
+            return
+        assert knowledge.snapshot is not None
+        truth = self.truths[knowledge.snapshot.id]
+        assert truth, "green without a test"
+        assert all(truth.values()), f"green on {knowledge.snapshot.id}, where {truth}"
+        assert knowledge.tests.keys() <= truth.keys()
+
+    @invariant()
+    def a_run_is_under_way_exactly_when_the_state_says_so(self) -> None:
+        assert isinstance(self.lane.activity, Working) == (self.started is not None)
+
+    @invariant()
+    def retries_stay_within_their_limit(self) -> None:
+        if isinstance(self.lane.activity, Broken):
+            assert self.lane.activity.attempt <= RETRY_LIMIT
+
+    def teardown(self) -> None:
+        """However it went: resume, save once more, let every run run through, and the truth is known."""
+        self.happen(ResumeAsked(Lane.SAVE, self.at()))
+        self.save({"a.py::one": True, "b.py::three": False})
+        for _ in range(10):
+            if self.started is None:
+                break
+            if self.taken is None:
+                self.take_the_snapshot()
+            self.judge(set(), None, True)
+        assert isinstance(self.lane.activity, Idle)
+        assert self.lane.knowledge.verdict is Verdict.FAILED
+        self.save({"a.py::one": True, "b.py::three": True})
+        for _ in range(10):
+            if self.started is None:
+                break
+            self.take_the_snapshot()
+            self.judge(set(), None, True)
+        assert self.lane.knowledge.verdict is Verdict.PASSED
+        assert self.lane.knowledge.snapshot is not None
+        assert self.lane.knowledge.snapshot.id == f"tree-{self.number}"
+        assert not self.lane.pending
+
+
+def result(test: str, passes: bool) -> Result:
+    if passes:
+        return Result(test, Outcome.PASSED, 0.1)
+    return Result(test, Outcome.FAILED, 0.1, Failure("AssertionError", "no"))
+
+
+TestTheLawsHold = Watching.TestCase
+TestTheLawsHold.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

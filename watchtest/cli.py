@@ -1,0 +1,97 @@
+"""argv → command → exit code. The one error handler: what is expected is said in a line, a bug leaves a crash file.
+
+Only the module of the command that was asked for is imported: `watchtest status` must not pay for the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from watchtest import __version__
+from watchtest.errors import WatchtestError
+
+BUG = 3
+INTERRUPTED = 130
+COMMANDS = ("watch", "status", "history", "exec", "doctor", "init", "config", "demo")
+DEFAULT = "watch"
+_WITH_VALUE = ("-C", "--workspace", "--config")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code of a command line. Nothing but a SystemExit of argparse ever leaves it."""
+    try:
+        return _run(_with_command(sys.argv[1:] if argv is None else argv))
+    except WatchtestError as error:
+        print(f"watchtest: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001  the last line of defence: no traceback reaches a user
+        print(f"watchtest: bug: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"  the details are in {_crash_file(error)}; please report it", file=sys.stderr)
+        return BUG
+
+
+def _run(argv: list[str]) -> int:
+    arguments = _parser(_command_of(argv)).parse_args(argv)
+    return int(arguments.run(arguments))
+
+
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser with the one command that is needed, or with all of them, for the help."""
+    parser = argparse.ArgumentParser(
+        prog="watchtest",
+        description="Reruns the tests your change can affect, in a persistent container that mirrors your code.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"watchtest {__version__}")
+    parser.add_argument("-C", "--workspace", type=Path, metavar="FOLDER", help="the project (default: this folder's)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="read the settings from this file alone")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        importlib.import_module(f"watchtest.commands.{name}").add_to(subparsers)
+    return parser
+
+
+def _command_of(argv: list[str]) -> str | None:
+    """The first word that is neither an option nor the value of one."""
+    words = iter(argv)
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def _with_command(argv: list[str]) -> list[str]:
+    """`watchtest` and `watchtest --plain` mean `watchtest watch …`."""
+    if _command_of(argv) is not None or any(word in ("-h", "--help", "--version") for word in argv):
+        return argv
+    start = 0
+    while start < len(argv) and (argv[start] in _WITH_VALUE or argv[start].startswith(("--workspace=", "--config="))):
+        start += 2 if argv[start] in _WITH_VALUE else 1
+    return [*argv[:start], DEFAULT, *argv[start:]]
+
+
+def _crash_file(error: Exception) -> str:
+    import traceback
+
+    text = f"watchtest {__version__}, Python {sys.version}\n{sys.platform}\nargv: {sys.argv}\n\n"
+    text += "".join(traceback.format_exception(error))
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    with tempfile.NamedTemporaryFile(
+        "w", prefix=f"watchtest-crash-{stamp}-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+    ) as file:
+        file.write(text)
+    return file.name

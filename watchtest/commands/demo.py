@@ -1,0 +1,162 @@
+"""`watchtest demo`: a tiny project in a temporary folder, a real watcher on it, and three saves: green, red, green.
+
+Uses the container engine where there is one, else the local box. Exits with 0 only if each save got the right verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from watchtest.errors import BoxError
+
+FIRST_LIMIT_S = 600.0
+"""The first verdict may have to wait for an image and for pytest to be installed."""
+LIMIT_S = 60.0
+END_LIMIT_S = 20.0
+
+SHOP = '''"""Prices."""
+
+
+def total(prices: list[float], discount: float = 0.0) -> float:
+    """The sum, less the discount in percent."""
+    return round(sum(prices) * (1 - discount / 100), 2)
+'''
+TEST_SHOP = """from shop import total
+
+
+def test_an_empty_basket_costs_nothing():
+    assert total([]) == 0
+
+
+def test_prices_add_up():
+    assert total([1.50, 2.25]) == 3.75
+
+
+def test_a_discount_is_taken_off():
+    assert total([80, 20], discount=25) == 75
+"""
+BROKEN = SHOP.replace("1 - discount", "1 + discount")
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("demo", help="see it work: a small project, three saves, three verdicts")
+    parser.add_argument("--engine", choices=("auto", "docker", "local"), default="auto", help="where its tests run")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    engine = arguments.engine
+    problem = _attempt(engine)
+    if problem is not None and engine == "auto" and problem["code"] == "image":
+        _say("No image for a container can be had here, so the demo goes on in the local box.")
+        problem = _attempt("local")
+    if problem is not None:
+        raise BoxError(f"the demo could not run: {problem['message']}", hint=str(problem.get("hint") or ""))
+    return 0
+
+
+def _attempt(engine: str) -> Mapping[str, Any] | None:
+    """The whole demo. What stood in its way, or None."""
+    folder = Path(tempfile.mkdtemp(prefix="watchtest-demo-"))
+    (folder / "shop.py").write_text(SHOP, encoding="utf-8")
+    (folder / "test_shop.py").write_text(TEST_SHOP, encoding="utf-8")
+    _say(f"A small project in {folder}, and a watcher on it.")
+    # Its boxes and its history are thrown away with it.
+    kept = {"WATCHTEST_CACHE_DIR": str(folder / ".cache"), "WATCHTEST_STATE_DIR": str(folder / ".state")}
+    ignore = {"WATCHTEST_WATCH_IGNORE": '[".cache", ".state"]', "WATCHTEST_NOTIFY_DESKTOP": "false"}
+    command = [sys.executable, "-m", "watchtest", "-C", str(folder), "watch", "--plain", "--engine", engine]
+    watcher = subprocess.Popen(command, env={**os.environ, **kept, **ignore}, stdin=subprocess.DEVNULL)
+    try:
+        return _story(folder, watcher)
+    finally:
+        _end(watcher)
+        _remove_box(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _story(folder: Path, watcher: subprocess.Popen[bytes]) -> Mapping[str, Any] | None:
+    problem = _wait_for("passed", folder, watcher, FIRST_LIMIT_S, after=0.0)
+    steps = (
+        ("Now a bug is saved in shop.py …", BROKEN, "failed"),
+        ("… and now it is mended.", SHOP, "passed"),
+    )
+    for words, content, verdict in steps:
+        if problem is not None:
+            return problem
+        _say(words)
+        began = time.time()
+        (folder / "shop.py").write_text(content, encoding="utf-8")
+        problem = _wait_for(verdict, folder, watcher, LIMIT_S, after=began)
+        if problem is None:
+            _say(f"{verdict}, {time.time() - began:.1f} s after the save.")
+    if problem is None:
+        _say("That is all. In your own project: `watchtest`.")
+    return problem
+
+
+def _wait_for(
+    verdict: str, folder: Path, watcher: subprocess.Popen[bytes], limit_s: float, after: float
+) -> Mapping[str, Any] | None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        status = _status(folder)
+        problem = status.get("problem")
+        if isinstance(problem, dict):
+            return problem
+        if status.get("verdict") not in (None, "unknown") and _seconds(status.get("verdict_at")) > after:
+            if status["verdict"] == verdict:
+                return None
+            return {"code": "demo", "message": f"the verdict is {status['verdict']}, not {verdict}"}
+        if watcher.poll() is not None:
+            return {"code": "demo", "message": f"the watcher ended with {watcher.returncode}"}
+        time.sleep(0.02)
+    return {"code": "demo", "message": f"no verdict within {limit_s:g} s"}
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    try:
+        status = json.loads((folder / ".watchtest" / "status.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _seconds(stamp: object) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(stamp).timestamp() if isinstance(stamp, str) else 0.0
+
+
+def _end(watcher: subprocess.Popen[bytes]) -> None:
+    watcher.send_signal(signal.SIGTERM)
+    try:
+        watcher.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        watcher.kill()
+        watcher.wait(END_LIMIT_S)
+
+
+def _remove_box(folder: Path) -> None:
+    """The demo's container, if it made one."""
+    from watchtest.boxes.docker import remove_boxes
+    from watchtest.errors import EngineError
+
+    try:
+        remove_boxes(str(folder), os.environ)
+    except EngineError:
+        return  # no engine, so no container
+
+
+def _say(text: str) -> None:
+    print(f"\n» {text}", flush=True)

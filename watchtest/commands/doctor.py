@@ -1,0 +1,127 @@
+"""`watchtest doctor`: what is there, what is not, and what to do about it. Looks; changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from watchtest.errors import WatchtestError
+
+if TYPE_CHECKING:
+    from watchtest.app import Setting
+
+GOOD, WARNING, BAD = "good", "warning", "bad"
+MARKS = {GOOD: "✔", WARNING: "!", BAD: "✘"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    state: str
+    text: str
+    hint: str = ""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("doctor", help="check engine, image, box, git and workspace")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    findings = list(_findings(arguments))
+    if arguments.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(f"{MARKS[finding.state]} {finding.what:<10} {finding.text}")
+            if finding.hint:
+                print(f"  {'':<10} → {finding.hint}")
+    return 4 if any(finding.state == BAD for finding in findings) else 0
+
+
+def _findings(arguments: argparse.Namespace) -> list[Finding]:
+    from watchtest.commands.outside import load_settings, setting_of
+
+    found = [Finding("python", GOOD, f"{platform.python_version()} ({sys.executable})"), _git()]
+    try:
+        _, loaded = load_settings(arguments)
+    except WatchtestError as error:
+        return [*found, Finding("config", BAD, error.message, error.hint)]
+    source = f"from {loaded.file}" if loaded.file else "no file: the defaults hold"
+    found.append(Finding("config", GOOD, source))
+    setting = setting_of(arguments)
+    checks: list[tuple[str, Callable[[Setting], list[Finding]]]] = [
+        ("workspace", _workspace),
+        ("box", _box),
+        ("history", _history),
+    ]
+    for what, check in checks:
+        try:
+            found += check(setting)
+        except WatchtestError as error:
+            found.append(Finding(what, BAD, error.message, error.hint))
+    return found
+
+
+def _git() -> Finding:
+    git = shutil.which("git")
+    if git is None:
+        return Finding(
+            "git", WARNING, "not found", "install git: without it, ignore files are read by watchtest itself"
+        )
+    try:
+        answer = subprocess.run([git, "--version"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("git", WARNING, f"does not answer: {error}")
+    return Finding("git", GOOD, answer.stdout.strip())
+
+
+def _workspace(setting: Setting) -> list[Finding]:
+    from watchtest.app import build_source
+
+    source = build_source(setting)
+    began = time.perf_counter()
+    snapshot = source.snapshot()
+    took_ms = (time.perf_counter() - began) * 1000
+    text = f"{setting.workspace}: {len(snapshot.entries)} paths, read in {took_ms:.0f} ms, tree {snapshot.id[:12]}"
+    found = [Finding("workspace", GOOD, text)]
+    found += [Finding("workspace", WARNING, note) for note in source.notes]
+    found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.left_out[:20]]
+    return found
+
+
+def _box(setting: Setting) -> list[Finding]:
+    from watchtest.app import choose_place
+    from watchtest.core.model import Lane
+
+    notes: list[str] = []
+    place = choose_place(setting, Lane.SAVE, notes.append)
+    found = [Finding("engine", WARNING, note) for note in notes]
+    try:
+        found += [Finding("engine", GOOD, line) for line in place.describe()]
+        info = place.inspect()
+    finally:
+        place.close()
+    if info is None:
+        found.append(Finding("box", GOOD, "none yet: it is made at the first run"))
+    else:
+        found.append(Finding("box", GOOD, f"{info.engine} {info.id[:12]} is {info.state}, image {info.image}"))
+        if info.isolation:
+            found.append(Finding("box", WARNING, info.isolation))
+    return found
+
+
+def _history(setting: Setting) -> list[Finding]:
+    from watchtest.history.path import history_path
+
+    path = history_path(setting.folders.state, setting.workspace)
+    return [Finding("history", GOOD, f"{path} ({'there' if path.exists() else 'not yet there'})")]

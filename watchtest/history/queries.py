@@ -1,0 +1,184 @@
+"""Questions to the history, each a function of a connection from `opening.reading`. Writes nothing."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from watchtest.core.model import Failure, Lane, Outcome, Place, Result, RunState, Trigger
+from watchtest.history.database import Connection, Row
+from watchtest.history.rows import workspace_key
+from watchtest.history.schema import OUTCOME_CODES
+
+OUTCOMES = {code: outcome for outcome, code in OUTCOME_CODES.items()}
+
+RED = frozenset({RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT})
+NAMED: Mapping[str, frozenset[RunState]] = {
+    "last": frozenset(),
+    "last-failed": RED,
+    "last-green": frozenset({RunState.PASSED}),
+}
+"""The runs that go by a name: the latest in one of these states; no states, any."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """One run as the history knows it. `counts` speaks of the last attempt of each test."""
+
+    id: str
+    workspace: str
+    lane: Lane
+    trigger: Trigger
+    selected: int | None
+    """How many tests were asked for; None: all."""
+    because: str
+    is_forced: bool
+    state: RunState
+    reason: str
+    queued_at: float
+    ended_at: float | None
+    tree: str | None
+    head: str | None
+    branch: str | None
+    is_dirty: bool | None
+    environment: str | None
+    counts: Mapping[Outcome, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    state: RunState
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastResult:
+    result: Result
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """All that is kept of one run. `results` holds every attempt, in the order of the tests."""
+
+    run: PastRun
+    transitions: tuple[Transition, ...]
+    results: tuple[PastResult, ...]
+    raw_output: str
+
+
+def recent(
+    connection: Connection,
+    *,
+    limit: int,
+    workspace: str | None = None,
+    lane: Lane | None = None,
+    states: Collection[RunState] = (),
+) -> tuple[PastRun, ...]:
+    """The latest runs, newest first; None and nothing mean any."""
+    conditions, values = ["1"], list[str | int]()
+    if workspace is not None:
+        conditions.append("workspace = ?")
+        values.append(workspace_key(workspace))
+    if lane is not None:
+        conditions.append("lane = ?")
+        values.append(lane.value)
+    if states:
+        conditions.append(f"state IN ({', '.join('?' * len(states))})")
+        values.extend(state.value for state in states)
+    rows = connection.execute(
+        f"SELECT * FROM runs WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?", (*values, limit)
+    )
+    return tuple(_run(connection, row) for row in rows.fetchall())
+
+
+def detail(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
+    """The run of this id, or the one that goes by this name (`NAMED`) in the workspace; None: there is none."""
+    run_id = name
+    if name in NAMED:
+        found = recent(connection, limit=1, workspace=workspace, states=NAMED[name])
+        if not found:
+            return None
+        run_id = found[0].id
+    row = connection.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        return None
+    number = row["number"]
+    states = connection.execute("SELECT state, at, reason FROM run_states WHERE run = ? ORDER BY position", (number,))
+    results = connection.execute(
+        """
+        SELECT tests.identity, results.attempt, outcome, duration_us, kind, message, failures.file, line, column_number,
+               source_line, crash_file, crash_line, text, output
+        FROM results
+        JOIN tests ON tests.number = results.test
+        LEFT JOIN failures ON failures.run = results.run AND failures.test = results.test
+                          AND failures.attempt = results.attempt
+        WHERE results.run = ? ORDER BY tests.identity, results.attempt
+        """,
+        (number,),
+    )
+    output = connection.execute("SELECT text FROM outputs WHERE run = ?", (number,)).fetchone()
+    return RunDetail(
+        run=_run(connection, row),
+        transitions=tuple(Transition(RunState(each["state"]), each["at"], each["reason"]) for each in states),
+        results=tuple(_result(each) for each in results),
+        raw_output="" if output is None else zlib.decompress(output["text"]).decode(),
+    )
+
+
+def _run(connection: Connection, row: Row) -> PastRun:
+    return PastRun(
+        id=row["id"],
+        workspace=row["workspace"],
+        lane=Lane(row["lane"]),
+        trigger=Trigger(row["trigger"]),
+        selected=row["selected"],
+        because=row["because"],
+        is_forced=bool(row["is_forced"]),
+        state=RunState(row["state"]),
+        reason=row["reason"],
+        queued_at=row["queued_at"],
+        ended_at=row["ended_at"],
+        tree=row["tree"],
+        head=row["head"],
+        branch=row["branch"],
+        is_dirty=None if row["is_dirty"] is None else bool(row["is_dirty"]),
+        environment=row["environment"],
+        counts=_counts(connection, row["number"]),
+    )
+
+
+def _counts(connection: Connection, number: int) -> Mapping[Outcome, int]:
+    # SQLite takes `outcome` from the row that holds the maximum.
+    rows = connection.execute(
+        """
+        SELECT outcome, COUNT(*) AS tests FROM (SELECT outcome, MAX(attempt) FROM results WHERE run = ? GROUP BY test)
+        GROUP BY outcome
+        """,
+        (number,),
+    )
+    counted = {OUTCOMES[row["outcome"]]: row["tests"] for row in rows}
+    return {outcome: counted[outcome] for outcome in Outcome if outcome in counted}
+
+
+def _result(row: Row) -> PastResult:
+    failure = None
+    if row["kind"] is not None:
+        failure = Failure(
+            kind=row["kind"],
+            message=row["message"],
+            where=_place(row["file"], row["line"]),
+            column=row["column_number"],
+            source_line=row["source_line"],
+            crash=_place(row["crash_file"], row["crash_line"]),
+            text=row["text"],
+            output=row["output"],
+        )
+    result = Result(row["identity"], OUTCOMES[row["outcome"]], row["duration_us"] / 1_000_000, failure)
+    return PastResult(result, row["attempt"])
+
+
+def _place(file: str | None, line: int | None) -> Place | None:
+    return None if file is None or line is None else Place(file, line)

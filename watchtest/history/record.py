@@ -1,0 +1,81 @@
+"""Keeps the history of what the loop goes through. Writes in its own thread: a slow disk never holds up a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from watchtest.core.events import Event, RunEnded, SnapshotTaken, TestsEnded, Unchanged
+from watchtest.core.model import RunState
+from watchtest.core.state import LaneState, State, Working
+from watchtest.errors import WatchtestError
+from watchtest.history.store import Store
+
+
+class Recorder:
+    """`on_problem` hears, once per text, why something could not be kept; the watcher goes on."""
+
+    def __init__(self, store: Store, workspace: str, on_problem: Callable[[str], None]) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._on_problem = on_problem
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watchtest-history")
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self._do(lambda: self._store.mend(self._workspace, time.time()))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._thread.shutdown(wait=True)
+        self._store.close()
+
+    def show(self, before: State, after: State, event: Event | None) -> None:
+        if event is None:
+            self._end_all(before)
+            return
+        was, now = before.lanes[event.lane], after.lanes[event.lane]
+        if isinstance(now.activity, Working) and now.runs != was.runs:
+            run = now.activity.run
+            at = now.activity.since
+            self._do(lambda: self._store.begin(run, at, self._workspace))
+        self._keep(was, now, event)
+
+    def _keep(self, was: LaneState, now: LaneState, event: Event) -> None:
+        """Only of the run that is under way: what comes after its end is not its own any more."""
+        if not isinstance(was.activity, Working):
+            return
+        run = was.activity.run.id
+        match event:
+            case SnapshotTaken(run=of, snapshot=snapshot, at=at) if of == run:
+                environment = f"{now.box.engine} {now.box.image}" if now.box else ""
+                self._do(lambda: self._store.snapshot_taken(run, snapshot, environment, at))
+            case TestsEnded(run=of, results=results, at=at) if of == run:
+                self._do(lambda: self._store.add_results(run, results, at))
+            case RunEnded(run=of, ending=Unchanged()) if of == run:
+                self._do(lambda: self._store.withdraw(run))
+            case RunEnded(run=of, at=at) if of == run and now.last is not None:
+                last = now.last
+                self._do(lambda: self._store.end(run, last.state, last.reason, at, last.raw_output))
+
+    def _end_all(self, state: State) -> None:
+        """The watcher leaves: a run that is still under way has no end of its own."""
+        for lane in state.lanes.values():
+            if isinstance(lane.activity, Working):
+                run, at = lane.activity.run.id, time.time()
+                self._do(lambda run=run, at=at: self._store.end(run, RunState.CANCELLED, "the watcher left", at, ""))  # type: ignore[misc]
+
+    def _do(self, action: Callable[[], object]) -> None:
+        self._thread.submit(action).add_done_callback(self._check)
+
+    def _check(self, future: Future[object]) -> None:
+        error = future.exception()
+        if error is None:
+            return
+        text = f"the history could not be kept: {error if isinstance(error, WatchtestError) else repr(error)}"
+        if text not in self._told:
+            self._told.add(text)
+            self._on_problem(text)

@@ -1,0 +1,229 @@
+"""Writes the history as it happens: every run, every state it was in, every result as it comes.
+
+Each call is one transaction: what it has returned from survives a kill. Calls may come from any thread and wait for one
+another. A file that was moved or that shows damage is opened again (and set aside, if need be) at the next call. Asks
+nothing: that is what `queries` is for.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from watchtest.core.model import Only, Result, Run, RunState, Snapshot
+from watchtest.errors import WorkspaceError
+from watchtest.history.database import Connection, is_damage, said_plainly, transaction
+from watchtest.history.opening import Say, open_for_writing
+from watchtest.history.rows import TEXT_LIMIT, Value, failure_values, result_values, text, workspace_key
+from watchtest.history.schema import refuse_newer
+
+_log = logging.getLogger(__name__)
+
+ON_THE_WAY = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
+DIED = "the watcher died"
+OUTPUT_LIMIT = 1024 * 1024
+
+_ADD_TEST = "INSERT INTO tests (identity, file) VALUES (:test, :file) ON CONFLICT (identity) DO NOTHING"
+_ADD_RESULT = """
+    INSERT INTO results (run, test, attempt, outcome, duration_us)
+    SELECT :run, number, 1 + COALESCE((SELECT MAX(attempt) FROM results WHERE run = :run AND test = number), 0),
+           :outcome, :duration_us
+    FROM tests WHERE identity = :test
+"""
+_ADD_FAILURE = """
+    INSERT INTO failures (run, test, attempt, kind, message, file, line, column_number, source_line,
+                          crash_file, crash_line, text, output)
+    SELECT :run, number, (SELECT MAX(attempt) FROM results WHERE run = :run AND test = number),
+           :kind, :message, :failure_file, :line, :column, :source_line, :crash_file, :crash_line, :text, :output
+    FROM tests WHERE identity = :test
+"""
+_ADD_STATE = """
+    INSERT INTO run_states (run, position, state, reason, at)
+    SELECT :run, 1 + COUNT(*), :state, :reason, :at FROM run_states WHERE run = :run
+"""
+
+
+class Store:
+    """The one writer of this process; other processes may write beside it."""
+
+    def __init__(self, path: Path, say: Say) -> None:
+        self._path = path
+        self._say = say
+        self._lock = Lock()
+        self._connection = open_for_writing(path, say)
+        self._inode = _inode(path)
+        self._is_suspect = False
+        self._must_open = False
+        self._is_closed = False
+
+    @classmethod
+    def open(cls, path: Path, say: Say = _log.warning) -> Self:
+        """The history at `path`, made where there is none; `say` hears of a damaged file that was set aside."""
+        return cls(path, say)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            with said_plainly(self._path):
+                self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # -- the life of a run -------------------------------------------------------------------------
+
+    def begin(self, run: Run, at: float, workspace: str) -> None:
+        """The run is decided on: queued."""
+        only = run.selection if isinstance(run.selection, Only) else None
+        values: dict[str, Value] = {
+            "id": run.id,
+            "workspace": workspace_key(workspace),
+            "lane": run.lane.value,
+            "trigger": run.trigger.value,
+            "selected": None if only is None else len(only.tests),
+            "because": text(run.selection.because),
+            "is_proof": int(only is not None and only.is_proof),
+            "is_forced": int(run.is_forced),
+            "state": RunState.QUEUED.value,
+            "queued_at": at,
+        }
+        with self._writing() as connection:
+            names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
+            connection.execute(f"INSERT INTO runs ({names}) VALUES ({places})", values)
+            _enter(connection, self._open_run(connection, run.id), RunState.QUEUED, "", at)
+
+    def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
+        """A step on the way, where it is known when it was taken."""
+        if state not in ON_THE_WAY:
+            raise ValueError(f"{state} is an end: use end()")
+        with self._writing() as connection:
+            _enter(connection, self._open_run(connection, run_id), state, reason, at)
+
+    def snapshot_taken(self, run_id: str, snapshot: Snapshot, environment: str, at: float) -> None:
+        """The run is about exactly this tree in this environment, and goes now: running."""
+        values: dict[str, Value] = {
+            "tree": snapshot.id,
+            "head": snapshot.head,
+            "branch": None if snapshot.branch is None else text(snapshot.branch),
+            "is_dirty": None if snapshot.dirty is None else int(snapshot.dirty),
+            "environment": text(environment),
+        }
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            changes = ", ".join(f"{name} = :{name}" for name in values)
+            connection.execute(f"UPDATE runs SET {changes} WHERE number = :run", {**values, "run": run})
+            _enter(connection, run, RunState.RUNNING, "", at)
+
+    def add_results(self, run_id: str, results: Sequence[Result], at: float) -> None:
+        """Results as they come. A test that is reported again within a run is its next attempt."""
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            if _state_of(connection, run) is not RunState.RUNNING:
+                _enter(connection, run, RunState.RUNNING, "", at)
+            for result in results:
+                values = result_values(run, result)
+                connection.execute(_ADD_TEST, values)
+                connection.execute(_ADD_RESULT, values)
+                if result.failure is not None:
+                    connection.execute(_ADD_FAILURE, failure_values(run, result))
+
+    def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
+        """The last word on a run: nothing is added to it after this."""
+        if state in ON_THE_WAY:
+            raise ValueError(f"{state} is no end: use advance()")
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            if raw_output:
+                output = zlib.compress(text(raw_output, OUTPUT_LIMIT).encode(), level=1)
+                connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
+            _enter(connection, run, state, reason, at)
+
+    def withdraw(self, run_id: str) -> None:
+        """It turned out that there was nothing to run (the tree is the one last judged): it was no run."""
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            if connection.execute("SELECT 1 FROM results WHERE run = ? LIMIT 1", (run,)).fetchone():
+                raise WorkspaceError(f"run {run_id} has results: it can be ended, not withdrawn")
+            connection.execute("DELETE FROM runs WHERE number = ?", (run,))
+
+    def mend(self, workspace: str, at: float) -> int:
+        """Ends what a dead watcher of this workspace left on its way; how many runs that were.
+
+        To be called by whoever holds the watcher's lock of the workspace: every open run of it is a dead one's then.
+        """
+        with self._writing() as connection:
+            dead = connection.execute(
+                "SELECT number FROM runs WHERE ended_at IS NULL AND workspace = ?", (workspace_key(workspace),)
+            ).fetchall()
+            for row in dead:
+                _enter(connection, row["number"], RunState.BROKEN, DIED, at)
+            return len(dead)
+
+    # -- one transaction ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._lock:
+            self._ready()
+            try:
+                with said_plainly(self._path), transaction(self._connection):
+                    # A newer watchtest beside this one may have migrated the file meanwhile.
+                    refuse_newer(self._connection, self._path)
+                    yield self._connection
+            except WorkspaceError as error:
+                self._is_suspect = self._is_suspect or is_damage(error.__cause__)
+                raise
+
+    def _ready(self) -> None:
+        if self._is_closed:
+            raise WorkspaceError(f"the history {self._path} is closed already")
+        if not self._must_open and not self._is_suspect and _inode(self._path) == self._inode:
+            return
+        # Stays so while opening fails, as long as that may be: each call tries again.
+        self._must_open = True
+        with said_plainly(self._path):
+            self._connection.close()
+        self._connection = open_for_writing(self._path, self._say, is_suspect=self._is_suspect)
+        self._inode, self._is_suspect, self._must_open = _inode(self._path), False, False
+
+    def _open_run(self, connection: Connection, run_id: str) -> int:
+        row = connection.execute("SELECT number, ended_at, state FROM runs WHERE id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise WorkspaceError(
+                f"run {run_id} is not in the history {self._path}",
+                hint="the file was moved or begun anew during the run; the next run is kept again",
+            )
+        if row["ended_at"] is not None:
+            raise WorkspaceError(f"run {run_id} has ended already ({row['state']}): nothing can be added to it")
+        return int(row["number"])
+
+
+def _enter(connection: Connection, run: int, state: RunState, reason: str, at: float) -> None:
+    values: dict[str, Value] = {"run": run, "state": state.value, "reason": text(reason, TEXT_LIMIT), "at": at}
+    values["ended_at"] = None if state in ON_THE_WAY else at
+    connection.execute(_ADD_STATE, values)
+    connection.execute(
+        "UPDATE runs SET state = :state, reason = :reason, ended_at = :ended_at WHERE number = :run", values
+    )
+
+
+def _state_of(connection: Connection, run: int) -> RunState:
+    return RunState(connection.execute("SELECT state FROM runs WHERE number = ?", (run,)).fetchone()["state"])
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        # Gone or out of reach: not the file that was opened, in any case.
+        return None
+    return status.st_dev, status.st_ino

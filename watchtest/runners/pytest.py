@@ -1,0 +1,105 @@
+"""pytest: the reports of our plugin as results. Parses; starts nothing. Whatever it is given came from the box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
+
+TEXT_LIMIT = 256 * 1024
+ID_LIMIT = 4096
+NO_PYTEST = 97
+
+
+class PytestReports:
+    """Gathers the rows of one run. `take` returns what is new in them; `execution` is all of it, at the end."""
+
+    def __init__(self) -> None:
+        self.promised: set[str] = set()
+        self.results: dict[str, Result] = {}
+        self._collection_errors: dict[str, Result] = {}
+        self._withdrawn = ""
+        self._internal_error = ""
+
+    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+        """The tests newly promised, and the results newly there."""
+        promised: set[str] = set()
+        results: list[Result] = []
+        for row in rows:
+            match row.get("k"):
+                case "collected":
+                    tests = row.get("tests")
+                    promised.update(test for test in tests if _is_id(test)) if isinstance(tests, list) else None
+                case "test":
+                    results += _results(row)
+                case "collection_error":
+                    self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
+                case "internal_error":
+                    self._internal_error = _text(row.get("text"))
+                case "finish":
+                    self._withdrawn = _text(row.get("withdrawn"))
+        self.promised |= promised
+        self.results |= {result.test: result for result in results}
+        return frozenset(promised), tuple(results)
+
+    def execution(
+        self, *, exit_code: int | None, stopped: str | None, reason: str, output: str, stacks: str, duration_s: float
+    ) -> Execution:
+        if self._internal_error and not reason:
+            reason = "pytest had an internal error"
+        return Execution(
+            exit_code=exit_code,
+            promised=frozenset(self.promised),
+            results=dict(self.results),
+            collection_errors=tuple(self._collection_errors.values()),
+            stopped=Stop(stopped) if stopped is not None else None,
+            reason=reason,
+            raw_output="\n".join(part for part in (output, self._internal_error, stacks) if part),
+            duration_s=duration_s,
+            withdrawn=self._withdrawn,
+        )
+
+
+def _is_id(test: object) -> bool:
+    return isinstance(test, str) and 0 < len(test) <= ID_LIMIT
+
+
+def _results(row: Mapping[str, Any]) -> list[Result]:
+    """One result, or none where the row is not one: a test that cannot be read has not passed."""
+    test, outcome, duration = row.get("test"), row.get("outcome"), row.get("duration_s", 0.0)
+    if not isinstance(test, str) or not _is_id(test) or outcome not in set(Outcome):
+        return []
+    failure = _failure(row.get("failure"))
+    outcome = Outcome(outcome)
+    if outcome.is_red and failure is None:
+        failure = Failure(kind="unknown", message="no reason was reported")
+    return [Result(test, outcome, float(duration) if isinstance(duration, int | float) else 0.0, failure)]
+
+
+def _failure(raw: object) -> Failure | None:
+    if not isinstance(raw, dict):
+        return None
+    column = raw.get("column")
+    return Failure(
+        kind=_text(raw.get("kind"))[:200] or "Error",
+        message=_text(raw.get("message")),
+        where=_place(raw),
+        column=column if isinstance(column, int) else None,
+        source_line=_text(raw.get("source_line")) or None,
+        crash=_place(raw.get("crash")),
+        text=_text(raw.get("text")),
+        output=_text(raw.get("output")),
+    )
+
+
+def _place(raw: object) -> Place | None:
+    match raw:
+        case {"file": str(file), "line": int(line)} if line > 0:
+            return Place(file[:ID_LIMIT], line)
+        case _:
+            return None
+
+
+def _text(raw: object) -> str:
+    return raw[:TEXT_LIMIT] if isinstance(raw, str) else ""

@@ -1,0 +1,15 @@
+"""Where the code under test comes from, and when it has changed.
+
+    treeid        git's ids of content and trees, computed here (pure)
+    examine       one file, link or oddity: what it is, read so that no two versions mix
+    git           the only place that starts git
+    globs         ignore patterns read by pathspec: the user's own, and all others where git is absent
+    ignore        which paths are left out; git decides wherever it can
+    walk          the listing of the working tree, folder by folder
+    standing      HEAD, the branch, and whether the tree differs from HEAD's
+    worktree      the working tree as snapshots
+    subscription  the system's word on changed files (watchfiles), or poll where it gives none
+    watch         when to take the next snapshot
+
+Nothing here writes into the workspace or the repository.
+"""

@@ -1,0 +1,74 @@
+"""Git's ids of content and trees, computed without git. Pure, except that `file_id` reads from an open file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+
+from watchtest.core.model import Entry, Kind
+
+CHUNK_BYTES = 1 << 20
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+FILE_MODE = b"100644"
+PROGRAM_MODE = b"100755"
+SYMLINK_MODE = b"120000"
+FOLDER_MODE = b"40000"
+
+TreeItem = tuple[bytes, bytes, str]
+"""Name, git's mode and git's id of one child of a folder."""
+
+
+def blob_id(content: bytes) -> str:
+    """Git's id of this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def file_id(descriptor: int, size: int) -> tuple[str, int]:
+    """Git's id of what the open file holds, if that is `size` bytes; and how many bytes there really were."""
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    count = 0
+    # One byte more than promised is enough to know that the file has grown.
+    while count <= size and (chunk := os.read(descriptor, min(CHUNK_BYTES, size + 1 - count))):
+        digest.update(chunk)
+        count += len(chunk)
+    return digest.hexdigest(), count
+
+
+def name_bytes(name: str) -> bytes:
+    """The name as it stands in the file system, and in git."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def git_mode(entry: Entry) -> bytes:
+    """Git knows a file's mode by one bit only: whether its owner may execute it."""
+    if entry.kind is Kind.SYMLINK:
+        return SYMLINK_MODE
+    return PROGRAM_MODE if entry.mode & 0o100 else FILE_MODE
+
+
+def folder_id(items: Iterable[TreeItem]) -> str:
+    """Git's id of one folder from its children; folders among them by their own id."""
+    # Git sorts as if the name of a folder ended in a slash.
+    ordered = sorted(items, key=lambda item: item[0] + b"/" if item[1] == FOLDER_MODE else item[0])
+    body = b"".join([b"%s %s\0%s" % (mode, name, bytes.fromhex(id)) for name, mode, id in ordered])
+    return hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest()
+
+
+def tree_id(entries: Mapping[str, Entry]) -> str:
+    """The id that `git write-tree` gives for these entries. Folders are not counted: git has no empty ones."""
+    folders: dict[str, list[TreeItem]] = {"": []}
+    for path, entry in entries.items():
+        if entry.kind is not Kind.FOLDER:
+            folder, _, name = path.rpartition("/")
+            folders.setdefault(folder, []).append((name_bytes(name), git_mode(entry), entry.digest))
+    for folder in list(folders):
+        while folder := folder.rpartition("/")[0]:
+            folders.setdefault(folder, [])
+    # Deepest first, so that each folder's id is known when its parent needs it.
+    for folder in sorted(folders, key=lambda path: path.count("/"), reverse=True):
+        if folder:
+            parent, _, name = folder.rpartition("/")
+            folders[parent].append((name_bytes(name), FOLDER_MODE, folder_id(folders[folder])))
+    return folder_id(folders[""])

@@ -1,0 +1,153 @@
+"""Tells when the working tree has changed. May say so once too often, never once too seldom; the snapshot decides.
+
+An overflow of the kernel's queue is not reported by watchfiles, so a burst that could have caused one counts as
+EVERYTHING; so does a sleep of the machine, a failed watcher, and any change of which folders there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchtest.core.events import EVERYTHING
+from watchtest.sources.subscription import Subscriber, Subscription, Territory, WatcherFailed, inode_of
+
+TICK_S = 1.0
+ASLEEP_S = 3.0
+"""So far may the clock on the wall move against the one that stands still while the machine sleeps."""
+BURST = 2_000
+SHORTEST_STEP_MS = 5
+MOST_FAILURES = 3
+FAILURES_WITHIN_S = 60.0
+ALL = frozenset({EVERYTHING})
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Trailing debounce: a batch ends after so much quiet, and at the latest when the cap is reached."""
+
+    debounce_ms: int
+    debounce_cap_ms: int
+    poll_s: float = 1.0
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+
+    @property
+    def step_ms(self) -> int:
+        """How often the watcher looks whether something arrived; a part of the debounce."""
+        return max(SHORTEST_STEP_MS, self.debounce_ms // 4)
+
+    @property
+    def quiet_s(self) -> float:
+        """What is left of the debounce when the watcher has told of a change, a step or two after it."""
+        return max(self.debounce_ms - self.step_ms, 2 * self.step_ms) / 1000
+
+
+async def watch(
+    root: Path,
+    *,
+    territory: Territory,
+    timing: Timing,
+    stop: asyncio.Event,
+    note: Callable[[str], None],
+    is_polling: bool = False,
+) -> AsyncIterator[frozenset[str]]:
+    """Batches of changed paths, relative to the root; EVERYTHING among them when anything may have changed.
+
+    The first batch is {EVERYTHING} and says that the subscription stands: a snapshot taken after it misses nothing.
+    Ends when `stop` is set. A workspace that is gone is a WorkspaceError. `note` is told, from any thread, why it has
+    to poll. Close it (`contextlib.aclosing`) when leaving early.
+    """
+    watching = _Watching(root, territory, timing, note, is_polling)
+    try:
+        await watching.subscribe()
+        yield ALL
+        while not stop.is_set():
+            raw = await watching.collected(stop)
+            if not stop.is_set() and (batch := await watching.sifted(raw)):
+                yield batch
+    finally:
+        await watching.close()
+
+
+class _Watching:
+    def __init__(
+        self, root: Path, territory: Territory, timing: Timing, note: Callable[[str], None], is_polling: bool
+    ) -> None:
+        self._root = os.path.realpath(root)  # events name real paths
+        self._territory = territory
+        self._timing = timing
+        self._subscriber = Subscriber(self._root, territory, timing.step_ms, timing.poll_s, note, is_polling)
+        self._subscription: Subscription | None = None
+        self._offset_s = timing.wall() - timing.steady()
+        self._failures: list[float] = []
+
+    async def subscribe(self) -> None:
+        old = self._subscription
+        self._subscription = await asyncio.to_thread(self._subscriber.subscribe)
+        if old is not None:
+            await old.close()
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    async def collected(self, stop: asyncio.Event) -> frozenset[str]:
+        """Waits for a change, then for quiet."""
+        raw = frozenset[str]()
+        deadline: float | None = None
+        while not stop.is_set():
+            left_s = TICK_S if deadline is None else deadline - self._timing.steady()
+            found = await self._found_within(left_s if deadline is None else min(self._timing.quiet_s, left_s), stop)
+            raw |= found
+            if self._was_asleep():
+                return raw | ALL
+            if deadline is None:
+                if self._is_replaced():
+                    return raw | ALL
+                if found:
+                    deadline = self._timing.steady() + self._timing.debounce_cap_ms / 1000
+            elif not found or self._timing.steady() >= deadline:
+                return raw
+        return raw
+
+    async def sifted(self, raw: frozenset[str]) -> frozenset[str]:
+        """What of it matters; with a subscription to the folders as they are now."""
+        if self._is_replaced():
+            await self.subscribe()
+            return ALL
+        assert self._subscription is not None
+        named = raw - ALL
+        await asyncio.to_thread(self._territory.learn, named)
+        relevant = frozenset(path for path in named if not self._territory.is_left_out(path))
+        is_all = EVERYTHING in raw or len(raw) >= BURST
+        if is_all or any(self._subscription.is_about_folders(path) for path in relevant):
+            folders = await asyncio.to_thread(self._territory.folders)
+            if not self._subscription.covers(folders):
+                await self.subscribe()
+                is_all = True
+        return relevant | ALL if is_all else relevant
+
+    async def _found_within(self, seconds: float, stop: asyncio.Event) -> frozenset[str]:
+        assert self._subscription is not None
+        try:
+            return await self._subscription.found_within(max(seconds, 0.0), stop)
+        except WatcherFailed as error:
+            now = self._timing.steady()
+            self._failures = [at for at in self._failures if now - at < FAILURES_WITHIN_S] + [now]
+            if len(self._failures) > MOST_FAILURES:
+                self._subscriber.poll_because(f"the file watcher fails again and again ({error})")
+            await self.subscribe()
+            return ALL
+
+    def _was_asleep(self) -> bool:
+        before, self._offset_s = self._offset_s, self._timing.wall() - self._timing.steady()
+        return abs(self._offset_s - before) > ASLEEP_S
+
+    def _is_replaced(self) -> bool:
+        """Whether another folder stands where the workspace was. Raises when there is none."""
+        return self._subscription is None or self._subscription.inode != inode_of(self._root)

@@ -1,0 +1,98 @@
+"""What a state means, in the words that every view uses. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from watchtest.core.events import EVERYTHING
+from watchtest.core.model import All, BoxInfo, Failure, Only, Outcome, Problem, Result, Selection, Verdict
+from watchtest.core.state import Broken, Knowledge, Pending
+from watchtest.core.verdict import file_of
+from watchtest.views.text import count, duration, names, one_line, short, tests
+
+
+def verdict(knowledge: Knowledge) -> str:
+    """`passed 12 tests, 1 skipped`, `failed 2 of 12 tests`, `error: 1 file could not be collected`."""
+    total = len(knowledge.tests)
+    match knowledge.verdict:
+        case Verdict.PASSED:
+            skipped = sum(known.result.outcome is Outcome.SKIPPED for known in knowledge.tests.values())
+            return f"passed {tests(total - skipped)}" + (f", {skipped} skipped" if skipped else "")
+        case Verdict.FAILED:
+            return f"failed {len(knowledge.red)} of {tests(total)}"
+        case Verdict.ERROR:
+            return f"error: {one_line(knowledge.reason) or 'no reason was given'}"
+        case Verdict.NO_TESTS:
+            return _with_reason("no tests", knowledge.reason)
+        case Verdict.UNKNOWN:
+            return _with_reason("unknown" if knowledge.at is not None else "no verdict yet", knowledge.reason)
+        case _:
+            assert_never(knowledge.verdict)
+
+
+def _with_reason(word: str, reason: str) -> str:
+    return f"{word}: {one_line(reason)}" if reason else word
+
+
+def selection(chosen: Selection) -> str:
+    """What a run shall run, and because of what."""
+    match chosen:
+        case All(because=because):
+            what = "all tests"
+        case Only(tests=chosen_tests, because=because):
+            what = tests(len(chosen_tests))
+        case _:
+            assert_never(chosen)
+    because = one_line(because)
+    return f"{what} ({because})" if because and because != what else what
+
+
+def changes(pending: Pending) -> str:
+    """`2 changes: a.py, b.py`."""
+    if EVERYTHING in pending.paths:
+        return "anything may have changed"
+    return f"{count(len(pending.paths), 'change')}: {names(pending.paths)}"
+
+
+def place(failure: Failure | None) -> str:
+    """`tests/test_a.py:14`, or nothing."""
+    where = (failure.where or failure.crash) if failure else None
+    return f"{one_line(where.file)}:{where.line}" if where else ""
+
+
+def name(test: str) -> str:
+    """A test without its file."""
+    return one_line(test.removeprefix(file_of(test)).removeprefix("::")) or one_line(test)
+
+
+def failed(result: Result) -> str:
+    """`FAILED tests/test_a.py::test_x tests/test_a.py:14 assert 1 == 2`."""
+    message = one_line(result.failure.message) if result.failure else ""
+    parts = (result.outcome.value.upper(), one_line(result.test), place(result.failure), message)
+    return " ".join(part for part in parts if part)
+
+
+def box(info: BoxInfo) -> str:
+    """`docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1`."""
+    parts = (
+        f"{one_line(info.engine)} {short(info.id, 12)}".strip(),
+        f"image {one_line(info.image)}" if info.image else "",
+        one_line(info.state),
+        f"Python {one_line(info.python)}" if info.python else "",
+        count(info.restarts, "restart") if info.restarts else "",
+        f"not isolated: {one_line(info.isolation)}" if info.isolation else "",
+        *(one_line(note) for note in info.notes),
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def problem(what: Problem) -> str:
+    return f"{one_line(what.code)}: {one_line(what.message, 500)}"
+
+
+def retry(broken: Broken, now: float) -> str:
+    """What happens next to a lane that broke."""
+    if broken.retry_at is None:
+        return "given up until the next change or command"
+    left_s = broken.retry_at - now
+    return f"trying again {f'in {duration(left_s)}' if left_s > 0 else 'now'} (attempt {broken.attempt} failed)"

@@ -1,0 +1,28 @@
+"""Where the workspace is. Looks at names alone: imports no git library, so that every command may pay for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from watchtest.errors import WorkspaceError
+
+FOLDER = ".watchtest"
+"""The workspace's own folder of watchtest: ignored by git, never watched, never synced."""
+
+
+def find(start: Path) -> Path:
+    """The nearest folder, from `start` upwards, that git or a watcher calls its own; else `start` itself."""
+    try:
+        folder = start.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise WorkspaceError(
+            f"{start}: no such folder ({getattr(error, 'strerror', None) or error})",
+            hint="change to a folder that exists, or name one with -C FOLDER",
+        ) from error
+    if not folder.is_dir():
+        raise WorkspaceError(f"{start}: not a folder", hint="name the folder of your project with -C FOLDER")
+    for candidate in (folder, *folder.parents):
+        if os.path.lexists(candidate / ".git") or os.path.lexists(candidate / FOLDER / "status.json"):
+            return candidate
+    return folder
