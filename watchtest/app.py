@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,16 +22,16 @@ from watchtest.boxes.docker import ContainerSpec, DockerPlace, connect
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.local import LocalPlace
 from watchtest.config import Config
-from watchtest.core.events import Noted
+from watchtest.core.events import EVERYTHING, Noted
 from watchtest.core.model import Lane, Policy, RunState
 from watchtest.core.state import LaneState, State
-from watchtest.errors import ConfigError, EngineError
+from watchtest.errors import ConfigError, EngineError, WorkspaceError
 from watchtest.history.path import history_path
 from watchtest.history.record import Recorder
 from watchtest.history.store import Store
 from watchtest.loop import Loop, View
 from watchtest.pipeline import Pipeline
-from watchtest.sources.watch import watch
+from watchtest.sources.watch import Timing, watch
 from watchtest.sources.worktree import Worktree
 from watchtest.views.dashboard import Dashboard
 from watchtest.views.desktop import Desktop
@@ -41,6 +41,7 @@ from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.workspace import FOLDER
 
 log = logging.getLogger(__name__)
+GONE_POLL_S = 1.0
 EXIT_CODES = {
     RunState.PASSED: 0,
     RunState.FAILED: 1,
@@ -190,7 +191,7 @@ async def run_watcher(setting: Setting, show: Show) -> int:
     loop = Loop(
         State({lane: first}, once=show.once),
         {lane: build_pipeline(setting, lane, place, source)},
-        {lane: lambda: _changes(setting, source)},
+        {lane: lambda: _changes(setting, source, say)},
         views,
     )
 
@@ -232,17 +233,23 @@ def exit_code(state: State, once: bool) -> int:
     return 130 if finished is None else EXIT_CODES[finished.state]
 
 
-async def _changes(setting: Setting, source: Worktree) -> AsyncIterator[frozenset[str]]:
+async def _changes(setting: Setting, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[frozenset[str]]:
+    """Batches of changes, for ever. A workspace that is gone is waited for: moved away, it may be moved back."""
     chosen = setting.config.watch
-    stop = asyncio.Event()
-    async for paths in watch(
-        setting.workspace,
-        debounce_ms=chosen.debounce_ms,
-        debounce_cap_ms=chosen.debounce_cap_ms,
-        is_left_out=source.is_left_out,
-        stop=stop,
-    ):
-        yield paths
+    timing = Timing(chosen.debounce_ms, chosen.debounce_cap_ms)
+    while True:
+        try:
+            stop = asyncio.Event()
+            async with aclosing(
+                watch(setting.workspace, territory=source, timing=timing, stop=stop, note=say)
+            ) as batches:
+                async for paths in batches:
+                    yield paths
+        except WorkspaceError as error:
+            say(str(error))
+        yield frozenset({EVERYTHING})
+        while not setting.workspace.is_dir():  # noqa: ASYNC110  nobody tells when a folder comes back
+            await asyncio.sleep(GONE_POLL_S)
 
 
 def _press(key: str, dashboard: Dashboard, loop: Loop) -> None:

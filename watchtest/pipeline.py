@@ -28,18 +28,13 @@ from watchtest.core.events import (
 from watchtest.core.model import Entry, Execution, Lane, Only, Result, Run, Snapshot, Stop
 from watchtest.errors import RunnerError, WatchtestError
 from watchtest.runners.pytest import NO_PYTEST, PytestReports
+from watchtest.sources.worktree import SourceMoved
 
 SYNC_TRIES = 5
 BATCH_S = 0.05
 """Results are handed on in batches: a state a test would cost more than the test."""
 
 Post = Callable[[Event], None]
-
-
-class SourceMoved(WatchtestError):
-    """A file changed between the snapshot and its reading; a new snapshot is to be taken."""
-
-    code = "moved"
 
 
 class Source(Protocol):

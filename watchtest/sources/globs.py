@@ -72,45 +72,42 @@ class PlainRules:
     def __init__(self) -> None:
         self._built_in = specification(BUILT_IN, "built-in")
         self._files: dict[str, GitIgnoreSpec] = {}
+        self._folders: dict[str, bool] = {"": False}
 
     def is_stale(self) -> bool:
         return False
 
     def read(self, folder: str, content: bytes | None) -> None:
-        """The .gitignore file of a folder, or that it has none. A file that cannot be parsed says nothing."""
+        """The .gitignore file of a folder, or that it has none. A line that cannot be read says nothing."""
         self._files.pop(folder, None)
+        self._folders = {"": False}
         if content is not None:
             lines = content.decode("utf-8", "surrogateescape").splitlines()
-            readable = [line for line in lines if _is_readable(line)]
-            self._files[folder] = GitIgnoreSpec.from_lines(readable)
+            self._files[folder] = GitIgnoreSpec.from_lines([line for line in lines if _is_readable(line)])
+            # The nearest file that has a word on a path decides, as in git.
+            self._files = dict(sorted(self._files.items(), key=lambda item: len(item[0]), reverse=True))
 
     def ignored(self, paths: Iterable[str]) -> set[str]:
-        known: dict[str, bool] = {"": False}
-        return {path for path in paths if self._is_ignored(path, known)}
+        return {path for path in paths if self._is_ignored(path)}
 
     def holds_tracked(self, folder: str) -> bool:
         return False
 
-    def _is_ignored(self, path: str, known: dict[str, bool]) -> bool:
-        for end in [place.end() for place in re.finditer("/", path)] + [len(path)]:
-            upper = path[:end]
-            if upper not in known:
-                known[upper] = self._says(upper)
-            if known[upper]:
-                return True
-        return False
+    def _is_ignored(self, path: str) -> bool:
+        parent = path[: path.rfind("/", 0, len(path) - 1) + 1]
+        if parent not in self._folders:
+            for place in re.finditer("/", parent):
+                self._is_ignored(path[: place.end()])
+        is_ignored = self._folders[parent] or self._says(path)
+        if path.endswith("/"):
+            self._folders[path] = is_ignored
+        return is_ignored
 
     def _says(self, path: str) -> bool:
-        # The nearest file that has a word on it decides, as in git.
-        folder = path.rstrip("/")
-        while folder:
-            folder = folder.rpartition("/")[0]
-            prefix = f"{folder}/" if folder else ""
-            if (spec := self._files.get(prefix)) is not None:
-                word = spec.check_file(path[len(prefix) :]).include
-                if word is not None:
-                    return word
-        return self._built_in.match_file(path)
+        for folder, spec in self._files.items():
+            if path.startswith(folder) and (word := spec.check_file(path[len(folder) :]).include) is not None:
+                return word
+        return self._built_in.match_file(path[path.rfind("/", 0, len(path) - 1) + 1 :])
 
 
 def _is_readable(line: str) -> bool:
