@@ -21,6 +21,26 @@ LAST_WORDS = 8 * 1024
 EXIT_CODE_LIMIT_S = 10.0
 
 
+class Connection:
+    """What docker-py returns for `socket=True`, with all the layers that have to be closed."""
+
+    def __init__(self, client: docker.APIClient, exec_id: str) -> None:
+        self._file = client.exec_start(exec_id, socket=True)
+        self.socket: Any = getattr(self._file, "_sock", self._file)
+        # docker-py's default would cut a quiet connection after a minute; whoever reads has a clock of their own.
+        self.socket.settimeout(None)
+
+    def close(self) -> None:
+        # shutdown wakes a blocked recv and sends the other side its end of input; closing alone does neither.
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was quicker
+        for layer in (getattr(self._file, "_response", None), self._file, self.socket):
+            if layer is not None:
+                layer.close()
+
+
 class ExecStream:
     """The stdin and stdout of a command in a container, without a terminal between; its stderr is kept aside."""
 
@@ -28,15 +48,12 @@ class ExecStream:
         created = client.exec_create(
             container, command, stdin=True, stdout=True, stderr=True, user=user or "", workdir="/"
         )
-        self._response = client.exec_start(created["Id"], socket=True)
-        self._socket: Any = getattr(self._response, "_sock", self._response)
-        # docker-py's default would cut a quiet connection after a minute; the channel's heartbeat watches instead.
-        self._socket.settimeout(None)
+        self._connection = Connection(client, created["Id"])
         self._frames = Demultiplexer()
         self._stderr = b""
 
     def read(self) -> bytes:
-        while piece := self._socket.recv(256 * 1024):
+        while piece := self._connection.socket.recv(256 * 1024):
             out = b""
             for stream, data in self._frames.feed(piece):
                 if stream == STDOUT:
@@ -48,15 +65,10 @@ class ExecStream:
         return b""
 
     def write(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self._connection.socket.sendall(data)
 
     def close(self) -> None:
-        # shutdown wakes a blocked recv and sends the agent its end of input; closing alone does neither.
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other side was quicker
-        self._response.close()
+        self._connection.close()
 
     def last_words(self) -> str:
         return self._stderr.decode("utf-8", "replace")
@@ -88,20 +100,18 @@ def run_attached(
     created = client.exec_create(
         container, argv, stdin=True, stdout=True, stderr=True, user=user or "", workdir=workdir, environment=dict(env)
     )
-    response = client.exec_start(created["Id"], socket=True)
-    connection = getattr(response, "_sock", response)
-    connection.settimeout(None)
+    connection = Connection(client, created["Id"])
     # A daemon: a read of our terminal cannot be interrupted when the command ends first.
-    threading.Thread(target=_pass_stdin, args=(connection,), daemon=True).start()
+    threading.Thread(target=_pass_stdin, args=(connection.socket,), daemon=True).start()
     frames = Demultiplexer()
     try:
-        while piece := connection.recv(256 * 1024):
+        while piece := connection.socket.recv(256 * 1024):
             for stream, data in frames.feed(piece):
                 out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
                 out.write(data)
                 out.flush()
     finally:
-        response.close()
+        connection.close()
     return _exit_code(client, created["Id"])
 
 

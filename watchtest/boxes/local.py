@@ -93,6 +93,7 @@ class PipeStream:
     """The pipes of a subprocess as a byte stream."""
 
     def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
+        self._last_words = ""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the stream
         try:
             self._process = subprocess.Popen(
@@ -113,7 +114,10 @@ class PipeStream:
 
     def read(self) -> bytes:
         assert self._process.stdout is not None
-        return os.read(self._process.stdout.fileno(), 256 * 1024)
+        piece = os.read(self._process.stdout.fileno(), 256 * 1024)
+        if not piece:
+            self._process.stdout.close()  # here and not in `close`: nobody else may be reading it
+        return piece
 
     def write(self, data: bytes) -> None:
         assert self._process.stdin is not None
@@ -132,10 +136,12 @@ class PipeStream:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(END_LIMIT_S)
+        self._last_words = self.last_words()
+        self._stderr.close()
 
     def last_words(self) -> str:
         if self._stderr.closed:
-            return ""
+            return self._last_words
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - LAST_WORDS))
         return self._stderr.read().decode("utf-8", "replace")

@@ -15,6 +15,8 @@ from pathlib import Path
 from watchtest.errors import WatchtestError
 
 TIMEOUT_S = 60.0
+GITLINK = "160000"
+"""The mode under which git keeps a submodule."""
 SAFE = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 OF_ANOTHER_REPOSITORY = frozenset(
     {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from watchtest.sources.examine import Signature, signature_of
-from watchtest.sources.git import Git, GitError
+from watchtest.sources.git import GITLINK, Git, GitError
 from watchtest.sources.globs import OwnGlobs, PlainRules
 from watchtest.sources.treeid import blob_id
 
@@ -53,7 +53,8 @@ class GitRules:
         self._index = git.folder / index
         self._outside = [git.folder / exclude, *self._user_excludes(), *self._ignore_files_above(prefix)]
         self._signatures = self._look()
-        self._tracked, self._tracked_folders = self._ask_tracked()
+        self._tracked = self._ask_tracked()
+        self._tracked_folders = _folders_of(self._tracked)
 
     def is_stale(self) -> bool:
         """Whether earlier answers may be wrong now."""
@@ -61,7 +62,8 @@ class GitRules:
         if before == self._signatures:
             return False
         # The index changes with every `git status`; only ignored files that became tracked, or ceased to be, matter.
-        tracked, self._tracked, self._tracked_folders = self._tracked, *self._ask_tracked()
+        tracked, self._tracked = self._tracked, self._ask_tracked()
+        self._tracked_folders = _folders_of(self._tracked)
         return tracked != self._tracked or before[1:] != self._signatures[1:]
 
     def read(self, folder: str, content: bytes | None) -> None:
@@ -70,7 +72,7 @@ class GitRules:
     def ignored(self, paths: Iterable[str]) -> set[str]:
         asked = list(paths)
         out = self._check([path.rstrip("/") for path in asked])
-        return {path for path in asked if path.rstrip("/") in out}
+        return {path for path in asked if path.rstrip("/") in out and path not in self._tracked}
 
     def holds_tracked(self, folder: str) -> bool:
         """An ignored folder with a tracked file in it."""
@@ -82,7 +84,8 @@ class GitRules:
         # "./" keeps a name that starts with a colon from being read as pathspec magic.
         stdin = b"".join(b"./%s\0" % os.fsencode(path) for path in paths)
         try:
-            said = self._git.ask("check-ignore", "-z", "--stdin", stdin=stdin, answers=(0, 1))
+            # With the index it would take a file for tracked when there once was a folder of that name.
+            said = self._git.ask("check-ignore", "--no-index", "-z", "--stdin", stdin=stdin, answers=(0, 1))
         except GitError:
             return self._check_halves(paths)
         return {os.fsdecode(path).removeprefix("./") for path in said.split(b"\0") if path}
@@ -95,13 +98,11 @@ class GitRules:
         middle = len(paths) // 2
         return self._check(paths[:middle]) | self._check(paths[middle:])
 
-    def _ask_tracked(self) -> tuple[bytes, frozenset[str]]:
-        said = self._git.ask("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
-        folders = set[str]()
-        for path in os.fsdecode(said).split("\0"):
-            while (path := path.rpartition("/")[0]) and f"{path}/" not in folders:
-                folders.add(f"{path}/")
-        return said, frozenset(folders)
+    def _ask_tracked(self) -> frozenset[str]:
+        """What is tracked and yet matches an ignore pattern: files, and submodules as folders."""
+        said = os.fsdecode(self._git.ask("ls-files", "-z", "--stage", "--cached", "--ignored", "--exclude-standard"))
+        facts_and_paths = [line.partition("\t") for line in said.split("\0") if line]
+        return frozenset(f"{path}/" if facts.startswith(GITLINK) else path for facts, _, path in facts_and_paths)
 
     def _user_excludes(self) -> list[Path]:
         said = self._git.ask("config", "--type=path", "--get", "core.excludesFile", answers=(0, 1))
@@ -298,6 +299,10 @@ class Ignore:
         if "not a git repository (or any" not in error.message:
             why = f"{error.message}; what to leave out is decided without git"
             self.notes = (f"{why}. {error.hint}" if error.hint else f"{why}.",)
+
+
+def _folders_of(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(folder for path in paths for folder in _folders_above(path.rstrip("/")))
 
 
 def _folders_above(path: str) -> list[str]:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtest.core.model import Kind, Snapshot
-from watchtest.sources.git import Git, GitError
+from watchtest.sources.git import GITLINK, Git, GitError
 from watchtest.sources.ignore import Ignore
 from watchtest.sources.treeid import git_mode
 
 SHA1_LENGTH = 40
-GITLINK = "160000"
 
 
 class Standing:

@@ -123,17 +123,19 @@ class Walk:
 
     def folders(self) -> tuple[str, ...]:
         """Every folder that would be entered, without what is in them."""
-        found, level = [""], [""]
+        found: list[str] = []
+        level = [""]
         while level:
             children: list[str] = []
             for path in level:
                 listing = self._list(path)
-                if not isinstance(listing, Listing):
-                    continue
-                children.extend(child for child in listing.children if child.endswith("/"))
+                if isinstance(listing, Listing):
+                    found.append(path[:-1])
+                    children.extend(child for child in listing.children if child.endswith("/"))
+                elif not path:
+                    raise self._no_workspace(listing)
             self.ignore.decide(children)
             level = [path for path in children if self.ignore.answer(path) is not Answer.OUT]
-            found.extend(path[:-1] for path in level)
         return tuple(found)
 
     def _list_known(self, folder: Folder, moved: dict[str, Folder]) -> Listing | None:
@@ -141,10 +143,7 @@ class Walk:
         if isinstance(listing, Listing):
             return listing
         if folder.parent is None:
-            raise WorkspaceError(
-                f"{self.root}: the workspace {listing or 'is gone'}",
-                hint="Start watchtest again where the folder is and can be read.",
-            )
+            raise self._no_workspace(listing)
         parent = folder.parent
         if parent.folders.get(folder.path) is folder:
             del parent.folders[folder.path]
@@ -221,6 +220,12 @@ class Walk:
         if known is not None and not known.is_racy and known.signature == signature_of(status):
             return known
         return examine(child.path, status, self.max_file_bytes)
+
+    def _no_workspace(self, reason: str | None) -> WorkspaceError:
+        return WorkspaceError(
+            f"{self.root}: the workspace {reason or 'is gone'}",
+            hint="Start watchtest again where the folder is and can be read.",
+        )
 
     def _is_known(self, folder: Folder) -> bool:
         return folder.parent is None or folder.parent.folders.get(folder.path) is folder

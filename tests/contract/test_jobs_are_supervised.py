@@ -1,0 +1,186 @@
+"""What holds for every process in every kind of box: its end is known, its limits hold, nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+from conftest import Bench, Tree
+
+from watchtest.boxes.base import Command, Job, JobEnd, Limits
+from watchtest.errors import ChannelLost
+
+NASTY = """
+import os, subprocess, sys, time
+mark = sys.argv[1]
+code = 'import time; time.sleep(600)'
+subprocess.Popen([sys.executable, '-c', code, mark], start_new_session=True)
+subprocess.Popen([sys.executable, '-c', code, mark], env={}, start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, [sys.executable, '-c', code, mark])
+    os._exit(0)
+for _ in range(20):
+    subprocess.Popen([sys.executable, '-c', code, mark])
+print('started', flush=True)
+if len(sys.argv) > 2:
+    time.sleep(600)
+"""
+
+
+def left_over(bench: Bench, mark: str) -> int:
+    """How many processes with that argument live in the box; asked by a job of its own."""
+    # The letters of the mark are split, so that the search does not find itself.
+    script = f"""
+import glob
+mark = {mark[:3]!r} + {mark[3:]!r}
+found = 0
+for file in glob.glob('/proc/[0-9]*/cmdline'):
+    try:
+        found += mark.encode() in open(file, 'rb').read()
+    except OSError:
+        pass
+print(found)
+"""
+    return int(bench.said(f"{bench.python} - <<'END'\n{script}\nEND"))
+
+
+def test_output_and_exit_code_come_back(bench: Bench) -> None:
+    end = bench.sh("echo out; echo err >&2; exit 3")
+    assert (end.exit_code, end.stopped) == (3, None)
+    assert sorted(end.output.split()) == ["err", "out"]
+
+
+def test_a_command_that_is_not_there_says_so(bench: Bench) -> None:
+    job = Job(Command(("no-such-command",)), Limits(10, 10, 1))
+    end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: None))
+    assert end.exit_code == 127
+    assert "cannot start no-such-command" in end.output
+
+
+def test_a_signal_is_named(bench: Bench) -> None:
+    end = bench.sh("kill -SEGV $$")
+    assert end.exit_code is None
+    assert "SIGSEGV" in end.reason
+
+
+def test_endless_output_is_bounded_and_counted(bench: Bench) -> None:
+    end = bench.sh("yes 0123456789 | head -c 50000000; echo; echo the end")
+    assert end.exit_code == 0
+    assert len(end.output) < 400_000
+    assert "bytes of output left out" in end.output
+    assert end.output.endswith("the end\n")
+
+
+def test_nothing_of_a_finished_job_is_left(bench: Bench) -> None:
+    bench.sync(Tree({"nasty.py": NASTY.encode()}))
+    end = bench.sh(f"{bench.python} nasty.py mark-of-the-finished")
+    assert "started" in end.output
+    assert left_over(bench, "mark-of-the-finished") == 0
+
+
+@pytest.mark.parametrize("is_kill", [True, False])
+def test_nothing_of_a_stopped_job_is_left(bench: Bench, is_kill: bool) -> None:
+    bench.sync(Tree({"nasty.py": NASTY.encode()}))
+    session = bench.open()
+    job = Job(Command((bench.python, "nasty.py", "mark-of-the-stopped", "stay")), Limits(60, 60, 0.3))
+    wishes: asyncio.Queue[bool] = asyncio.Queue()
+
+    def stop_when_started(text: str) -> None:
+        if "started" in text:
+            wishes.put_nowait(is_kill)
+
+    end: JobEnd = bench.do(session.run(job, bench.rows.extend, stop_when_started, wishes))
+    assert end.stopped == ("killed" if is_kill else "cancelled")
+    assert left_over(bench, "mark-of-the-stopped") == 0
+
+
+def test_a_job_that_ignores_every_polite_signal_is_killed(bench: Bench) -> None:
+    script = "import signal, time\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(60)"
+    bench.sync(Tree({"deaf.py": script.encode()}))
+    began = time.monotonic()
+    end = bench.sh(f"exec {bench.python} deaf.py", limit_s=1)
+    assert end.stopped == "timed_out"
+    assert time.monotonic() - began < 1 + 5
+
+
+def test_the_run_limit_ends_a_hanging_test_and_shows_where(bench: Bench) -> None:
+    hanging = b"import time\ndef test_hangs():\n    wait_for_ever()\ndef wait_for_ever():\n    time.sleep(600)\n"
+    bench.sync(Tree({"test_hang.py": hanging}))
+    end = bench.pytest(limit_s=3)
+    assert end.stopped == "timed_out"
+    assert "test_hang.py::test_hangs" in end.reason
+    assert "wait_for_ever" in end.stacks
+
+
+def test_silence_is_a_limit_of_its_own(bench: Bench) -> None:
+    end = bench.sh("echo one; sleep 30", silence_s=1)
+    assert end.stopped == "timed_out"
+    assert "nothing was heard" in end.reason
+
+
+def test_a_chatty_job_is_not_silent(bench: Bench) -> None:
+    end = bench.sh("for i in 1 2 3 4 5; do echo $i; sleep 0.4; done", silence_s=1.2)
+    assert end.exit_code == 0
+
+
+def test_the_loss_of_the_agent_is_told_and_its_job_ends(bench: Bench) -> None:
+    bench.sync(Tree({"nasty.py": NASTY.encode()}))
+    session = bench.open()
+    job = Job(Command((bench.python, "nasty.py", "mark-of-the-orphan", "stay")), Limits(60, 60, 0.3))
+
+    def cut(text: str) -> None:
+        if "started" in text:
+            session.channel._stream.close()
+
+    with pytest.raises(ChannelLost):
+        bench.do(session.run(job, bench.rows.extend, cut))
+    assert left_over(bench, "mark-of-the-orphan") == 0
+
+
+def test_an_agent_that_is_killed_leaves_nothing_and_is_replaced(bench: Bench) -> None:
+    bench.sync(Tree({"nasty.py": NASTY.encode(), "a": b"1"}))
+    session = bench.open()
+    # The agent is the parent of the job's supervisor.
+    script = """
+import os, re, signal, subprocess, sys
+subprocess.Popen([sys.executable, 'nasty.py', 'mark-of-the-killed', 'stay'])
+parent = lambda pid: int(open('/proc/%d/stat' % pid).read().rpartition(')')[2].split()[1])
+import time; time.sleep(0.5)
+os.kill(parent(os.getppid()), signal.SIGKILL)
+time.sleep(60)
+"""
+    with pytest.raises(ChannelLost):
+        bench.do(
+            session.run(
+                Job(Command((bench.python, "-c", script)), Limits(60, 60, 0.3)), bench.rows.extend, lambda _text: None
+            )
+        )
+    assert left_over(bench, "mark-of-the-killed") == 0
+    assert not bench.sync(Tree({"nasty.py": NASTY.encode(), "a": b"1"}))
+
+
+def test_a_word_is_remembered_by_the_box(bench: Bench) -> None:
+    bench.do(bench.open().remember({"setup": "key"}))
+    bench.do(bench.box.disconnect())
+    assert bench.open().remembered == {"setup": "key"}
+
+
+def test_two_sessions_never_share_a_box(bench: Bench) -> None:
+    """The second watcher's agent ends the first: its host is dead, or has lost it."""
+    from conftest import Bench as Another
+
+    first = bench.open()
+    other = Another(bench.place, bench.python, os.environ)
+    try:
+        other.open()
+        deadline = time.monotonic() + 10
+        while not first.channel.is_lost and time.monotonic() < deadline:
+            bench.do(asyncio.sleep(0.05))
+        assert first.channel.is_lost
+        assert other.said("echo alive") == "alive\n"
+    finally:
+        other.close()

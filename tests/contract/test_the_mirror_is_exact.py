@@ -1,0 +1,215 @@
+"""Law 3, over every kind of box: after a sync the tree is the snapshot, whatever was there before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+
+import pytest
+from conftest import Bench, Tree
+
+from watchtest.core.model import Entry, Kind
+from watchtest.errors import BoxError
+
+LIST = r"""
+import hashlib, json, os, stat, sys
+found = {}
+for folder, folders, files in os.walk(b".", followlinks=False):
+    folders[:] = [name for name in folders if not (folder == b"." and name == b".watchtest")]
+    for name in folders + files:
+        path = os.path.join(folder, name)
+        status = os.lstat(path)
+        text = path[2:].decode("utf-8", "surrogateescape")
+        if stat.S_ISLNK(status.st_mode):
+            found[text] = ["symlink", 0o777, os.readlink(path).hex()]
+        elif stat.S_ISREG(status.st_mode):
+            found[text] = ["file", status.st_mode & 0o777, open(path, "rb").read().hex()]
+        elif not os.listdir(path):
+            found[text] = ["folder", 0o755, ""]
+print(json.dumps(found))
+"""
+
+
+def found_in(bench: Bench) -> dict[str, list[object]]:
+    """The box's tree, read by a program of its own."""
+    end = bench.sh(f"{bench.python} - <<'END'\n{LIST}\nEND")
+    assert end.exit_code == 0, end.output
+    found: dict[str, list[object]] = json.loads(end.output)
+    return found
+
+
+def expected(tree: Tree) -> dict[str, list[object]]:
+    rows: dict[str, list[object]] = {}
+    for path, content in tree.content.items():
+        entry = tree.entry(path)
+        body = b"" if content is None else tree.read(path, entry)
+        rows[path] = [entry.kind.value, entry.mode, body.hex()]
+    return rows
+
+
+def test_files_links_modes_and_empty_folders_arrive_as_they_are(bench: Bench) -> None:
+    tree = Tree(
+        {
+            "a.py": b"x = 1\n",
+            "deep/er/b.bin": bytes(range(256)),
+            "empty": b"",
+            "with space/ünï\udcff.txt": b"odd names",
+            "run.sh": b"#!/bin/sh\n",
+            "link": b"-> deep/er/b.bin",
+            "dangling": b"-> /nowhere/at all",
+            "hollow/inner": None,
+        },
+        {"run.sh": 0o755, "a.py": 0o600},
+    )
+    bench.sync(tree)
+    assert found_in(bench) == expected(tree)
+
+
+def test_a_second_sync_of_the_same_tree_does_nothing(bench: Bench) -> None:
+    tree = Tree({"a.py": b"1", "folder": None, "link": b"-> a.py"})
+    bench.sync(tree)
+    assert not bench.sync(tree)
+
+
+def test_what_is_gone_from_the_snapshot_is_gone_from_the_box(bench: Bench) -> None:
+    bench.sync(Tree({"a/b/c.py": b"1", "a/d.py": b"2", "e.py": b"3"}))
+    bench.sync(Tree({"e.py": b"3"}))
+    assert found_in(bench) == expected(Tree({"e.py": b"3"}))
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_file(bench: Bench) -> None:
+    bench.sync(Tree({"x": b"file", "y/z": b"file"}))
+    other = Tree({"x/inner": b"file", "y": b"file"})
+    bench.sync(other)
+    assert found_in(bench) == expected(other)
+
+
+def test_a_link_becomes_a_folder_without_writing_through_it(bench: Bench) -> None:
+    bench.sync(Tree({"target/a": b"mine", "way": b"-> target"}))
+    other = Tree({"target/a": b"mine", "way/a": b"other"})
+    bench.sync(other)
+    assert found_in(bench) == expected(other)
+
+
+def test_what_tests_did_to_the_tree_is_undone_before_the_next_run(bench: Bench) -> None:
+    tree = Tree({"a.py": b"right", "b/c.py": b"right", "d": b"-> a.py", "e": b"right"})
+    bench.sync(tree)
+    bench.said("printf wrong > a.py; rm -r b; ln -sfn /tmp d; chmod 700 e")
+    bench.sync(tree)
+    assert found_in(bench) == expected(tree)
+
+
+def test_a_same_size_change_by_a_test_in_the_same_instant_is_undone(bench: Bench) -> None:
+    tree = Tree({"a.py": b"right"})
+    for _ in range(10):
+        bench.sync(tree)
+        bench.said("printf wrong > a.py")
+        bench.sync(tree)
+        assert bench.said("cat a.py") == "right"
+
+
+def test_what_was_made_in_the_box_stays(bench: Bench) -> None:
+    bench.sync(Tree({"a.py": b"1", "made/by_us.py": b"2"}))
+    bench.said("echo kept > notes.txt; echo kept > made/by_box.txt")
+    bench.sync(Tree({"a.py": b"2"}))
+    assert bench.said("cat notes.txt made/by_box.txt; ls made") == "kept\nkept\nby_box.txt\n"
+
+
+def test_a_new_session_finds_what_the_last_one_left(bench: Bench) -> None:
+    bench.sync(Tree({"a.py": b"1", "old.py": b"1", "same.py": b"1"}))
+    bench.said("printf 2 > a.py")
+    bench.do(bench.box.disconnect())
+    delta = bench.sync(Tree({"a.py": b"1", "same.py": b"1"}))
+    assert set(delta.write) == {"a.py"}
+    assert delta.remove == ("old.py",)
+    assert found_in(bench) == expected(Tree({"a.py": b"1", "same.py": b"1"}))
+
+
+def test_large_files_arrive_whole(bench: Bench) -> None:
+    big = random.Random(1).randbytes(9 * 1024 * 1024 + 3)
+    bench.sync(Tree({"big": big, "small": b"1"}))
+    assert bench.said("sha1sum < big").split()[0] == hashlib.sha1(big).hexdigest()
+
+
+def test_random_histories_end_in_the_same_tree(bench: Bench) -> None:
+    chance = random.Random(7)
+    names = ["a", "b", "c", "d e", "ü"]
+    tree = Tree()
+    for _ in range(60):
+        for _ in range(chance.randint(1, 4)):
+            mutate(tree, chance, names)
+        bench.sync(tree)
+        assert found_in(bench) == expected(tree)
+
+
+def mutate(tree: Tree, chance: random.Random, names: list[str]) -> None:
+    path = "/".join(chance.choices(names, k=chance.randint(1, 3)))
+    for other in list(tree.content):
+        if other == path or other.startswith(path + "/") or path.startswith(other + "/"):
+            del tree.content[other]
+    kind = chance.choice(["file", "file", "file", "link", "folder", "nothing"])
+    if kind == "file":
+        tree.content[path] = chance.randbytes(chance.choice([0, 5, 5, 5, 3000]))
+        tree.modes[path] = chance.choice([0o644, 0o755, 0o600, 0o400])
+    elif kind == "link":
+        tree.content[path] = b"-> " + chance.choice([b"a", b"../b", b"/etc", b"nowhere"])
+    elif kind == "folder":
+        tree.content[path] = None
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../out", "a//b", "./a", "", ".watchtest/x", "a/./b"])
+def test_paths_that_could_leave_the_root_are_refused(bench: Bench, path: str) -> None:
+    tree = Tree({path: b"evil"})
+    with pytest.raises(BoxError, match="refusing the path"):
+        bench.sync(tree)
+    good = Tree({"a": b"1"})
+    bench.sync(good)
+    assert found_in(bench) == expected(good)
+
+
+def test_content_that_was_damaged_on_its_way_is_refused(bench: Bench) -> None:
+    tree = Tree({"a": b"right"})
+    session = bench.open()
+    with pytest.raises(BoxError, match="damaged"):
+        bench.do(session.sync(tree.snapshot(), lambda _path, _entry: b"wrong"))
+    bench.sync(tree)
+    assert found_in(bench) == expected(tree)
+
+
+def test_a_run_for_another_generation_is_refused(bench: Bench) -> None:
+    bench.sync(Tree({"a": b"1"}))
+    generation = bench.open().generation
+    bench.sync(Tree({"a": b"2"}))
+    with pytest.raises(BoxError, match=f"requires generation {generation}"):
+        bench.sh("true", requires=generation)
+
+
+def test_a_same_size_edit_within_a_second_runs_the_new_code(bench: Bench) -> None:
+    test = b"import value\ndef test_it():\n    assert value.X == %d\n"
+    for number in range(1, 5):
+        bench.sync(Tree({"value.py": b"X = %d\n" % number, "test_value.py": test % number}))
+        end = bench.pytest()
+        assert bench.outcomes() == {"test_value.py::test_it": "passed"}, end.output
+
+
+def test_a_deleted_package_cannot_be_imported_any_more(bench: Bench) -> None:
+    test = b"import importlib.util\ndef test_it():\n    assert importlib.util.find_spec('gone') is %s\n"
+    bench.sync(Tree({"gone/__init__.py": b"", "gone/inner.py": b"", "test_gone.py": test % b"not None"}))
+    bench.pytest()
+    assert bench.outcomes() == {"test_gone.py::test_it": "passed"}
+    bench.said(f"{bench.python} -c 'import gone.inner'")
+    bench.sync(Tree({"test_gone.py": test % b"None"}))
+    bench.pytest()
+    assert bench.outcomes() == {"test_gone.py::test_it": "passed"}
+
+
+def test_entries_of_the_box_are_the_same_values_as_those_of_the_host(bench: Bench) -> None:
+    bench.sync(Tree({"a": b"1", "f": None}))
+    session = bench.open()
+    bench.do(bench.box.disconnect())
+    session = bench.open()
+    assert session._tree == {
+        "a": Entry(Kind.FILE, 0o644, 1, Tree({"a": b"1"}).entry("a").digest),
+        "f": Entry(Kind.FOLDER, 0o755, 0, ""),
+    }
