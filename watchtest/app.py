@@ -164,8 +164,10 @@ def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Worktree)
 
 
 def build_source(setting: Setting) -> Worktree:
-    chosen = setting.config.watch
-    return Worktree(setting.workspace, ignore=chosen.ignore, include=chosen.include, environ=setting.environ)
+    watch_settings = setting.config.watch
+    return Worktree(
+        setting.workspace, ignore=watch_settings.ignore, include=watch_settings.include, environ=setting.environ
+    )
 
 
 # -- the watcher -----------------------------------------------------------------------------------
@@ -179,8 +181,8 @@ class Show:
     plain: bool = False
 
 
-async def run_watcher(setting: Setting, show: Show) -> int:
-    """Watch until told to stop; the exit code. The caller holds the workspace's lock."""
+async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None]) -> int:
+    """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it."""
     lane = Lane.SAVE
     before_loop: list[str] = []
     place = choose_place(setting, lane, before_loop.append)
@@ -218,8 +220,10 @@ async def run_watcher(setting: Setting, show: Show) -> int:
             views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         else:
             dashboard = stack.enter_context(Dashboard(title=setting.workspace.name))
-            stack.enter_context(Keys(sys.stdin.fileno(), lambda key: _press(key, dashboard, loop)))
+            keys = stack.enter_context(Keys(sys.stdin.fileno(), lambda key: _press(key, dashboard, loop)))
+            before_loop += [keys.unavailable] if keys.unavailable else []
             views.append(View(lambda _before, after, _event: dashboard.show(after, time.time()), dashboard.tick))
+        views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         for text in before_loop:
             say(text)
         last = await loop.run()
@@ -235,8 +239,8 @@ def exit_code(state: State, once: bool) -> int:
 
 async def _changes(setting: Setting, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[frozenset[str]]:
     """Batches of changes, for ever. A workspace that is gone is waited for: moved away, it may be moved back."""
-    chosen = setting.config.watch
-    timing = Timing(chosen.debounce_ms, chosen.debounce_cap_ms)
+    watch_settings = setting.config.watch
+    timing = Timing(watch_settings.debounce_ms, watch_settings.debounce_cap_ms)
     while True:
         try:
             stop = asyncio.Event()

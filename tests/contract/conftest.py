@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from engine.images import PYTHON_313
 
 from watchtest.boxes.base import Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.boxes.box import Box
@@ -20,7 +21,7 @@ from watchtest.boxes.session import Session
 from watchtest.core.model import Delta, Entry, Kind, Snapshot
 from watchtest.sources.treeid import blob_id
 
-IMAGE = "watchtest-test/python:3.13"
+IMAGE = PYTHON_313
 T = TypeVar("T")
 
 

@@ -163,6 +163,18 @@ time.sleep(60)
     assert not bench.sync(Tree({"nasty.py": NASTY.encode(), "a": b"1"}))
 
 
+def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench) -> None:
+    session = bench.open()
+    script = "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); sleep 60"  # the agent: the supervisor's parent
+    began = time.monotonic()
+    with pytest.raises(ChannelLost, match="no sign of life"):
+        bench.do(
+            session.run(Job(Command(("/bin/sh", "-c", script)), Limits(60, 60, 0.3)), bench.rows.extend, lambda _: None)
+        )
+    assert time.monotonic() - began < 8 + 4
+    assert bench.said("echo alive") == "alive\n"
+
+
 def test_a_word_is_remembered_by_the_box(bench: Bench) -> None:
     bench.do(bench.open().remember({"setup": "key"}))
     bench.do(bench.box.disconnect())

@@ -68,6 +68,7 @@ class Channel:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="watchtest-write")
         self._last_heard = time.monotonic()
         self._lost: str | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._greeting = Conversation(0, self)
         self.closed = asyncio.Event()
 
@@ -81,6 +82,8 @@ class Channel:
         self._lose("closed by the watcher")
         self._heart.cancel()
         await asyncio.gather(self._heart, return_exceptions=True)
+        if self._closing is not None:
+            await self._closing
         await asyncio.to_thread(self._reader.join, CLOSE_LIMIT_S)
         self._writer.shutdown(wait=False, cancel_futures=True)
 
@@ -153,7 +156,8 @@ class Channel:
         if self._lost is not None:
             return
         self._lost = reason
-        self._stream.close()
+        # Closing may have to wait for a process that does not listen.
+        self._closing = self._loop.run_in_executor(None, self._stream.close)
         for conversation in (self._greeting, *self._conversations.values()):
             conversation.deliver(None)
         self.closed.set()

@@ -173,8 +173,8 @@ class DockerPlace:
                 self._api.start(made["Id"])
             except APIError as error:
                 self._remove(made)
-                if "executable file not found" not in str(error) and "no such file" not in str(error):
-                    raise
+                if f'exec: "{command[0]}"' not in str(error):
+                    raise self._start_refused(error) from error
                 refusal = error
                 continue
             return made
@@ -182,6 +182,16 @@ class DockerPlace:
             f"the image {self._spec.image} has neither `sleep` nor `python3`, so nothing can keep a box alive",
             hint="set box.image to an image with a shell, or with Python",
         ) from refusal
+
+    def _start_refused(self, error: Exception) -> Exception:
+        """A workdir that cannot be made is only found out when the container starts."""
+        if self._spec.workdir not in str(error):
+            return error
+        why = getattr(error, "explanation", None) or error
+        return BoxError(
+            f"the folder {self._spec.workdir} cannot be made in the box: {why}",
+            hint="set box.workdir to a folder that can be written in this image",
+        )
 
     def _make(self, command: list[str]) -> dict[str, Any]:
         spec = self._spec
@@ -246,10 +256,7 @@ class DockerPlace:
         try:
             self._api.put_archive(container, "/", archive.getvalue())
         except APIError as error:
-            raise BoxError(
-                f"the folder {self._spec.workdir} cannot be made in the box: {error.explanation or error}",
-                hint="set box.workdir to a folder that can be written in this image",
-            ) from error
+            raise self._start_refused(error) from error
 
     def _exists(self, container: str, path: str) -> bool:
         try:

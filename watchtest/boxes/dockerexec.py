@@ -116,13 +116,17 @@ def run_attached(
 
 
 def _pass_stdin(connection: Any) -> None:
+    """Our own input to the command, then its end. Reading a terminal from the background would stop this process."""
     try:
-        if not sys.stdin.isatty():
-            while piece := os.read(sys.stdin.fileno(), 64 * 1024):
+        if not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp():
+            while piece := os.read(0, 64 * 1024):
                 connection.sendall(piece)
-            connection.shutdown(socket.SHUT_WR)
-    except (OSError, ValueError):
-        return  # the command has ended, or we have no stdin
+    except OSError:
+        pass  # no input, or the command has ended
+    try:
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:
+        return  # the command has ended
 
 
 def _exit_code(client: docker.APIClient, exec_id: str) -> int:

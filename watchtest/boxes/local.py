@@ -21,9 +21,9 @@ from watchtest.boxes.base import Note, Opened
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BoxError
 
-END_LIMIT_S = 5.0
+END_LIMIT_S = 2.0
 LAST_WORDS = 8 * 1024
-NOT_ISOLATED = "not a container: processes, network and files outside the mirror are not isolated"
+NOT_ISOLATED = "processes, network and files outside the mirror"
 
 
 class LocalPlace:
@@ -142,9 +142,8 @@ class PipeStream:
     def last_words(self) -> str:
         if self._stderr.closed:
             return self._last_words
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - LAST_WORDS))
-        return self._stderr.read().decode("utf-8", "replace")
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), LAST_WORDS, max(0, size - LAST_WORDS)).decode("utf-8", "replace")
 
 
 def _without_virtualenv(environ: Mapping[str, str]) -> dict[str, str]:

@@ -116,7 +116,7 @@ def _box(setting: Setting) -> list[Finding]:
     else:
         found.append(Finding("box", GOOD, f"{info.engine} {info.id[:12]} is {info.state}, image {info.image}"))
         if info.isolation:
-            found.append(Finding("box", WARNING, info.isolation))
+            found.append(Finding("box", WARNING, f"not isolated: {info.isolation}"))
     return found
 
 

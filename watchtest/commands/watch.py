@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import logging.handlers
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from watchtest.errors import UsageError, WorkspaceError
+from watchtest.errors import UsageError
 
 LOG_BYTES = 1024 * 1024
 LOG_FILES = 3
@@ -33,13 +32,16 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.app import Show, run_watcher
     from watchtest.commands.outside import setting_of
+    from watchtest.lock import WatcherLock
+    from watchtest.workspace import FOLDER
 
     flags: dict[str, object] = dict(_trigger(wish) for wish in arguments.trigger)
     if arguments.engine:
         flags["box.engine"] = arguments.engine
     setting = setting_of(arguments, flags)
-    with only_watcher(setting.workspace):
-        return asyncio.run(run_watcher(setting, Show(once=arguments.once, plain=arguments.plain)))
+    folder = setting.workspace / FOLDER
+    with WatcherLock(folder) as lock, _logging(folder / "watchtest.log"):
+        return asyncio.run(run_watcher(setting, Show(once=arguments.once, plain=arguments.plain), lock.keep))
 
 
 def _trigger(wish: str) -> tuple[str, object]:
@@ -49,41 +51,6 @@ def _trigger(wish: str) -> tuple[str, object]:
             f"--trigger {wish}: not a trigger", hint=f"write one of {', '.join(TRIGGERS)}, =, and a policy"
         )
     return f"triggers.{name}", policy
-
-
-@contextmanager
-def only_watcher(workspace: Path) -> Iterator[None]:
-    """The workspace's lock and log, for as long as the watcher runs."""
-    from filelock import FileLock, Timeout
-
-    from watchtest.workspace import FOLDER
-
-    folder = workspace / FOLDER
-    try:
-        folder.mkdir(exist_ok=True)
-        lock = FileLock(folder / "lock")
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise WorkspaceError(
-            f"{workspace} is watched already{_by_whom(folder)}", hint="stop that watcher first, or use it"
-        ) from error
-    except OSError as error:
-        raise WorkspaceError(
-            f"{folder} cannot be written: {error.strerror}", hint="watchtest keeps its status there; make it writable"
-        ) from error
-    try:
-        with _logging(folder / "watchtest.log"):
-            yield
-    finally:
-        lock.release()
-
-
-def _by_whom(folder: Path) -> str:
-    try:
-        writer = json.loads((folder / "status.json").read_text(encoding="utf-8"))["writer"]
-        return f" by process {writer['pid']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""  # it has not written its status yet
 
 
 @contextmanager

@@ -88,15 +88,24 @@ def _file(path: str, status: os.stat_result) -> Seen | None:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 return None
+            is_racy = _is_racy(before, began_ns)
             digest, count = file_id(descriptor, before.st_size)
+            # A change in the same tick would not show in the times, so what is so young has to be the same twice.
+            is_same = not is_racy or _again(descriptor, before.st_size) == (digest, count)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
         signature = signature_of(before)
-        if count == before.st_size and signature == signature_of(after) == signature_of(os.lstat(path)):
-            entry = Entry(Kind.FILE, stat.S_IMODE(before.st_mode) & 0o777, before.st_size, digest)
-            return Seen(signature, entry, "", _is_racy(before, began_ns))
+        is_whole = is_same and count == before.st_size
+        if is_whole and signature == signature_of(after) == signature_of(os.lstat(path)):
+            entry = Entry(Kind.FILE, before.st_mode & 0o777, before.st_size, digest)
+            return Seen(signature, entry, "", is_racy)
     return Seen(signature_of(status), None, "keeps changing while it is read", is_racy=True)
+
+
+def _again(descriptor: int, size: int) -> tuple[str, int]:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return file_id(descriptor, size)
 
 
 def _symlink(path: str, status: os.stat_result) -> Seen | None:

@@ -53,8 +53,10 @@ class GitRules:
         self._index = git.folder / index
         self._outside = [git.folder / exclude, *self._user_excludes(), *self._ignore_files_above(prefix)]
         self._signatures = self._look()
-        self._tracked = self._ask_tracked()
-        self._tracked_folders = _folders_of(self._tracked)
+        self._tracked = frozenset[str]()
+        self._tracked_folders = frozenset[str]()
+        self._is_tracked_known = False
+        self._learn_tracked()
 
     def is_stale(self) -> bool:
         """Whether earlier answers may be wrong now."""
@@ -62,14 +64,17 @@ class GitRules:
         if before == self._signatures:
             return False
         # The index changes with every `git status`; only ignored files that became tracked, or ceased to be, matter.
-        tracked, self._tracked = self._tracked, self._ask_tracked()
-        self._tracked_folders = _folders_of(self._tracked)
+        tracked = self._tracked
+        self._learn_tracked()
         return tracked != self._tracked or before[1:] != self._signatures[1:]
 
     def read(self, folder: str, content: bytes | None) -> None:
-        """Git reads them itself."""
+        """Git reads them itself, but a tracked file may be among the ignored ones now."""
+        self._is_tracked_known = False
 
     def ignored(self, paths: Iterable[str]) -> set[str]:
+        if not self._is_tracked_known:
+            self._learn_tracked()
         asked = list(paths)
         out = self._check([path.rstrip("/") for path in asked])
         return {path for path in asked if path.rstrip("/") in out and path not in self._tracked}
@@ -98,11 +103,14 @@ class GitRules:
         middle = len(paths) // 2
         return self._check(paths[:middle]) | self._check(paths[middle:])
 
-    def _ask_tracked(self) -> frozenset[str]:
+    def _learn_tracked(self) -> None:
         """What is tracked and yet matches an ignore pattern: files, and submodules as folders."""
         said = os.fsdecode(self._git.ask("ls-files", "-z", "--stage", "--cached", "--ignored", "--exclude-standard"))
         facts_and_paths = [line.partition("\t") for line in said.split("\0") if line]
-        return frozenset(f"{path}/" if facts.startswith(GITLINK) else path for facts, _, path in facts_and_paths)
+        tracked = {f"{path}/" if facts.startswith(GITLINK) else path for facts, _, path in facts_and_paths}
+        self._tracked = frozenset(tracked)
+        self._tracked_folders = frozenset(folder for path in tracked for folder in _folders_above(path.rstrip("/")))
+        self._is_tracked_known = True
 
     def _user_excludes(self) -> list[Path]:
         said = self._git.ask("config", "--type=path", "--get", "core.excludesFile", answers=(0, 1))
@@ -299,10 +307,6 @@ class Ignore:
         if "not a git repository (or any" not in error.message:
             why = f"{error.message}; what to leave out is decided without git"
             self.notes = (f"{why}. {error.hint}" if error.hint else f"{why}.",)
-
-
-def _folders_of(paths: Iterable[str]) -> frozenset[str]:
-    return frozenset(folder for path in paths for folder in _folders_above(path.rstrip("/")))
 
 
 def _folders_above(path: str) -> list[str]:

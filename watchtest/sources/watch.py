@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +55,7 @@ async def watch(
     stop: asyncio.Event,
     note: Callable[[str], None],
     is_polling: bool = False,
-) -> AsyncIterator[frozenset[str]]:
+) -> AsyncGenerator[frozenset[str], None]:
     """Batches of changed paths, relative to the root; EVERYTHING among them when anything may have changed.
 
     The first batch is {EVERYTHING} and says that the subscription stands: a snapshot taken after it misses nothing.

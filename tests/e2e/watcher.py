@@ -1,0 +1,323 @@
+"""A real watcher process on a real project, through the front door: `python -m watchtest`.
+
+`Project` is a folder with its own environment, boxes and history; `Watcher` is one process on it. Every wait has a
+deadline and, when it passes, tells what the watcher said. Trees are read without any code of watchtest: by git, and by
+a small script that runs on the host or in the box.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import docker
+
+Status = dict[str, Any]
+Tree = dict[str, list[Any]]
+T = TypeVar("T")
+
+LIMIT_S = 30.0
+POLL_S = 0.01
+
+# Every path of a folder but what runs leave behind: kind, mode, and digest or target. Folders count while empty only.
+TREE_SCRIPT = r"""
+import hashlib, json, os, stat, sys
+root, left_out = os.fsencode(sys.argv[1]), {b".watchtest", b"__pycache__", b".pytest_cache", b".git"}
+found = {}
+def look(folder, prefix):
+    names = [name for name in os.listdir(folder) if name not in left_out]
+    for name in names:
+        path = os.path.join(folder, name)
+        mode = os.lstat(path).st_mode
+        key = os.fsdecode(prefix + name)
+        if stat.S_ISLNK(mode):
+            found[key] = ["symlink", os.fsdecode(os.readlink(path))]
+        elif stat.S_ISDIR(mode):
+            if not look(path, prefix + name + b"/"):
+                found[key] = ["folder"]
+        else:
+            with open(path, "rb") as stream:
+                found[key] = ["file", oct(stat.S_IMODE(mode)), hashlib.sha256(stream.read()).hexdigest()]
+    return names
+look(root, b"")
+sys.stdout.write(json.dumps(found))
+"""
+
+
+@dataclass
+class Project:
+    """A workspace and everything around it that a test must not share with others."""
+
+    root: Path
+    around: Path
+    """The folder of caches, state and outputs, outside the workspace."""
+    kind: str
+    environ: dict[str, str]
+    watchers: list[Watcher] = field(default_factory=list)
+
+    def save(self, path: str, content: str | bytes) -> None:
+        """As editors do it: written in place."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def watch(
+        self, *flags: str, env: Mapping[str, str] | None = None, before: tuple[str, ...] = (), limit_s: float = LIMIT_S
+    ) -> Watcher:
+        """A watcher, started; `before` goes in front of its command."""
+        command = [*before, sys.executable, "-m", "watchtest", "watch", "--plain", "--engine", self.kind, *flags]
+        output = self.around / f"watcher-{len(self.watchers) + 1}"
+        watcher = Watcher(self, command, {**self.environ, **(env or {})}, output, limit_s)
+        self.watchers.append(watcher)
+        return watcher
+
+    def once(self, *flags: str, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> tuple[int, str]:
+        """`watch --once`: its exit code and all it said."""
+        watcher = self.watch("--once", *flags, env=env)
+        code = watcher.wait_for_end(limit_s)
+        watcher.must_be_tidy()
+        return code, watcher.said
+
+    def command(self, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Another command of watchtest on this workspace."""
+        return subprocess.run(
+            [sys.executable, "-m", "watchtest", *argv],
+            cwd=self.root,
+            env={**self.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def execute(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """`watchtest exec`."""
+        return self.command("exec", "--engine", self.kind, "--", *argv)
+
+    # -- trees, without any code of ours -----------------------------------------------------------
+
+    def tree_id(self) -> str:
+        """Git's own id of the working tree, from an index and a repository outside of it."""
+        repository = self.around / "oracle.git"
+        index = self.around / "oracle.index"
+        environ = {
+            "PATH": self.environ["PATH"],
+            "GIT_DIR": str(repository),
+            "GIT_WORK_TREE": str(self.root),
+            "GIT_INDEX_FILE": str(index),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_SYSTEM": os.devnull,
+        }
+        if not repository.exists():
+            _output(["git", "init", "--quiet", "--bare", str(repository)], {"PATH": self.environ["PATH"]})
+            (repository / "info").mkdir(exist_ok=True)
+            (repository / "info" / "exclude").write_text(".watchtest/\n")
+        index.unlink(missing_ok=True)
+        _output(["git", "-c", "core.bare=false", "add", "-A", "."], environ, cwd=self.root)
+        return _output(["git", "write-tree"], environ, cwd=self.root).strip()
+
+    def tree(self) -> Tree:
+        """What is in the workspace."""
+        return _tree_of(self.root)
+
+    def box_tree(self) -> Tree:
+        """What is in the box."""
+        if self.kind == "docker":
+            tree: Tree = json.loads(self.in_container("python3", "-c", TREE_SCRIPT, "/workspace"))
+            return tree
+        return _tree_of(self.local_box() / "tree")
+
+    def local_box(self) -> Path:
+        (folder,) = (Path(self.environ["WATCHTEST_CACHE_DIR"]) / "boxes").iterdir()
+        return folder
+
+    # -- the container, without any code of ours ---------------------------------------------------
+
+    def container(self) -> str:
+        """The id of the one container of this workspace."""
+        with closing(docker.from_env(environment=self.environ)) as client:
+            label = f"watchtest.workspace={self.root}"
+            (found,) = client.api.containers(all=True, filters={"label": [label]})
+            return str(found["Id"])
+
+    def in_container(self, *argv: str) -> str:
+        with closing(docker.from_env(environment=self.environ)) as client:
+            code, output = client.containers.get(self.container()).exec_run(list(argv), demux=True)
+            assert code == 0, output
+            return str((output[0] or b"").decode())
+
+    def box_processes(self) -> list[str]:
+        """The command lines of every process in the box; of the whole machine for the local box."""
+        if self.kind == "docker":
+            with closing(docker.from_env(environment=self.environ)) as client:
+                rows = client.containers.get(self.container()).top(ps_args="-eo pid,args")["Processes"]
+            return [str(row[-1]) for row in rows]
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                try:
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+                except OSError:
+                    continue  # ended while we looked
+        return found
+
+
+class Watcher:
+    """One watcher process, started."""
+
+    def __init__(
+        self, project: Project, command: list[str], environ: Mapping[str, str], output: Path, limit_s: float
+    ) -> None:
+        self._project = project
+        self._limit_s = limit_s
+        self._stdout, self._stderr = output.with_suffix(".out"), output.with_suffix(".err")
+        with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=project.root, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+
+    # -- what it says ------------------------------------------------------------------------------
+
+    @property
+    def output(self) -> str:
+        return self._stdout.read_text(encoding="utf-8", errors="surrogateescape")
+
+    @property
+    def errors(self) -> str:
+        return self._stderr.read_text(encoding="utf-8", errors="surrogateescape")
+
+    @property
+    def said(self) -> str:
+        return self.output + self.errors
+
+    @property
+    def status(self) -> Status:
+        """The status file; empty while there is none. A broken one is an error."""
+        try:
+            status: Status = json.loads((self._project.root / ".watchtest" / "status.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        return status
+
+    @property
+    def own_status(self) -> Status:
+        """The same, but only what this very process wrote."""
+        status = self.status
+        return status if status and status["writer"]["pid"] == self.process.pid else {}
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def peak_memory_mb(self) -> float:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait_until(self, what: str, look: Callable[[], T | None], limit_s: float | None = None) -> T:
+        """The first answer of `look` that is not None or False; an error when the watcher ends before."""
+        deadline = time.monotonic() + (limit_s or self._limit_s)
+        while True:
+            was_alive = self.is_alive
+            found = look()
+            if found is not None and found is not False:
+                return found
+            assert was_alive, f"the watcher ended with {self.process.returncode} before: {what}\n{self._told()}"
+            assert time.monotonic() < deadline, f"not within the limit: {what}\n{self._told()}"
+            time.sleep(POLL_S)
+
+    def wait_for_verdict(
+        self, verdict: str | None = None, *, tree: str | None = None, limit_s: float | None = None
+    ) -> Status:
+        """The status once it is at rest and speaks of exactly this tree: by default, of the working tree as it is."""
+        tree = tree or self._project.tree_id()
+
+        def look() -> Status | None:
+            status = self.own_status
+            if not status or status["activity"] != "idle" or status["pending"]["changes"]:
+                return None
+            return status if status["code"]["tree"] == tree else None
+
+        status = self.wait_until(f"a verdict on the tree {tree}", look, limit_s)
+        assert verdict is None or status["verdict"] == verdict, f"{status['verdict']}, not {verdict}\n{self._told()}"
+        return status
+
+    def wait_for_activity(self, *activities: str, limit_s: float | None = None) -> Status:
+        def look() -> Status | None:
+            status = self.own_status
+            return status if status and status["activity"] in activities else None
+
+        return self.wait_until(f"activity {' or '.join(activities)}", look, limit_s)
+
+    def wait_for_words(self, words: str, limit_s: float | None = None) -> None:
+        self.wait_until(f"the words {words!r}", lambda: words in self.said, limit_s)
+
+    def wait_for_end(self, limit_s: float | None = None) -> int:
+        try:
+            return self.process.wait(limit_s or self._limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the watcher did not end\n{self._told()}") from None
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def stop(self, number: int = signal.SIGTERM, limit_s: float = 20.0) -> int:
+        """Its exit code after this signal."""
+        self.process.send_signal(number)
+        return self.wait_for_end(limit_s)
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def must_be_tidy(self) -> None:
+        """No traceback of ours and no word of a bug, on either stream or in the status."""
+        # What tests printed is shown behind a bar; a traceback there is theirs.
+        own = [line for line in self.output.splitlines() if not line.startswith("  | ", len("00:00:00 "))]
+        for text in ("\n".join(own), self.errors, json.dumps(self.status.get("problem"))):
+            assert "Traceback" not in text, self._told()
+            assert "internal error" not in text, self._told()
+            assert "bug:" not in text, self._told()
+
+    def _told(self) -> str:
+        log = self._project.root / ".watchtest" / "watchtest.log"
+        told = log.read_text(errors="replace")[-3000:] if log.exists() else "none"
+        return (
+            f"--- stdout ---\n{self.output[-4000:]}\n--- stderr ---\n{self.errors[-4000:]}\n"
+            f"--- log ---\n{told}\n--- status ---\n{json.dumps(self.status)[:3000]}"
+        )
+
+
+def wait_for(what: str, look: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    """For what no watcher is needed."""
+    deadline = time.monotonic() + limit_s
+    while not look():
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(POLL_S)
+
+
+def _tree_of(folder: Path) -> Tree:
+    tree: Tree = json.loads(_output([sys.executable, "-I", "-c", TREE_SCRIPT, str(folder)], dict(os.environ)))
+    return tree
+
+
+def _output(command: list[str], environ: Mapping[str, str], cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=dict(environ), capture_output=True, encoding="utf-8", timeout=30, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
