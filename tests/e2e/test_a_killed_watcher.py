@@ -124,3 +124,30 @@ def test_a_stopped_watchers_run_ends_with_it(project: Project) -> None:
     status = watcher.status
     assert (status["activity"], status["verdict"]) == ("stopped", "unknown")
     assert status["pending"]["changes"] > 0, "what was not judged is still to be tested"
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_a_virtualenv_that_was_half_made_is_made_whole(project: Project) -> None:
+    """Killed at the worst moment of the first start: the interpreter is there, what comes after it is not."""
+    project.save("test_it.py", "def test_it():\n    pass\n")
+    watcher = project.watch()
+    boxes = project.around / "cache" / "boxes"
+    watcher.wait_until("a half-made virtualenv", lambda: next(boxes.glob("*/home/venv/bin/python*"), None))
+    watcher.kill9()
+    after = project.watch()
+    after.wait_for_verdict("passed")
+    assert (project.local_box() / "home" / "venv" / "bin" / "pip").exists(), "no pip for setup and exec"
+    assert (project.local_box() / "home" / "venv" / "pyvenv.cfg").exists()
+
+
+def test_a_first_start_may_be_killed_at_any_moment(project: Project) -> None:
+    scene = Scene(project)
+    for delay_s in (0.35, 0.5, 0.65, 0.8, 1.0):
+        watcher = project.watch()
+        time.sleep(delay_s + scene.random.random() * 0.1)  # the moment is the test
+        watcher.kill9()
+    after = project.watch()
+    after.wait_for_verdict("passed")
+    assert len(scene.agents()) == 1
+    assert project.box_tree() == project.tree()
+    after.must_be_tidy()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import filelock
+import jsonschema
 import pytest
 from view_states import Story, failed, passed, skipped
 
@@ -288,3 +289,8 @@ def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WorkspaceError, match="not a folder"):
         workspace.find(tmp_path / "file")
+
+
+def test_the_schema_is_printed_without_a_status_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(folder, "--schema") == 0
+    jsonschema.Draft202012Validator.check_schema(json.loads(capsys.readouterr().out))

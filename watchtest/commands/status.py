@@ -44,10 +44,16 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the whole document, with `alive` added")
     form.add_argument("--line", action="store_true", help="one line, for a prompt or a status bar")
+    form.add_argument("--schema", action="store_true", help="the JSON Schema of the status file")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.schema:
+        from watchtest.views.statusschema import status_schema  # heavy, and rarely asked for
+
+        print(json.dumps(status_schema(), indent=2))
+        return 0
     folder = workspace.find(arguments.workspace or Path()) / workspace.FOLDER
     now = time.time()
     document, life = read(folder, now)
