@@ -40,16 +40,31 @@ def stage(
 GOOD = "def test_good():\n    pass\n"
 
 
-def test_a_collection_error_is_an_error_at_its_line(stage: Stage) -> None:
+def test_a_collection_error_blames_its_file_alone(stage: Stage) -> None:
     status = stage.play("error", {"test_good.py": GOOD, "test_bad.py": "import os\nimport no_such_module\n"})
     assert status["reason"] == "1 file could not be collected"
+    assert [failure["id"] for failure in status["failures"]] == ["test_bad.py"], "test_good.py has done nothing wrong"
+    assert "no_such_module" in status["failures"][0]["message"]
+
+
+def test_an_import_error_is_told_at_its_line(stage: Stage) -> None:
+    status = stage.play("error", {"test_bad.py": "import os\n\nimport no_such_module\n"})
     (failure,) = status["failures"]
-    assert (failure["file"], failure["line"]) == ("test_bad.py", 2)
-    assert "no_such_module" in failure["message"]
+    assert (failure["file"], failure["line"]) == ("test_bad.py", 3)
+    assert failure["source_line"] == "import no_such_module"
+    assert failure["kind"] == "ModuleNotFoundError"
+    assert failure["message"] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-def test_a_syntax_error_is_an_error_at_its_line(stage: Stage) -> None:
-    status = stage.play("error", {"test_good.py": GOOD, "test_bad.py": "x = 1\n\ndef test_it(:\n    pass\n"})
+def test_an_exception_at_import_is_told_at_its_line(stage: Stage) -> None:
+    status = stage.play("error", {"test_bad.py": "import os\n\nraise ValueError('at import')\n"})
+    (failure,) = status["failures"]
+    assert (failure["file"], failure["line"]) == ("test_bad.py", 3)
+    assert failure["kind"] == "ValueError"
+
+
+def test_a_syntax_error_is_told_at_its_line(stage: Stage) -> None:
+    status = stage.play("error", {"test_bad.py": "x = 1\n\ndef test_it(:\n    pass\n"})
     (failure,) = status["failures"]
     assert (failure["file"], failure["line"]) == ("test_bad.py", 3)
     assert "SyntaxError" in failure["kind"] + failure["message"]
@@ -74,12 +89,25 @@ def test_a_segfault_is_told_with_its_signal_and_its_test(stage: Stage) -> None:
     status = stage.play("error", files)
     assert "SIGSEGV in test_segfault.py::test_it" in status["reason"]
     assert stage.watcher is not None
-    assert "Fatal Python error" in stage.watcher.output, "the interpreter's own words are shown"
+    assert "line 4 in test_it" in stage.watcher.output, "the line that crashed is shown"
 
 
 def test_sys_exit_in_conftest_is_an_error(stage: Stage) -> None:
     status = stage.play("error", {"conftest.py": "import sys\nsys.exit(0)\n", "test_good.py": GOOD})
     assert status["reason"]
+
+
+def test_an_exit_with_0_while_collecting_is_an_error(stage: Stage) -> None:
+    status = stage.play("error", {"test_good.py": GOOD, "test_leaves.py": "import os\nos._exit(0)\n"})
+    assert status["reason"]
+
+
+def test_an_exit_while_collecting_mends_no_known_failure(stage: Stage) -> None:
+    """A process that left before it had collected has not shown that a red test is gone."""
+    files = {"test_red.py": "def test_red():\n    assert 0\n"}
+    stage.play("failed", files)
+    status = stage.play("error", {**files, "conftest.py": "import os\nos._exit(0)\n"})
+    assert "test_red.py::test_red" in [failure["id"] for failure in status["failures"]]
 
 
 def test_sys_exit_in_a_test_fails_that_test(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import select
@@ -140,7 +141,16 @@ def test_the_dashboard_shows_the_verdict_and_gives_the_terminal_back(local: Proj
     before = termios.tcgetattr(theirs)
     environ = {**local.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     command = [sys.executable, "-m", "watchtest", "watch", "--engine", "local"]
-    process = subprocess.Popen(command, cwd=local.root, env=environ, stdin=theirs, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        command,
+        cwd=local.root,
+        env=environ,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # keys are read from one's own terminal only
+    )
     try:
         shown = _read_until(ours, b"test_it.py:4")
         if way == "q":

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from .frames import path_bytes, path_text
 
@@ -44,6 +44,8 @@ class Mirror:
         self._stage = os.path.join(self.root, KEPT_FOLDER, b"stage")
         self._incoming: Optional[_Incoming] = None
         self._announced: Dict[str, Row] = {}
+        self._real_folders: Set[bytes] = set()
+        """Folders of this delta's files that were looked at already."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -93,6 +95,7 @@ class Mirror:
         self.generation = None
         self._incoming = None
         self._announced = {}
+        self._real_folders.clear()
 
     def claim(self, paths: Iterable[str]) -> None:
         """Write down what is about to be written, so that a crash in between leaves nothing unowned."""
@@ -140,14 +143,16 @@ class Mirror:
             raise MirrorError("protocol", "a delta was sent before `begin`")
 
     def _write_piece(self, path: str, row: Row, content: bytes, is_last: bool) -> None:
-        if self._incoming is None or self._incoming.path != path:
-            self._incoming = _Incoming(path, os.path.join(self._stage, b"incoming"), row[3])
+        if self._incoming is None:
+            self._incoming = _Incoming(path, os.path.join(self._stage, b"incoming"), row)
         incoming = self._incoming
+        if incoming.path != path:
+            raise MirrorError("protocol", "{} began before {} was complete".format(path, incoming.path))
         incoming.add(content)
         if not is_last:
             return
         self._incoming = None
-        incoming.finish(row)
+        incoming.finish()
         absolute = self._clear_way(path)
         os.rename(incoming.staged, absolute)
         _forget_bytecode(absolute)
@@ -178,8 +183,12 @@ class Mirror:
         return absolute
 
     def _make_parents(self, path: str) -> None:
+        folder = path_bytes(path).rpartition(b"/")[0]
+        if folder in self._real_folders:
+            return
+        self._real_folders.add(folder)
         current = self.root
-        for part in path_bytes(path).split(b"/")[:-1]:
+        for part in folder.split(b"/") if folder else ():
             current = os.path.join(current, part)
             if _is_real_folder(current):
                 continue
@@ -263,8 +272,8 @@ class Ledger:
             raise _explained(error, path_text(self._file)) from error
 
 
-def _replay(file: bytes) -> "set[str]":
-    paths: "set[str]" = set()
+def _replay(file: bytes) -> Set[str]:
+    paths: Set[str] = set()
     try:
         with open(file, "rb") as stream:
             records = stream.read().split(b"\0")
@@ -283,24 +292,26 @@ def _replay(file: bytes) -> "set[str]":
 class _Incoming:
     """A file on its way, piece by piece, digested as it comes."""
 
-    def __init__(self, path: str, staged: bytes, size: int) -> None:
+    def __init__(self, path: str, staged: bytes, row: Row) -> None:
         self.path = path
         self.staged = staged
-        self._digest = hashlib.sha1(b"blob %d\0" % size)
+        self._row = row
+        self._digest = hashlib.sha1(b"blob %d\0" % row[3])
         self._size = 0
-        with open(staged, "wb"):
-            pass
+        self._fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def add(self, content: bytes) -> None:
         self._digest.update(content)
         self._size += len(content)
-        with open(self.staged, "ab") as stream:
-            stream.write(content)
+        data = memoryview(content)
+        while data:
+            data = data[os.write(self._fd, data) :]
 
-    def finish(self, row: Row) -> None:
-        if self._size != row[3] or self._digest.hexdigest() != row[4]:
+    def finish(self) -> None:
+        os.fchmod(self._fd, self._row[2])
+        os.close(self._fd)
+        if self._size != self._row[3] or self._digest.hexdigest() != self._row[4]:
             raise MirrorError("sync", "{} was damaged on its way".format(self.path))
-        os.chmod(self.staged, row[2])
 
 
 def _checked(path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from watchtest.agent import PROTOCOL
@@ -73,17 +73,10 @@ class Session:
         return self.generation, delta
 
     async def _apply(self, talk: Conversation, delta: Delta, lost: tuple[str, ...], read: Read) -> None:
-        outgoing = _Outgoing(self.channel, talk.identity)
-        await outgoing.add("begin", base=self.generation)
-        for paths, _ in in_pieces([*delta.remove, *lost]):
-            await outgoing.add("remove", _json(paths))
-        for paths, _ in in_pieces([path for path in delta.write if path not in self._tree]):
-            await outgoing.add("claim", _json(paths))
-        # Shallow first: what was a file may be a folder now.
-        for path in sorted(delta.write, key=lambda path: path.count("/")):
-            await self._send_entry(outgoing, path, delta.write[path], read)
-        await outgoing.add("commit", generation=self.generation + 1)
-        await outgoing.flush()
+        frames = self._frames(talk.identity, delta, lost, read)
+        # Files are read in a thread, a buffer at a time, so that a large tree does not hold up everything else.
+        while data := await asyncio.to_thread(_next_buffer, frames):
+            await self.channel.send_raw(data)
         try:
             header, _ = await talk.expect("committed", COMMIT_LIMIT_S)
         except BoxError:
@@ -92,13 +85,24 @@ class Session:
             raise
         self.generation = int(header["generation"])
 
-    async def _send_entry(self, outgoing: _Outgoing, path: str, entry: Entry, read: Read) -> None:
-        row = [path, entry.kind.value, entry.mode, entry.size, entry.digest]
-        content = b"" if entry.kind is Kind.FOLDER else await asyncio.to_thread(read, path, entry)
-        pieces = range(0, max(len(content), 1), BODY_PIECE)
-        for start in pieces:
-            is_last = start + BODY_PIECE >= len(content)
-            await outgoing.add("write", content[start : start + BODY_PIECE], row=row, last=is_last)
+    def _frames(self, identity: int, delta: Delta, lost: tuple[str, ...], read: Read) -> Iterator[bytes]:
+        def frame(kind: str, body: bytes = b"", **fields: object) -> bytes:
+            return encode({"t": kind, "id": identity, **fields}, body)
+
+        yield frame("begin", base=self.generation)
+        for paths, _ in in_pieces([*delta.remove, *lost]):
+            yield frame("remove", _json(paths))
+        for paths, _ in in_pieces([path for path in delta.write if path not in self._tree]):
+            yield frame("claim", _json(paths))
+        # Shallow first: what was a file may be a folder now.
+        for path in sorted(delta.write, key=lambda path: path.count("/")):
+            entry = delta.write[path]
+            row = [path, entry.kind.value, entry.mode, entry.size, entry.digest]
+            content = b"" if entry.kind is Kind.FOLDER else read(path, entry)
+            for start in range(0, max(len(content), 1), BODY_PIECE):
+                is_last = start + BODY_PIECE >= len(content)
+                yield frame("write", content[start : start + BODY_PIECE], row=row, last=is_last)
+        yield frame("commit", generation=self.generation + 1)
 
     async def _ask_for_rows(self, question: str) -> dict[str, Entry | None]:
         found: dict[str, Entry | None] = {}
@@ -150,22 +154,14 @@ class Session:
                 raise
 
 
-class _Outgoing:
-    """Frames of one delta, sent together: a thousand small files are a few writes."""
-
-    def __init__(self, channel: Channel, identity: int) -> None:
-        self._channel = channel
-        self._identity = identity
-        self._buffer = bytearray()
-
-    async def add(self, kind: str, body: bytes = b"", **fields: object) -> None:
-        self._buffer += encode({"t": kind, "id": self._identity, **fields}, body)
-        if len(self._buffer) > WRITE_BUFFER:
-            await self.flush()
-
-    async def flush(self) -> None:
-        data, self._buffer = bytes(self._buffer), bytearray()
-        await self._channel.send_raw(data)
+def _next_buffer(frames: Iterator[bytes]) -> bytes:
+    """Several frames as one write: a thousand small files are a few of them. b"" when there are none left."""
+    buffer = bytearray()
+    for frame in frames:
+        buffer += frame
+        if len(buffer) > WRITE_BUFFER:
+            break
+    return bytes(buffer)
 
 
 async def _pass_on(stop: asyncio.Queue[bool], talk: Conversation) -> None:

@@ -3,6 +3,7 @@
     treeid        git's ids of content and trees, computed here (pure)
     examine       one file, link or oddity: what it is, read so that no two versions mix
     git           the only place that starts git
+    gitrules      git's word on ignored paths, and when it is stale
     globs         ignore patterns read by pathspec: the user's own, and all others where git is absent
     ignore        which paths are left out; git decides wherever it can
     walk          the listing of the working tree, folder by folder

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from watchtest.core.model import Entry, Kind
 from watchtest.errors import WorkspaceError
 from watchtest.sources.examine import VANISHED, Seen, examine, read_file, signature_of, unreadable
-from watchtest.sources.ignore import ALWAYS_OUT, IGNORE_FILE, Answer, Ignore
+from watchtest.sources.gitrules import IGNORE_FILE
+from watchtest.sources.ignore import ALWAYS_OUT, Answer, Ignore
 from watchtest.sources.treeid import EMPTY_TREE, FOLDER_MODE, folder_id, git_mode, name_bytes
 
 EMPTY_FOLDER = Entry(Kind.FOLDER, 0o755, 0, "")

@@ -19,7 +19,8 @@ from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
 from watchtest.errors import WatchtestError, WorkspaceError
 from watchtest.sources.examine import read_file, read_link
-from watchtest.sources.ignore import IGNORE_FILE, Ignore
+from watchtest.sources.gitrules import IGNORE_FILE
+from watchtest.sources.ignore import Ignore
 from watchtest.sources.standing import Standing
 from watchtest.sources.treeid import blob_id
 from watchtest.sources.walk import Folder, Walk
