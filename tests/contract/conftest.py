@@ -2,97 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
+from box_bench import Bench
 from engine.images import PYTHON_313
 
-from watchtest.boxes.base import Command, Job, JobEnd, Limits, Place, PytestWish
-from watchtest.boxes.box import Box
+from watchtest.boxes.base import Place
 from watchtest.boxes.docker import ContainerSpec, DockerPlace, remove_boxes
 from watchtest.boxes.local import LocalPlace
-from watchtest.boxes.session import Session
-from watchtest.core.model import Delta, Entry, Kind, Snapshot
-from watchtest.sources.treeid import blob_id
-
-IMAGE = PYTHON_313
-T = TypeVar("T")
-
-
-@dataclass
-class Tree:
-    """A source made of values: path → content; a link's content is `-> target`, a folder's is None."""
-
-    content: dict[str, bytes | None] = field(default_factory=dict)
-    modes: dict[str, int] = field(default_factory=dict)
-
-    def snapshot(self) -> Snapshot:
-        return Snapshot("tree", {path: self.entry(path) for path in self.content})
-
-    def entry(self, path: str) -> Entry:
-        content = self.content[path]
-        if content is None:
-            return Entry(Kind.FOLDER, 0o755, 0, "")
-        if content.startswith(b"-> "):
-            return Entry(Kind.SYMLINK, 0o777, len(content) - 3, blob_id(content[3:]))
-        return Entry(Kind.FILE, self.modes.get(path, 0o644), len(content), blob_id(content))
-
-    def read(self, path: str, expect: Entry) -> bytes:
-        content = self.content[path]
-        assert content is not None
-        return content[3:] if expect.kind is Kind.SYMLINK else content
-
-
-class Bench:
-    """A box under test, opened and used step by step in one event loop."""
-
-    def __init__(self, place: Place, python: str, environ: Mapping[str, str]) -> None:
-        self.place = place
-        self.python = python
-        self.environ = environ
-        self.box = Box(place)
-        self._loop = asyncio.new_event_loop()
-        self.rows: list[dict[str, Any]] = []
-
-    def do(self, action: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(asyncio.wait_for(action, 60))
-
-    def open(self) -> Session:
-        session, _ = self.do(self.box.ensure(lambda _text: None))
-        return session
-
-    def sync(self, tree: Tree) -> Delta:
-        return self.do(self.open().sync(tree.snapshot(), tree.read))[1]
-
-    def sh(self, script: str, limit_s: float = 30, silence_s: float = 30, requires: int | None = None) -> JobEnd:
-        job = Job(Command(("/bin/sh", "-c", script)), Limits(limit_s, silence_s, 0.5), requires=requires)
-        return self.do(self.open().run(job, self.rows.extend, lambda _text: None))
-
-    def said(self, script: str) -> str:
-        end = self.sh(script)
-        assert end.exit_code == 0, end
-        return end.output
-
-    def pytest(self, *tests: str, limit_s: float = 30, silence_s: float = 30) -> JobEnd:
-        self.rows.clear()
-        session = self.open()
-        wish = PytestWish(self.python, tests=tests or None)
-        job = Job(wish, Limits(limit_s, silence_s, 0.5), requires=session.generation)
-        return self.do(session.run(job, self.rows.extend, lambda _text: None))
-
-    def outcomes(self) -> dict[str, str]:
-        return {row["test"]: row["outcome"] for row in self.rows if row["k"] == "test"}
-
-    def close(self) -> None:
-        self.do(self.box.close())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
 
 @pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
@@ -103,9 +24,9 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         python = sys.executable
     else:
         name = f"watchtest-contract-{os.getpid()}-{tmp_path.name}".lower()
-        place = DockerPlace(ContainerSpec(name, workspace, "save", IMAGE, "/workspace"), os.environ)
+        place = DockerPlace(ContainerSpec(name, workspace, "save", PYTHON_313, "/workspace"), os.environ)
         python = "python3"
-    bench = Bench(place, python, os.environ)
+    bench = Bench(place, python)
     try:
         yield bench
     finally:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 
 import pytest
-from conftest import Bench, Tree
+from box_bench import Bench, Tree
 
 from watchtest.boxes.base import Command, Job, JobEnd, Limits
 from watchtest.errors import ChannelLost
@@ -183,10 +182,8 @@ def test_a_word_is_remembered_by_the_box(bench: Bench) -> None:
 
 def test_two_sessions_never_share_a_box(bench: Bench) -> None:
     """The second watcher's agent ends the first: its host is dead, or has lost it."""
-    from conftest import Bench as Another
-
     first = bench.open()
-    other = Another(bench.place, bench.python, os.environ)
+    other = Bench(bench.place, bench.python)
     try:
         other.open()
         deadline = time.monotonic() + 10

@@ -45,7 +45,7 @@ def make_project(lone_pytest: Path) -> Iterator[MakeProject]:
     made: list[Project] = []
 
     def make(around: Path, kind: str) -> Project:
-        root = around / "project"
+        root = around / "my pröject"  # a blank and an umlaut, for all of them
         root.mkdir(parents=True)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         environ |= {

@@ -7,7 +7,7 @@ import json
 import random
 
 import pytest
-from conftest import Bench, Tree
+from box_bench import Bench, Tree
 
 from watchtest.core.model import Entry, Kind
 from watchtest.errors import BoxError
