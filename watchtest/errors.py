@@ -4,6 +4,7 @@
     ├── UsageError            2   wrong flags or arguments
     ├── ConfigError           2   a config file, key or value
     ├── WorkspaceError        2   the folder is missing, unreadable or already watched
+    │   └── SourceMoved       2   a file is no longer what the snapshot says; a new snapshot helps
     ├── EngineError           4   no container engine, or it refuses us
     │   └── ImageError        4   the image is not there and cannot be had
     ├── BoxError              4   the box cannot be made or has broken
@@ -44,6 +45,10 @@ class ConfigError(WatchtestError):
 class WorkspaceError(WatchtestError):
     exit_code = 2
     code = "workspace"
+
+
+class SourceMoved(WorkspaceError):
+    code = "moved"
 
 
 class EngineError(WatchtestError):

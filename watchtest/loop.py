@@ -27,7 +27,7 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.model import Run as RunModel
 from watchtest.core.state import State
 from watchtest.core.step import leave, step
-from watchtest.errors import ChannelLost, EngineError, WatchtestError
+from watchtest.errors import ChannelLost, EngineError, SourceMoved, WatchtestError
 from watchtest.pipeline import Pipeline, StopWish
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class Loop:
             ending = await self._pipelines[run.lane].carry_out(run, known, self.post, wish)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
-            is_passing = isinstance(error, EngineError | ChannelLost) and error.code != "image"
+            is_passing = isinstance(error, EngineError | ChannelLost | SourceMoved) and error.code != "image"
             ending = Broke(Problem(error.code, error.message, error.hint), is_passing)
         except Exception as error:
             log.exception("run %s failed by a bug", run.id)

@@ -26,9 +26,8 @@ from watchtest.core.events import (
     Unchanged,
 )
 from watchtest.core.model import Entry, Execution, Lane, Only, Result, Run, Snapshot, Stop
-from watchtest.errors import RunnerError, WatchtestError
+from watchtest.errors import RunnerError, SourceMoved, WatchtestError
 from watchtest.runners.pytest import NO_PYTEST, PytestReports
-from watchtest.sources.worktree import SourceMoved
 
 SYNC_TRIES = 5
 BATCH_S = 0.05

@@ -22,7 +22,9 @@ class Stage:
         for path, content in files.items():
             self.project.save(path, content)
         if self.watcher is None or not self.watcher.is_alive:
-            self.watcher = self.project.watch(env={"WATCHTEST_RUNNER_GRACE_S": "0.3", "WATCHTEST_RUNNER_TIMEOUT_S": "2"})
+            self.watcher = self.project.watch(
+                env={"WATCHTEST_RUNNER_GRACE_S": "0.3", "WATCHTEST_RUNNER_TIMEOUT_S": "2"}
+            )
         status = self.watcher.wait_for_verdict(verdict)
         self.watcher.must_be_tidy()
         return status
@@ -77,7 +79,9 @@ def test_a_syntax_error_is_told_at_its_line(stage: Stage) -> None:
 
 
 def test_a_syntax_error_in_the_code_under_test_names_that_file(stage: Stage) -> None:
-    status = stage.play("error", {"shop.py": "def total(:\n", "test_shop.py": "import shop\n\ndef test_it():\n    pass\n"})
+    status = stage.play(
+        "error", {"shop.py": "def total(:\n", "test_shop.py": "import shop\n\ndef test_it():\n    pass\n"}
+    )
     failure = failure_of(status, "test_shop.py")
     assert failure["crash"] == {"file": "shop.py", "line": 1}
 
@@ -118,7 +122,9 @@ def test_a_run_that_left_before_it_had_collected_mends_no_known_failure(stage: S
 
 
 def test_sys_exit_in_a_test_fails_that_test(stage: Stage) -> None:
-    status = stage.play("failed", {"test_it.py": "import sys\n\ndef test_it():\n    sys.exit(0)\n", "test_good.py": GOOD})
+    status = stage.play(
+        "failed", {"test_it.py": "import sys\n\ndef test_it():\n    sys.exit(0)\n", "test_good.py": GOOD}
+    )
     assert [failure["id"] for failure in status["failures"]] == ["test_it.py::test_it"]
     assert status["run_counts"]["passed"] == 1
 
@@ -196,7 +202,9 @@ def test_a_test_that_closes_its_own_descriptors_cannot_fake_a_green(stage: Stage
 
 
 def test_a_runaway_of_a_green_run_is_ended_with_it(stage: Stage) -> None:
-    content = "import subprocess\n\ndef test_it():\n    subprocess.Popen(['sleep', '86412.75'], start_new_session=True)\n"
+    content = (
+        "import subprocess\n\ndef test_it():\n    subprocess.Popen(['sleep', '86412.75'], start_new_session=True)\n"
+    )
     stage.play("passed", {"test_it.py": content})
     assert not [line for line in stage.project.box_processes() if "86412.75" in line]
 

@@ -236,7 +236,9 @@ def test_control_sequences_reach_no_terminal_and_no_reader(project: Project) -> 
     # A collection error takes another way, and shows the raw output on the terminal.
     project.save("test_nasty.py", f'NASTY = "{NASTY}"\nprint(NASTY)\nraise RuntimeError(NASTY)\n')
     _must_be_harmless(watcher, watcher.wait_for_verdict("error"))
-    project.save("test_nasty.py", f'import os\n\ndef test_it():\n    os.write(2, "{NASTY}".encode())\n    os._exit(3)\n')
+    project.save(
+        "test_nasty.py", f'import os\n\ndef test_it():\n    os.write(2, "{NASTY}".encode())\n    os._exit(3)\n'
+    )
     _must_be_harmless(watcher, watcher.wait_for_verdict("error"))
     watcher.must_be_tidy()
 

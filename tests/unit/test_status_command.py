@@ -245,7 +245,8 @@ def test_a_console_that_knows_no_tick_does_not_crash(folder: Path) -> None:
     _write(folder, leave(story_of_now().run("t1", passed(A)).state))
     code = (
         "import argparse, pathlib, sys; from watchtest.commands import status;"
-        "sys.exit(status.run(argparse.Namespace(workspace=pathlib.Path(sys.argv[1]), json=False, line=True, schema=False)))"
+        "asked = argparse.Namespace(workspace=pathlib.Path(sys.argv[1]), json=False, line=True, schema=False);"
+        "sys.exit(status.run(asked))"
     )
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", code, str(folder.parent)]

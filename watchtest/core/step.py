@@ -206,7 +206,10 @@ def _end(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState,
             )
             return _go_on(after, event.at) if stop is Stop.SUPERSEDED or lane.asked or lane.pending else (after, ())
         case Broke():
-            return _broke(given_back, working, ending, event.at, retry_limit)
+            has_news = bool(lane.pending) or lane.asked is not None
+            after, effects = _broke(given_back, working, ending, event.at, retry_limit)
+            # What came meanwhile may be the very change that mends it: it does not wait for another.
+            return _go_on(_release(after), event.at) if has_news and not effects else (after, effects)
         case _:
             assert_never(ending)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from watchtest.errors import WatchtestError
 
 TIMEOUT_S = 60.0
+BRANCHES = "refs/heads/"
 GITLINK = "160000"
 """The mode under which git keeps a submodule."""
 SAFE = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
@@ -56,8 +57,6 @@ class Head:
     """Where HEAD stands. Unborn: a branch without a commit; detached: a commit without a branch."""
 
     commit: str | None
-    tree: str | None
-    """Of the folder that was asked about; None where the commit does not hold it."""
     branch: str | None
 
 
@@ -105,16 +104,29 @@ class Git:
         return GitError(f"{self.folder}: git {command}: {first_line}")
 
     def head(self) -> Head:
-        """The commit, the tree of this folder in it, and the branch."""
+        """The commit and the branch."""
+        head = self._head_from_files()
+        if head is not None:
+            return head
+        reference = self.ask("symbolic-ref", "-q", "HEAD", answers=(0, 1)).decode("utf-8", "replace").strip()
+        return Head(self._known("HEAD") or None, reference.removeprefix(BRANCHES) or None)
+
+    def _head_from_files(self) -> Head | None:
+        """By GitPython, which starts no process: this is asked at every save. None where it cannot tell."""
         try:
-            said = self.ask("rev-parse", "HEAD", "HEAD:./", "--symbolic-full-name", "HEAD")
-            commit, tree, reference = said.decode("utf-8", "replace").split("\n")[:3]
-        except GitError:
-            # Rarer cases, one question at a time: no commit yet, or none that holds this folder.
-            commit, tree = self._known("HEAD"), self._known("HEAD:./")
-            reference = self.ask("symbolic-ref", "-q", "HEAD", answers=(0, 1)).decode("utf-8", "replace").strip()
-        branch = reference.removeprefix("refs/heads/") if reference not in ("", "HEAD") else None
-        return Head(commit or None, tree or None, branch)
+            import git  # raises where there is no git; costs a tenth of a second that not every command should pay
+        except ImportError:
+            return None
+        try:
+            with git.Repo(self.folder, search_parent_directories=True) as repository:
+                branch = None if repository.head.is_detached else repository.head.reference.path.removeprefix(BRANCHES)
+                return Head(str(git.SymbolicReference.dereference_recursive(repository, "HEAD")), branch)
+        except (ValueError, OSError, git.exc.GitError):
+            return None  # no commit yet, or a way of keeping references that only git itself knows
+
+    def tree_of(self, commit: str) -> str | None:
+        """The tree of this folder in a commit; None where the commit does not hold it."""
+        return self._known(f"{commit}:./") or None
 
     def _known(self, revision: str) -> str:
         said = self.ask("rev-parse", "--verify", "-q", revision, answers=(0, 1, 128))

@@ -15,10 +15,11 @@ SHA1_LENGTH = 40
 
 
 class Standing:
-    """Asks git once a snapshot where HEAD is, and for HEAD's tree only when that has changed."""
+    """Looks once a snapshot where HEAD is, and asks for its tree only when that has changed."""
 
     def __init__(self, ignore: Ignore) -> None:
         self._ignore = ignore
+        self._trees: dict[str, str | None] = {}
         self._tree = ""
         self._listing: Mapping[str, tuple[str, str]] = {}
 
@@ -29,10 +30,15 @@ class Standing:
             return snapshot
         try:
             head = git.head()
-            is_dirty = None if head.commit is None else self._differs(git, head.tree, snapshot)
+            is_dirty = None if head.commit is None else self._differs(git, self._tree_of(git, head.commit), snapshot)
         except GitError:
             return snapshot  # the next question about ignored paths meets the same trouble, and says so
         return replace(snapshot, head=head.commit, branch=head.branch, dirty=is_dirty)
+
+    def _tree_of(self, git: Git, commit: str) -> str | None:
+        if commit not in self._trees:
+            self._trees = {commit: git.tree_of(commit)}
+        return self._trees[commit]
 
     def _differs(self, git: Git, tree: str | None, snapshot: Snapshot) -> bool | None:
         if tree is None or tree == snapshot.id:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
-from watchtest.errors import WatchtestError, WorkspaceError
+from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.examine import read_file, read_link
 from watchtest.sources.gitrules import IGNORE_FILE
 from watchtest.sources.ignore import Ignore
@@ -28,12 +28,6 @@ from watchtest.sources.walk import Folder, Walk
 MAX_FILE_BYTES = 512 * 1024 * 1024
 ROUNDS = 10
 """How often folders that change under our eyes are listed again; after that the watcher's next event must help."""
-
-
-class SourceMoved(WatchtestError):
-    """A path is no longer what the snapshot says; the next snapshot will know."""
-
-    code = "source-moved"
 
 
 class Worktree:

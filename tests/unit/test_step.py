@@ -1,0 +1,242 @@
+"""Single decisions of `step` that the laws leave open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watchtest.core.events import (
+    Broke,
+    CancelAsked,
+    Changed,
+    Effect,
+    Ending,
+    Event,
+    Halted,
+    Judged,
+    Leave,
+    PauseAsked,
+    QuitAsked,
+    ResumeAsked,
+    RunAsked,
+    RunEnded,
+    StartRun,
+    StopRun,
+    Unchanged,
+    WakeAt,
+    Woke,
+)
+from watchtest.core.model import (
+    All,
+    Execution,
+    Lane,
+    Only,
+    Outcome,
+    Policy,
+    Problem,
+    Result,
+    RunState,
+    Snapshot,
+    Stop,
+    Trigger,
+    Verdict,
+)
+from watchtest.core.state import Broken, Idle, LaneState, State, Working
+from watchtest.core.step import RETRY_LIMIT, RETRY_LONGEST_S, leave, step
+
+SAVE = Lane.SAVE
+GREEN = Execution(0, frozenset({"t"}), {"t": Result("t", Outcome.PASSED, 0.1)})
+GONE = Problem("engine", "gone")
+
+
+class Watch:
+    """A lane and the effects it asked for, event by event."""
+
+    def __init__(self, policy: Policy = Policy.ALL, once: bool = False) -> None:
+        self.state = State({SAVE: LaneState(SAVE, policy, session="s")}, once=once)
+        self.now = 0.0
+
+    @property
+    def lane(self) -> LaneState:
+        return self.state.lanes[SAVE]
+
+    def happen(self, event: Event) -> tuple[Effect, ...]:
+        self.state, effects = step(self.state, event)
+        return effects
+
+    def save(self, path: str = "a.py") -> tuple[Effect, ...]:
+        self.now += 1
+        return self.happen(Changed(SAVE, self.now, frozenset({path})))
+
+    def end(self, ending: Ending) -> tuple[Effect, ...]:
+        self.now += 1
+        assert isinstance(self.lane.activity, Working)
+        return self.happen(RunEnded(SAVE, self.now, self.lane.activity.run.id, ending))
+
+
+def started(effects: tuple[Effect, ...]) -> StartRun | None:
+    return next((effect for effect in effects if isinstance(effect, StartRun)), None)
+
+
+def green(tree: str = "t1") -> Judged:
+    return Judged(Snapshot(tree, {}), GREEN)
+
+
+def test_a_save_starts_a_run_and_a_save_meanwhile_the_next() -> None:
+    watch = Watch()
+    first = started(watch.save())
+    assert first is not None
+    assert first.run.trigger is Trigger.SAVE
+    assert watch.save() == ()
+    second = started(watch.end(green()))
+    assert second is not None
+    assert second.run.id != first.run.id
+    assert watch.end(green("t2")) == ()
+    assert watch.lane.knowledge.verdict is Verdict.PASSED
+
+
+def test_a_lane_that_is_off_runs_only_when_asked() -> None:
+    watch = Watch(Policy.OFF)
+    assert watch.save() == ()
+    run = started(watch.happen(RunAsked(SAVE, 2.0)))
+    assert run is not None
+    assert run.run.is_forced
+
+
+def test_a_pause_holds_changes_and_resuming_runs_them_once() -> None:
+    watch = Watch()
+    watch.happen(PauseAsked(SAVE, 1.0))
+    assert watch.save("a") == watch.save("b") == ()
+    assert started(watch.happen(ResumeAsked(SAVE, 9.0))) is not None
+    assert watch.end(green()) == ()
+
+
+def test_a_cancelled_run_gives_its_changes_back_and_waits() -> None:
+    watch = Watch()
+    watch.save("a")
+    assert [type(effect) for effect in watch.happen(CancelAsked(SAVE, 2.0))] == [StopRun]
+    assert watch.end(Halted(Stop.CANCELLED)) == ()
+    assert watch.lane.pending.paths == {"a"}
+    assert watch.lane.activity == Idle(is_held=True)
+    assert watch.lane.last is not None
+    assert watch.lane.last.state is RunState.CANCELLED
+    again = started(watch.save("b"))
+    assert again is not None
+    assert isinstance(watch.lane.activity, Working)
+    assert watch.lane.activity.carried.paths == {"a", "b"}
+
+
+def test_a_kill_after_a_cancel_is_passed_on_and_a_second_cancel_is_not() -> None:
+    watch = Watch()
+    watch.save()
+    assert watch.happen(CancelAsked(SAVE, 2.0)) != ()
+    assert watch.happen(CancelAsked(SAVE, 3.0)) == ()
+    assert watch.happen(CancelAsked(SAVE, 4.0, is_kill=True)) != ()
+    assert watch.happen(CancelAsked(SAVE, 5.0)) == ()
+
+
+def test_a_superseded_run_is_followed_at_once() -> None:
+    watch = Watch()
+    watch.save("a")
+    assert started(watch.end(Halted(Stop.SUPERSEDED))) is not None
+
+
+def test_an_unchanged_tree_is_no_run() -> None:
+    watch = Watch()
+    watch.save()
+    watch.end(green())
+    watch.save()
+    assert watch.end(Unchanged(Snapshot("t1", {}))) == ()
+    assert watch.lane.strip == (RunState.PASSED,)
+    assert not watch.lane.pending
+
+
+def test_a_passing_problem_is_tried_again_ever_later_and_then_given_up() -> None:
+    watch = Watch()
+    watch.save()
+    waits = []
+    for _ in range(RETRY_LIMIT - 1):
+        (wake,) = watch.end(Broke(GONE, is_passing=True))
+        assert isinstance(wake, WakeAt)
+        waits.append(wake.at - watch.now)
+        assert watch.happen(Woke(SAVE, wake.at - 0.1)) == ()
+        watch.now = wake.at
+        assert started(watch.happen(Woke(SAVE, wake.at))) is not None
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0.5, RETRY_LONGEST_S)
+    assert watch.end(Broke(GONE, is_passing=True)) == ()
+    assert watch.lane.activity == Broken(GONE, RETRY_LIMIT, None)
+    assert watch.lane.pending.paths == {"a.py"}
+
+
+def test_a_lasting_problem_is_not_tried_again_before_the_next_change() -> None:
+    watch = Watch()
+    watch.save()
+    assert watch.end(Broke(GONE, is_passing=False)) == ()
+    assert watch.lane.problem == GONE
+    assert started(watch.save()) is not None
+
+
+def test_a_change_that_came_while_it_broke_is_tried_at_once() -> None:
+    watch = Watch()
+    watch.save("requirements.txt")
+    watch.save("requirements.txt")
+    assert started(watch.end(Broke(GONE, is_passing=False))) is not None
+
+
+def test_a_manual_run_that_broke_is_still_owed() -> None:
+    watch = Watch()
+    wanted = Only(("t",), because="asked")
+    watch.happen(RunAsked(SAVE, 1.0, wanted))
+    (wake,) = watch.end(Broke(GONE, is_passing=True))
+    assert isinstance(wake, WakeAt)
+    again = started(watch.happen(Woke(SAVE, wake.at)))
+    assert again is not None
+    assert again.run.selection == wanted
+
+
+def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:
+    watch = Watch(Policy.FAILED)
+    first = started(watch.save())
+    assert first is not None
+    assert isinstance(first.run.selection, All)
+    red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
+    watch.end(Judged(Snapshot("t1", {}), red))
+    second = started(watch.save())
+    assert second is not None
+    assert isinstance(second.run.selection, Only)
+    assert second.run.selection.tests == ("t",)
+    assert watch.end(Judged(Snapshot("t2", {}), red)) == (), "still red: no endless loop"
+    watch.save()
+    third = started(watch.end(green("t3")))
+    assert third is not None
+    assert isinstance(third.run.selection, All)
+
+
+def test_once_leaves_with_the_first_end() -> None:
+    watch = Watch(once=True)
+    watch.save()
+    assert Leave() in watch.end(green())
+
+
+def test_once_leaves_when_it_gives_up() -> None:
+    watch = Watch(once=True)
+    watch.save()
+    assert Leave() in watch.end(Broke(GONE, is_passing=False))
+
+
+def test_quitting_stops_the_run_and_starts_no_other() -> None:
+    watch = Watch()
+    watch.save("a")
+    watch.save("b")
+    effects = watch.happen(QuitAsked(SAVE, 5.0))
+    assert [type(effect) for effect in effects] == [StopRun, Leave]
+    assert started(watch.end(Halted(Stop.CANCELLED))) is None
+    assert leave(watch.state).lanes[SAVE].pending.paths == {"a", "b"}
+
+
+def test_the_end_of_another_run_changes_nothing() -> None:
+    watch = Watch()
+    watch.save()
+    before = watch.state
+    assert watch.happen(RunEnded(SAVE, 3.0, "s.99", green())) == ()
+    assert watch.state == before
