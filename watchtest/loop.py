@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from watchtest.core.events import (
     Broke,
-    Changed,
     Effect,
     Ending,
     Event,
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 LEAVE_LIMIT_S = 8.0
 
-Watching = Callable[[], AsyncIterator[frozenset[str]]]
+Watching = Callable[[], AsyncIterator[Event]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class _Under:
 
 class Loop:
     def __init__(
-        self, state: State, pipelines: Mapping[Lane, Pipeline], watching: Mapping[Lane, Watching], views: Sequence[View]
+        self, state: State, pipelines: Mapping[Lane, Pipeline], watching: Sequence[Watching], views: Sequence[View]
     ) -> None:
         self.state = state
         self._pipelines = pipelines
@@ -79,7 +78,7 @@ class Loop:
 
     async def run(self) -> State:
         """Until it is told to leave, or a background task fails. The last state."""
-        background = [asyncio.create_task(self._watch(lane), name=f"watch {lane}") for lane in self._watching]
+        background = [asyncio.create_task(self._watch(watching), name="watch") for watching in self._watching]
         background.append(asyncio.create_task(self._tick(), name="tick"))
         try:
             await self._react_to_events(background)
@@ -120,9 +119,9 @@ class Loop:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case StartRun(run, known):
+            case StartRun(run, paths, known):
                 wish = StopWish(asyncio.Queue())
-                task = asyncio.create_task(self._carry_out(run, known, wish), name=f"run {run.id}")
+                task = asyncio.create_task(self._carry_out(run, paths, known, wish), name=f"run {run.id}")
                 self._runs[run.lane] = _Under(task, wish)
             case StopRun(lane, _, stop):
                 self._runs[lane].wish.ask(stop)
@@ -139,11 +138,11 @@ class Loop:
         timer = asyncio.get_running_loop().call_later(max(0.0, at - time.time()), wake)
         self._timers.add(timer)
 
-    async def _carry_out(self, run: RunModel, known: Snapshot | None, wish: StopWish) -> None:
+    async def _carry_out(self, run: RunModel, paths: frozenset[str], known: Snapshot | None, wish: StopWish) -> None:
         """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""
         ending: Ending = Broke(Problem("bug", "the run was abandoned"), is_passing=False)
         try:
-            ending = await self._pipelines[run.lane].carry_out(run, known, self.post, wish)
+            ending = await self._pipelines[run.lane].carry_out(run, paths, known, self.post, wish)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
             is_passing = isinstance(error, EngineError | ChannelLost | SourceMoved) and error.code != "image"
@@ -171,9 +170,9 @@ class Loop:
 
     # -- background --------------------------------------------------------------------------------
 
-    async def _watch(self, lane: Lane) -> None:
-        async for paths in self._watching[lane]():
-            self.post(Changed(lane, time.time(), paths))
+    async def _watch(self, watching: Watching) -> None:
+        async for event in watching():
+            self.post(event)
 
     async def _tick(self) -> None:
         while True:

@@ -39,7 +39,8 @@ Post = Callable[[Event], None]
 class Source(Protocol):
     """The tree a lane tests. Blocking; called from one thread at a time."""
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self, hint: frozenset[str]) -> Snapshot:
+        """The tree now. `hint` holds every path that may have changed since the last snapshot, or EVERYTHING."""
 
     def read(self, path: str, expect: Entry) -> bytes:
         """The content of that very entry; SourceMoved if it is no longer there."""
@@ -69,7 +70,9 @@ class Pipeline:
     runner_args: tuple[str, ...]
     limits: Limits
 
-    async def carry_out(self, run: Run, known: Snapshot | None, post: Post, wish: StopWish) -> Ending:
+    async def carry_out(
+        self, run: Run, paths: frozenset[str], known: Snapshot | None, post: Post, wish: StopWish
+    ) -> Ending:
         """The whole of a run. Raises WatchtestError when the tool, not the code, fails."""
 
         def note(text: str) -> None:
@@ -80,7 +83,7 @@ class Pipeline:
         post(BoxSeen(self.lane, time.time(), info))
         if wish.stop:
             return Halted(wish.stop)
-        snapshot, generation = await self._sync(session)
+        snapshot, generation = await self._sync(session, paths)
         if known is not None and not run.is_forced and snapshot.entries == known.entries:
             return Unchanged(snapshot)
         post(SnapshotTaken(self.lane, time.time(), run.id, snapshot))
@@ -95,10 +98,10 @@ class Pipeline:
             return Halted(wish.stop or execution.stopped)
         return Judged(snapshot, execution)
 
-    async def _sync(self, session: Session) -> tuple[Snapshot, int]:
+    async def _sync(self, session: Session, paths: frozenset[str]) -> tuple[Snapshot, int]:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
-            snapshot = await asyncio.to_thread(self.source.snapshot)
+            snapshot = await asyncio.to_thread(self.source.snapshot, paths)
             try:
                 generation, _ = await session.sync(snapshot, self.source.read)
             except SourceMoved:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
-    from watchtest.app import Setting
+    from watchtest.parts import Setting
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 MARKS = {GOOD: "✔", WARNING: "!", BAD: "✘"}
@@ -86,9 +86,9 @@ def _git() -> Finding:
 
 
 def _workspace(setting: Setting) -> list[Finding]:
-    from watchtest.app import build_source
+    from watchtest.parts import build_worktree
 
-    source = build_source(setting)
+    source = build_worktree(setting)
     began = time.perf_counter()
     snapshot = source.snapshot()
     took_ms = (time.perf_counter() - began) * 1000
@@ -100,8 +100,8 @@ def _workspace(setting: Setting) -> list[Finding]:
 
 
 def _box(setting: Setting) -> list[Finding]:
-    from watchtest.app import choose_place
     from watchtest.core.model import Lane
+    from watchtest.parts import choose_place
 
     notes: list[str] = []
     place = choose_place(setting, Lane.SAVE, notes.append)

@@ -17,9 +17,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     import sys
 
-    from watchtest.app import build_environment, choose_place
     from watchtest.commands.outside import setting_of
     from watchtest.core.model import Lane
+    from watchtest.parts import build_environment, choose_place
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:

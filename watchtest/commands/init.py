@@ -27,12 +27,12 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.app import build_source, chosen_image
     from watchtest.boxes.environment import plan
     from watchtest.commands.outside import setting_of
+    from watchtest.parts import build_worktree, chosen_image
 
     setting = setting_of(arguments)
-    source = build_source(setting)
+    source = build_worktree(setting)
     setup = plan("auto", source.snapshot(), source.read)
     commands = setup.commands or ("pip install pytest",)
     image = chosen_image(setting.config.box.image)

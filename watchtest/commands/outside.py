@@ -10,8 +10,8 @@ from pathlib import Path
 from platformdirs import user_cache_path, user_config_path, user_state_path
 
 from watchtest import workspace
-from watchtest.app import Folders, Setting
 from watchtest.config import Loaded, load
+from watchtest.parts import Folders, Setting
 
 
 def load_settings(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> tuple[Path, Loaded]:

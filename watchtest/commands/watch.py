@@ -15,7 +15,7 @@ from watchtest.errors import UsageError
 LOG_BYTES = 1024 * 1024
 LOG_FILES = 3
 ENGINES = ("auto", "docker", "local")
-TRIGGERS = ("save",)
+TRIGGERS = ("save", "stage", "commit")
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -79,6 +79,8 @@ class Triggers(Section):
     """What starts a run, and which tests it runs."""
 
     save: Policy = Field(default="affected", description="Tests to run after a save: off, affected, failed or all.")
+    stage: Policy = Field(default="off", description="Tests to run on what is staged, when that changes.")
+    commit: Policy = Field(default="off", description="Tests to run on HEAD, when it moves.")
 
 
 class Watch(Section):
@@ -90,6 +92,9 @@ class Watch(Section):
     )
     ignore: Texts = Field(default=(), description="Gitignore globs left out, on top of what git ignores.")
     include: Texts = Field(default=(), description="Gitignore-style globs brought back although they are ignored.")
+    poll: bool = Field(default=False, description="Look at the files every second, for mounts that send no events.")
+    max_file_mb: int = Field(default=512, ge=1, le=4096, description="Files above this size are left out, and said so.")
+    shrink_guard: bool = Field(default=True, description="Ask before a sync that empties more than half of the box.")
 
     @model_validator(mode="after")
     def _cap_is_not_below_debounce(self) -> Watch:

@@ -1,6 +1,6 @@
 """Everything that can happen to a lane, and everything `step` can ask for in return.
 
-    Event   Changed · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
+    Event   Changed · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
             Noted · BoxSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
     Effect  StartRun · StopRun · WakeAt · Leave
 
@@ -24,6 +24,15 @@ class Changed:
     lane: Lane
     at: float
     paths: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hindered:
+    """The source is not to be looked at for now, and why (a rebase stands); with no reason: it may be again."""
+
+    lane: Lane
+    at: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,7 @@ class RunEnded:
 
 Event = (
     Changed
+    | Hindered
     | RunAsked
     | CancelAsked
     | PauseAsked
@@ -180,6 +190,8 @@ Event = (
 @dataclass(frozen=True, slots=True)
 class StartRun:
     run: Run
+    paths: frozenset[str]
+    """What may have changed since the last snapshot, as the watch named it."""
     known_snapshot: Snapshot | None
     """The snapshot of the last verdict: an unforced run of the same tree has nothing to do."""
 

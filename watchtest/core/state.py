@@ -87,6 +87,8 @@ class Broken:
     problem: Problem
     attempt: int
     retry_at: float | None
+    is_due: bool = False
+    """The next attempt may start as soon as nothing stands against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,10 @@ class LaneState:
     strip: tuple[RunState, ...] = ()
     runs: int = 0
     note: str = ""
+    hindrance: str = ""
+    """Why the source is not to be looked at for now."""
+    waits_for: str = ""
+    """Why the lane does not run although it could: a rebase stands, a higher lane is at work."""
 
     @property
     def problem(self) -> Problem | None:
@@ -179,6 +185,11 @@ class State:
     is_leaving: bool = False
 
     @property
+    def ranked(self) -> tuple[LaneState, ...]:
+        """The lanes, the highest first."""
+        return tuple(self.lanes[lane] for lane in Lane if lane in self.lanes)
+
+    @property
     def top(self) -> LaneState:
         """The highest lane that is on."""
-        return min(self.lanes.values(), key=lambda lane: list(Lane).index(lane.lane))
+        return self.ranked[0]

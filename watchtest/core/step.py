@@ -22,6 +22,7 @@ from watchtest.core.events import (
     Ending,
     Event,
     Halted,
+    Hindered,
     Judged,
     Leave,
     Noted,
@@ -38,7 +39,7 @@ from watchtest.core.events import (
     WakeAt,
     Woke,
 )
-from watchtest.core.model import Policy, Run, RunState, Stop, Trigger, Verdict
+from watchtest.core.model import Lane, Policy, Run, RunState, Stop, Trigger, Verdict
 from watchtest.core.selection import choose
 from watchtest.core.state import (
     STRIP_LENGTH,
@@ -70,9 +71,10 @@ def step(state: State, event: Event) -> tuple[State, Effects]:
         return state, ()
     after, effects = _react(lane, event, RETRY_LIMIT_ONCE if state.once else RETRY_LIMIT)
     state = replace(state, lanes={**state.lanes, event.lane: after})
+    state, starts = _start_what_can(state, event.at)
+    effects = (*effects, *starts)
     if isinstance(event, QuitAsked) or (state.once and _has_come_to_an_end(state)):
-        state = replace(state, is_leaving=True)
-        return state, (*effects, Leave())
+        return replace(state, is_leaving=True), (*effects, Leave())
     return state, effects
 
 
@@ -84,26 +86,79 @@ def _has_come_to_an_end(state: State) -> bool:
     )
 
 
+# -- starting --------------------------------------------------------------------------------------
+
+
+def _start_what_can(state: State, at: float) -> tuple[State, Effects]:
+    """Start every lane that has something to run, the highest first; a lower one waits while a higher is at work."""
+    effects: Effects = ()
+    lanes = dict(state.lanes)
+    at_work: Lane | None = None
+    for lane in state.ranked:
+        if _wants_to_start(lane) and not lane.hindrance:
+            if at_work is None:
+                lane, start = _started(lane, at)
+                effects = (*effects, start)
+            else:
+                lane = replace(lane, waits_for=f"the {at_work.value} lane goes first")
+        elif not _wants_to_start(lane):
+            lane = replace(lane, waits_for="")
+        else:
+            lane = replace(lane, waits_for=lane.hindrance)
+        lanes[lane.lane] = lane
+        if isinstance(lane.activity, Working):
+            at_work = at_work or lane.lane
+    return replace(state, lanes=lanes), effects
+
+
+def _wants_to_start(lane: LaneState) -> bool:
+    match lane.activity:
+        case Idle(is_held=False) | Broken(is_due=True):
+            has_work = lane.asked is not None or (bool(lane.pending) and lane.policy is not Policy.OFF)
+            return has_work and not lane.is_paused
+        case _:
+            return False
+
+
+def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
+    asked = lane.asked
+    selection = (asked.selection if asked else None) or choose(lane.policy, lane.knowledge)
+    run = Run(
+        id=f"{lane.session}.{lane.runs + 1}",
+        lane=lane.lane,
+        trigger=Trigger.MANUAL if asked else Trigger(lane.lane.value),
+        selection=selection,
+        is_forced=asked is not None,
+    )
+    attempt = lane.activity.attempt if isinstance(lane.activity, Broken) else 0
+    working = Working(run=run, carried=lane.pending, since=at, attempt=attempt)
+    known = lane.knowledge.snapshot if lane.knowledge.verdict is not Verdict.UNKNOWN else None
+    start = StartRun(run, lane.pending.paths, known)
+    return replace(lane, activity=working, pending=Pending(), asked=None, runs=lane.runs + 1, waits_for=""), start
+
+
+# -- reacting --------------------------------------------------------------------------------------
+
+
 def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, Effects]:
     match event:
         case Changed():
-            return _go_on(
-                _release(replace(lane, pending=lane.pending.and_also(Pending(event.paths, event.at)))),
-                event.at,
-            )
+            return _release(replace(lane, pending=lane.pending.and_also(Pending(event.paths, event.at)))), ()
+        case Hindered():
+            return replace(lane, hindrance=event.reason), ()
         case RunAsked():
-            return _go_on(_release(replace(lane, asked=Asked(event.selection))), event.at)
+            return _release(replace(lane, asked=Asked(event.selection))), ()
         case CancelAsked():
             return _stop(lane, Stop.KILLED if event.is_kill else Stop.CANCELLED)
         case PauseAsked():
             return replace(lane, is_paused=True), ()
         case ResumeAsked():
-            return _go_on(_release(replace(lane, is_paused=False)), event.at)
+            return _release(replace(lane, is_paused=False)), ()
         case QuitAsked():
             lane, effects = _stop(lane, Stop.CANCELLED)
             return replace(lane, is_paused=True), effects
         case Woke():
-            return _wake(lane, event.at)
+            return _wake(lane, event.at), ()
         case Noted():
             return replace(lane, note=event.text), ()
         case BoxSeen():
@@ -122,39 +177,17 @@ def _release(lane: LaneState) -> LaneState:
         case Idle(is_held=True) | Starting():
             return replace(lane, activity=Idle())
         case Broken():
-            return replace(lane, activity=replace(lane.activity, attempt=0, retry_at=None))
+            return replace(lane, activity=replace(lane.activity, attempt=0, retry_at=None, is_due=True))
         case _:
             return lane
 
 
-def _wake(lane: LaneState, at: float) -> tuple[LaneState, Effects]:
+def _wake(lane: LaneState, at: float) -> LaneState:
     match lane.activity:
-        case Broken(retry_at=float(due)) if at >= due:
-            return _go_on(lane, at)
+        case Broken(retry_at=float(due)) as broken if at >= due:
+            return replace(lane, activity=replace(broken, retry_at=None, is_due=True))
         case _:
-            return lane, ()
-
-
-def _go_on(lane: LaneState, at: float) -> tuple[LaneState, Effects]:
-    """Start the next run if there is something to run and nothing stands against it."""
-    if not isinstance(lane.activity, Idle | Broken) or lane.is_paused:
-        return lane, ()
-    if lane.asked is None and not (lane.pending and lane.policy is not Policy.OFF):
-        return lane, ()
-    asked = lane.asked
-    selection = (asked.selection if asked else None) or choose(lane.policy, lane.knowledge)
-    run = Run(
-        id=f"{lane.session}.{lane.runs + 1}",
-        lane=lane.lane,
-        trigger=Trigger.MANUAL if asked else Trigger(lane.lane.value),
-        selection=selection,
-        is_forced=asked is not None,
-    )
-    working = Working(run=run, carried=lane.pending, since=at)
-    attempt = lane.activity.attempt if isinstance(lane.activity, Broken) else 0
-    known = lane.knowledge.snapshot if lane.knowledge.verdict is not Verdict.UNKNOWN else None
-    lane = replace(lane, activity=replace(working, attempt=attempt), pending=Pending(), asked=None, runs=lane.runs + 1)
-    return lane, (StartRun(run, known),)
+            return lane
 
 
 def _stop(lane: LaneState, stop: Stop) -> tuple[LaneState, Effects]:
@@ -165,7 +198,7 @@ def _stop(lane: LaneState, stop: Stop) -> tuple[LaneState, Effects]:
                 return lane, ()
             return replace(lane, activity=replace(working, stop=stop)), (StopRun(lane.lane, working.run.id, stop),)
         case Broken() as broken:
-            return replace(lane, activity=replace(broken, retry_at=None)), ()
+            return replace(lane, activity=replace(broken, retry_at=None, is_due=False)), ()
         case _:
             return lane, ()
 
@@ -195,36 +228,32 @@ def _end(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState,
     ending = event.ending
     match ending:
         case Judged():
-            return _learned(lane, working, ending, event.at)
+            return _learned(lane, working, ending, event.at), ()
         case Unchanged():
             # Not a run: the last verdict already speaks of this very tree.
-            return _go_on(replace(lane, activity=Idle(), note=""), event.at)
+            return replace(lane, activity=Idle(), note=""), ()
         case Halted(stop=stop):
-            after = replace(
-                _filed(given_back, working, ending, event.at),
-                activity=Idle(is_held=stop is not Stop.SUPERSEDED),
-            )
-            return _go_on(after, event.at) if stop is Stop.SUPERSEDED or lane.asked or lane.pending else (after, ())
+            goes_on = stop is Stop.SUPERSEDED or lane.asked is not None or bool(lane.pending)
+            return replace(_filed(given_back, working, ending, event.at), activity=Idle(is_held=not goes_on)), ()
         case Broke():
             has_news = bool(lane.pending) or lane.asked is not None
             after, effects = _broke(given_back, working, ending, event.at, retry_limit)
             # What came meanwhile may be the very change that mends it: it does not wait for another.
-            return _go_on(_release(after), event.at) if has_news and not effects else (after, effects)
+            return (_release(after), ()) if has_news and not effects else (after, effects)
         case _:
             assert_never(ending)
 
 
-def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> tuple[LaneState, Effects]:
+def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
     filed = _filed(replace(lane, knowledge=knowledge, note=""), working, ending, at)
     before = lane.knowledge.snapshot
     is_same_tree = before is not None and before.id == ending.snapshot.id
     if covers_everything(working.run.selection) or (is_same_tree and not working.carried):
-        return _go_on(replace(filed, activity=Idle()), at)
+        return replace(filed, activity=Idle())
     # Only some tests ran: the change is not done with. While one of them is red, the rest can wait for the next save.
     is_held = knowledge.verdict.is_red and not lane.pending
-    after = replace(filed, activity=Idle(is_held), pending=lane.pending.and_also(working.carried))
-    return (after, ()) if is_held else _go_on(after, at)
+    return replace(filed, activity=Idle(is_held), pending=lane.pending.and_also(working.carried))
 
 
 def _broke(lane: LaneState, working: Working, ending: Broke, at: float, retry_limit: int) -> tuple[LaneState, Effects]:

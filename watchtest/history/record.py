@@ -37,12 +37,14 @@ class Recorder:
         if event is None:
             self._end_all(before)
             return
-        was, now = before.lanes[event.lane], after.lanes[event.lane]
-        if isinstance(now.activity, Working) and now.runs != was.runs:
-            run = now.activity.run
-            at = now.activity.since
-            self._do(lambda: self._store.begin(run, at, self._workspace))
-        self._keep(was, now, event)
+        self._keep(before.lanes[event.lane], after.lanes[event.lane], event)
+        # An event of one lane may let another start.
+        for now in after.ranked:
+            if isinstance(now.activity, Working) and now.runs != before.lanes[now.lane].runs:
+                self._begin(now.activity)
+
+    def _begin(self, working: Working) -> None:
+        self._do(lambda: self._store.begin(working.run, working.since, self._workspace))
 
     def _keep(self, was: LaneState, now: LaneState, event: Event) -> None:
         """Only of the run that is under way: what comes after its end is not its own any more."""

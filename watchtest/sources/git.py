@@ -67,10 +67,16 @@ class Git:
     folder: Path
     environ: Mapping[str, str]
 
-    def ask(self, *arguments: str, stdin: bytes = b"", answers: Sequence[int] = (0,)) -> bytes:
-        """What git says to stdout; an exit code other than `answers` is an error."""
+    def ask(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        answers: Sequence[int] = (0,),
+        more: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """What git says to stdout; an exit code other than `answers` is an error. `more`: variables of this call."""
         environ = {name: value for name, value in self.environ.items() if name not in OF_ANOTHER_REPOSITORY}
-        environ |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        environ |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(more or {})}
         try:
             done = subprocess.run(
                 ["git", *SAFE, *arguments],
@@ -102,6 +108,24 @@ class Git:
             hint = f"If you trust it: git config --global --add safe.directory '{self.folder}'"
             return GitError(f"{self.folder}: the repository belongs to another user, so git refuses it", hint=hint)
         return GitError(f"{self.folder}: git {command}: {first_line}")
+
+    def directory(self) -> Path:
+        """The folder of this worktree's index and HEAD."""
+        return self._path("--git-dir")
+
+    def common(self) -> Path:
+        """The folder that all worktrees of the repository share."""
+        return self._path("--git-common-dir")
+
+    def objects(self) -> Path:
+        return self._path("--git-path", "objects")
+
+    def prefix(self) -> str:
+        """Where the folder lies in the repository: "" at its top, else with a slash behind it."""
+        return os.fsdecode(self.ask("rev-parse", "--show-prefix")).rstrip("\n")
+
+    def _path(self, *question: str) -> Path:
+        return self.folder / os.fsdecode(self.ask("rev-parse", *question)).rstrip("\n")
 
     def head(self) -> Head:
         """The commit and the branch."""

@@ -16,6 +16,7 @@ from watchtest.core.events import (
     Collected,
     Event,
     Halted,
+    Hindered,
     Judged,
     Noted,
     PauseAsked,
@@ -49,6 +50,10 @@ class Plain:
         prefix = f"[{event.lane.value}] " if len(after.lanes) > 1 else ""
         for line in lines(before.lanes[event.lane], after.lanes[event.lane], event):
             self._write(event.at, prefix + line)
+        # An event of one lane may let another start.
+        for lane in after.ranked:
+            for line in _started(before.lanes[lane.lane], lane):
+                self._write(event.at, f"[{lane.lane.value}] {line}" if prefix else line)
         if after.is_leaving and not before.is_leaving:
             self._write(event.at, "bye")
 
@@ -83,6 +88,9 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
     match event:
         case Changed():
             yield _changed(before, event) + _waiting(after)
+        case Hindered():
+            if event.reason != before.hindrance:
+                yield f"git lanes wait: {one_line(event.reason)}" if event.reason else "git lanes go on"
         case RunAsked():
             yield "run asked for" + _waiting(after)
         case CancelAsked():
@@ -112,9 +120,14 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
             yield from _ended(before, after, event)
         case _:
             assert_never(event)
+
+
+def _started(before: LaneState, after: LaneState) -> Iterator[str]:
     if _new_run(before, after) and isinstance(after.activity, Working):
         run = after.activity.run
         yield f"syncing · run {run.id} · {run.trigger.value} · {words.selection(run.selection)}"
+    elif after.waits_for and after.waits_for != before.waits_for:
+        yield f"waits: {one_line(after.waits_for)}"
 
 
 def _new_run(before: LaneState, after: LaneState) -> bool:

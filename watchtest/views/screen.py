@@ -134,7 +134,7 @@ def _other(lane: LaneState, now: float) -> Row:
     word = "paused" if lane.is_paused else doing.get(type(lane.activity), "")
     return Row(
         left=((f" {lane.lane.value:<7}", "bold"), (said, style)),
-        right=_edge(_code(lane), _age(lane, now), word, style="dim"),
+        right=_edge(_code(lane), _age(lane, now), word or lane.waits_for, style="dim"),
     )
 
 

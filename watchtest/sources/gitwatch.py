@@ -1,0 +1,113 @@
+"""Tells when what is staged, or HEAD, has changed. Compares ids, not times: `git status` rewrites the index.
+
+Looks at a handful of files a few times a second, which costs less than a watcher on `.git` would: git writes there all
+the time. While a lock, a rebase or a merge stands, it only says so; what changed meanwhile is told once, at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchtest.sources.git import Git, GitError
+
+LOOK_EVERY_S = 0.2
+ASK_EVERY_S = 10.0
+"""So often the ids are asked for although no file seems to have changed."""
+HINDRANCES = {
+    "index.lock": "git is at work (index.lock)",
+    "rebase-merge": "a rebase stands",
+    "rebase-apply": "a rebase stands",
+    "MERGE_HEAD": "a merge stands",
+    "CHERRY_PICK_HEAD": "a cherry-pick stands",
+    "REVERT_HEAD": "a revert stands",
+    "HEAD.lock": "git is at work (HEAD.lock)",
+}
+LOOKED_AT = ("index", "HEAD", "packed-refs", "logs/HEAD")
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GitNews:
+    """What is different now. An id is None where it has not changed; `hindrance` is always what holds now."""
+
+    index: str | None = None
+    head: str | None = None
+    hindrance: str = ""
+
+
+class GitWatch:
+    """One repository, as seen from one worktree. `index` gives the tree id of what is staged."""
+
+    def __init__(self, git: Git, index: Callable[[], str]) -> None:
+        self._git = git
+        self._index_of = index
+        self._directory = git.directory()
+        self._common = git.common()
+        self._index: str | None = None
+        self._head: str | None = None
+
+    async def news(self) -> AsyncIterator[GitNews]:
+        """The state at first, then each change, for ever."""
+        seen: Signature = ()
+        hindrance = ""
+        asked_at = float("-inf")
+        loop = asyncio.get_running_loop()
+        while True:
+            found = self._signature()
+            standing = self.hindrance()
+            is_due = loop.time() - asked_at > ASK_EVERY_S
+            if standing != hindrance:
+                hindrance = standing
+                yield GitNews(hindrance=hindrance)
+            if not standing and (found != seen or is_due):
+                news = await asyncio.to_thread(self._ask)
+                # Only what was still so afterwards is believed: git may have begun anew while we asked.
+                if self._signature() == found and not self.hindrance():
+                    seen, asked_at = found, loop.time()
+                    if news is not None:
+                        yield self._told(news)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def hindrance(self) -> str:
+        """Why git's state is not to be looked at now; "" if it is."""
+        for name, words in HINDRANCES.items():
+            if os.path.lexists(self._directory / name):
+                return words
+        return ""
+
+    def _ask(self) -> tuple[str, str] | None:
+        try:
+            return self._index_of(), self._git.head().commit or ""
+        except GitError:
+            return None  # unmerged paths, or caught in the middle: the next change, or the next asking, tells
+
+    def _told(self, now: tuple[str, str]) -> GitNews:
+        index, head = now
+        news = GitNews(index if index != self._index else None, head if head != self._head else None)
+        self._index, self._head = index, head
+        return news
+
+    def _signature(self) -> Signature:
+        files = [self._directory / name for name in LOOKED_AT]
+        files += [self._common / "packed-refs", self._branch_file()]
+        return tuple(_look_of(file) for file in files)
+
+    def _branch_file(self) -> Path:
+        try:
+            head = (self._directory / "HEAD").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return self._directory / "HEAD"
+        reference = head.removeprefix("ref: ").strip()
+        return self._common / reference if head.startswith("ref: ") else self._directory / "HEAD"
+
+
+def _look_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
