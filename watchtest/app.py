@@ -9,13 +9,15 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from watchtest import __version__
-from watchtest.core.events import EVERYTHING, Changed, Event, Hindered, Noted
-from watchtest.core.model import Lane, RunState
+from watchtest.acceptance import is_acceptance_given
+from watchtest.boxes.base import Place
+from watchtest.core.events import EVERYTHING, Changed, Event, Hindered, Noted, RunAsked
+from watchtest.core.model import Lane, Policy, RunState
 from watchtest.core.state import LaneState, State
 from watchtest.errors import WorkspaceError
 from watchtest.history.path import history_path
@@ -81,6 +83,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         interrupted = stack.enter_context(_signals(loop))
         await _enter_views(stack, setting, show, loop, views, say)
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
+        views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:
             say(text)
         last = await loop.run()
@@ -90,6 +93,29 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
 def _suffix(lane: Lane) -> str:
     """Run ids of different lanes must differ; the save lane's stay short."""
     return "" if lane is Lane.SAVE else f"-{lane.value}"
+
+
+async def run_tree(setting: Setting, lane: Lane, source: GitTree, place: Place, say: Callable[[str], None]) -> State:
+    """One run of one tree in a box of its own, beside a watcher or without one; its last state."""
+    loop = Loop(
+        State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True),
+        {lane: build_pipeline(setting, lane, place, source)},
+        [lambda: _asked(lane)],
+        views := [View(lambda before, after, event: plain.show(before, after, event) if event else None)],
+    )
+    plain = Plain(sys.stderr)
+    with ExitStack() as stack:
+        if setting.config.history.enabled:
+            store = Store.open(history_path(setting.folders.state, setting.workspace), say)
+            recorder = stack.enter_context(Recorder(store, str(setting.workspace), say, is_watcher=False))
+            views.append(View(recorder.show))
+        stack.enter_context(_signals(loop))
+        return await loop.run()
+
+
+async def _asked(lane: Lane) -> AsyncIterator[Event]:
+    yield RunAsked(lane, time.time())
+    await asyncio.Event().wait()
 
 
 class _Lanes:
@@ -114,7 +140,7 @@ class _Lanes:
             self._worktree = build_worktree(self._setting)
             self.notes += self._worktree.notes
             return self._worktree
-        tree = self._trees[lane] = build_git_tree(self._setting, lane)
+        tree = self._trees[lane] = build_git_tree(self._setting, "index" if lane is Lane.STAGE else "head")
         return tree
 
     def background(self, say: Callable[[str], None]) -> list[Callable[[], AsyncIterator[Event]]]:
@@ -227,6 +253,13 @@ async def _git_news(setting: Setting, trees: dict[Lane, GitTree]) -> AsyncIterat
             for lane in trees:
                 yield Hindered(lane, time.time(), str(error))
         await asyncio.sleep(GONE_POLL_S)
+
+
+def _go_on_if_accepted(setting: Setting, loop: Loop, now: float) -> None:
+    """The user has answered the question of a lane whose source shrank."""
+    asking = [lane for lane in loop.state.ranked if lane.problem is not None and lane.problem.code == "shrank"]
+    if asking and is_acceptance_given(setting.workspace):
+        loop.post(Changed(asking[0].lane, now, frozenset({EVERYTHING})))
 
 
 def _press(key: str, dashboard: Dashboard, loop: Loop) -> None:

@@ -4,7 +4,8 @@
     ├── UsageError            2   wrong flags or arguments
     ├── ConfigError           2   a config file, key or value
     ├── WorkspaceError        2   the folder is missing, unreadable or already watched
-    │   └── SourceMoved       2   a file is no longer what the snapshot says; a new snapshot helps
+    │   ├── SourceMoved       2   a file is no longer what the snapshot says; a new snapshot helps
+    │   └── SourceShrank      2   more than half of the box would be deleted: a question, not a deed
     ├── EngineError           4   no container engine, or it refuses us
     │   └── ImageError        4   the image is not there and cannot be had
     ├── BoxError              4   the box cannot be made or has broken
@@ -49,6 +50,10 @@ class WorkspaceError(WatchtestError):
 
 class SourceMoved(WorkspaceError):
     code = "moved"
+
+
+class SourceShrank(WorkspaceError):
+    code = "shrank"
 
 
 class EngineError(WatchtestError):

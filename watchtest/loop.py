@@ -10,11 +10,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from watchtest.core.events import (
+    EVERYTHING,
     Broke,
+    Changed,
     Effect,
     Ending,
     Event,
     Leave,
+    LookAgain,
     QuitAsked,
     RunEnded,
     StartRun,
@@ -24,7 +27,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.model import Run as RunModel
-from watchtest.core.state import State
+from watchtest.core.state import Idle, State
 from watchtest.core.step import leave, step
 from watchtest.errors import ChannelLost, EngineError, SourceMoved, WatchtestError
 from watchtest.pipeline import Pipeline, StopWish
@@ -32,6 +35,7 @@ from watchtest.pipeline import Pipeline, StopWish
 log = logging.getLogger(__name__)
 TICK_S = 0.25
 LEAVE_LIMIT_S = 8.0
+LOOK_AGAIN_S = 2.0
 
 Watching = Callable[[], AsyncIterator[Event]]
 
@@ -67,6 +71,7 @@ class Loop:
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[Lane, _Under] = {}
         self._timers: set[asyncio.TimerHandle] = set()
+        self._looks: dict[Lane, asyncio.Task[None]] = {}
 
     def post(self, event: Event) -> None:
         """Something happened. From the loop's own thread only."""
@@ -88,6 +93,9 @@ class Loop:
             await asyncio.gather(*background, return_exceptions=True)
             for timer in self._timers:
                 timer.cancel()
+            for look in self._looks.values():
+                look.cancel()
+            await asyncio.gather(*self._looks.values(), return_exceptions=True)
             await self._end_runs()
             before, self.state = self.state, leave(self.state)
             self._show(before, None)
@@ -127,6 +135,8 @@ class Loop:
                 self._runs[lane].wish.ask(stop)
             case WakeAt(lane, at):
                 self._wake_later(lane, at)
+            case LookAgain(lane, snapshot):
+                self._look_again_later(lane, snapshot)
             case Leave():
                 pass  # the caller sees it and ends
 
@@ -137,6 +147,34 @@ class Loop:
 
         timer = asyncio.get_running_loop().call_later(max(0.0, at - time.time()), wake)
         self._timers.add(timer)
+
+    def _look_again_later(self, lane: Lane, snapshot: Snapshot) -> None:
+        def look() -> None:
+            self._timers.discard(timer)
+            self._looks[lane] = asyncio.create_task(self._look_again(lane, snapshot), name=f"look again {lane}")
+
+        timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, look)
+        self._timers.add(timer)
+
+    async def _look_again(self, lane: Lane, snapshot: Snapshot) -> None:
+        """Only while the lane rests on that very snapshot; what is found is a change like any other."""
+        if not self._rests_on(lane, snapshot):
+            return
+        try:
+            is_still = await self._pipelines[lane].is_still(snapshot)
+        except WatchtestError as error:
+            log.info("the second look at the %s lane failed: %s", lane, error)
+            is_still = False  # the run that follows says what is wrong
+        except Exception:
+            log.exception("the second look at the %s lane failed by a bug", lane)
+            return
+        if not is_still and self._rests_on(lane, snapshot):
+            log.warning("the %s lane's source changed without being told", lane)
+            self.post(Changed(lane, time.time(), frozenset({EVERYTHING})))
+
+    def _rests_on(self, lane: Lane, snapshot: Snapshot) -> bool:
+        state = self.state.lanes[lane]
+        return isinstance(state.activity, Idle) and not state.pending and state.knowledge.snapshot is snapshot
 
     async def _carry_out(self, run: RunModel, paths: frozenset[str], known: Snapshot | None, wish: StopWish) -> None:
         """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from watchtest.acceptance import take_acceptance
 from watchtest.boxes.base import Limits, Place
 from watchtest.boxes.box import Box
 from watchtest.boxes.docker import ContainerSpec, DockerPlace, connect
@@ -18,7 +20,7 @@ from watchtest.config import Config
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
 from watchtest.pipeline import Pipeline, Source
-from watchtest.sources.gittree import GitTree
+from watchtest.sources.gittree import GitTree, TreeId
 from watchtest.sources.worktree import Worktree
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE")
@@ -52,27 +54,27 @@ def workspace_key(workspace: Path) -> str:
     return f"{name}-{hashlib.sha256(str(workspace).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
-def choose_place(setting: Setting, lane: Lane, say: Callable[[str], None]) -> Place:
-    """The kind of box the settings ask for; `auto` takes a container wherever there is an engine."""
+def choose_place(setting: Setting, owner: str, say: Callable[[str], None]) -> Place:
+    """The box of a lane, or of the gate; `auto` means a container wherever there is an engine."""
     engine = setting.config.box.engine
     if engine == "docker":
-        return docker_place(setting, lane)
+        return docker_place(setting, owner)
     if engine == "auto":
         try:
             connect(setting.environ).close()
         except EngineError as error:
             say(f"no container engine ({error.message}): tests run in the local box")
         else:
-            return docker_place(setting, lane)
-    return local_place(setting, lane)
+            return docker_place(setting, owner)
+    return local_place(setting, owner)
 
 
-def docker_place(setting: Setting, lane: Lane) -> DockerPlace:
+def docker_place(setting: Setting, owner: str) -> DockerPlace:
     box = setting.config.box
     spec = ContainerSpec(
-        name=f"watchtest-{workspace_key(setting.workspace)}-{lane.value}",
+        name=f"watchtest-{workspace_key(setting.workspace)}-{owner}",
         workspace=str(setting.workspace),
-        lane=lane.value,
+        lane=owner,
         image=chosen_image(box.image),
         workdir=box.workdir,
         user=box.user,
@@ -87,8 +89,8 @@ def docker_place(setting: Setting, lane: Lane) -> DockerPlace:
     return DockerPlace(spec, setting.environ)
 
 
-def local_place(setting: Setting, lane: Lane) -> LocalPlace:
-    folder = setting.folders.cache / "boxes" / f"{workspace_key(setting.workspace)}-{lane.value}"
+def local_place(setting: Setting, owner: str) -> LocalPlace:
+    folder = setting.folders.cache / "boxes" / f"{workspace_key(setting.workspace)}-{owner}"
     return LocalPlace(folder, setting.environ, setting.config.box.python)
 
 
@@ -138,6 +140,7 @@ def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Source) -
         setup=setting.config.box.setup,
         runner_args=runner.args,
         limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s),
+        may_shrink=lambda: not setting.config.watch.shrink_guard or take_acceptance(setting.workspace),
     )
 
 
@@ -152,10 +155,6 @@ def build_worktree(setting: Setting) -> Worktree:
     )
 
 
-def build_git_tree(setting: Setting, lane: Lane) -> GitTree:
-    return GitTree(
-        setting.workspace,
-        "index" if lane is Lane.STAGE else "head",
-        environ=setting.environ,
-        max_file_bytes=setting.config.watch.max_file_mb * MEBIBYTE,
-    )
+def build_git_tree(setting: Setting, which: Literal["index", "head"] | TreeId, *, index: Path | None = None) -> GitTree:
+    limit = setting.config.watch.max_file_mb * MEBIBYTE
+    return GitTree(setting.workspace, which, environ=setting.environ, max_file_bytes=limit, index=index)

@@ -14,6 +14,7 @@ from watchtest.boxes.box import Box
 from watchtest.boxes.environment import Environment, plan
 from watchtest.boxes.session import Session
 from watchtest.core.events import (
+    EVERYTHING,
     BoxSeen,
     Collected,
     Ending,
@@ -26,10 +27,12 @@ from watchtest.core.events import (
     Unchanged,
 )
 from watchtest.core.model import Entry, Execution, Lane, Only, Result, Run, Snapshot, Stop
-from watchtest.errors import RunnerError, SourceMoved, WatchtestError
+from watchtest.errors import RunnerError, SourceMoved, SourceShrank
 from watchtest.runners.pytest import NO_PYTEST, PytestReports
 
 SYNC_TRIES = 5
+SHRINK_FROM = 20
+"""Below so many paths a box is filled again before anybody could answer."""
 BATCH_S = 0.05
 """Results are handed on in batches: a state a test would cost more than the test."""
 
@@ -69,6 +72,8 @@ class Pipeline:
     setup: tuple[str, ...] | str
     runner_args: tuple[str, ...]
     limits: Limits
+    may_shrink: Callable[[], bool]
+    """Whether a sync may delete more than half of the box; asked only when one would."""
 
     async def carry_out(
         self, run: Run, paths: frozenset[str], known: Snapshot | None, post: Post, wish: StopWish
@@ -83,7 +88,7 @@ class Pipeline:
         post(BoxSeen(self.lane, time.time(), info))
         if wish.stop:
             return Halted(wish.stop)
-        snapshot, generation = await self._sync(session, paths)
+        session, snapshot, generation = await self._sync(session, paths)
         if known is not None and not run.is_forced and snapshot.entries == known.entries:
             return Unchanged(snapshot)
         post(SnapshotTaken(self.lane, time.time(), run.id, snapshot))
@@ -98,21 +103,39 @@ class Pipeline:
             return Halted(wish.stop or execution.stopped)
         return Judged(snapshot, execution)
 
-    async def _sync(self, session: Session, paths: frozenset[str]) -> tuple[Snapshot, int]:
+    async def _sync(self, session: Session, paths: frozenset[str]) -> tuple[Session, Snapshot, int]:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
             snapshot = await asyncio.to_thread(self.source.snapshot, paths)
+            self._guard(session.path_count, snapshot)
             try:
                 generation, _ = await session.sync(snapshot, self.source.read)
             except SourceMoved:
+                # Nobody may have told yet what it was that changed.
+                paths = frozenset({EVERYTHING})
                 await self.box.disconnect()
                 session, _ = await self.box.ensure(lambda _text: None)
                 continue
-            return snapshot, generation
-        raise WatchtestError(
+            return session, snapshot, generation
+        raise SourceMoved(
             f"files kept changing while they were synced ({SYNC_TRIES} times in a row)",
             hint="what writes into the workspace all the time belongs into .gitignore or watch.ignore",
         )
+
+    def _guard(self, in_box: int, snapshot: Snapshot) -> None:
+        """An unmounted disk looks like a project without files; emptying the box for it helps nobody."""
+        now = len(snapshot.entries)
+        if in_box < SHRINK_FROM or 2 * now >= in_box or self.may_shrink():
+            return
+        raise SourceShrank(
+            f"the source of the {self.lane.value} lane has {now} paths, its box {in_box}: most would be deleted",
+            hint="if that is right: `watchtest sync --accept` (or watch.shrink_guard = false)",
+        )
+
+    async def is_still(self, snapshot: Snapshot) -> bool:
+        """Whether the source is what it was, looked at as a whole: a second opinion on what the watch has told."""
+        now = await asyncio.to_thread(self.source.snapshot, frozenset({EVERYTHING}))
+        return now.entries == snapshot.entries
 
     async def _execute(
         self, session: Session, run: Run, python: str, generation: int, post: Post, wish: StopWish

@@ -44,6 +44,8 @@ class Place(Protocol):
     """Where the tree lies, as seen from inside."""
     home: str
     """Where the agent and the virtualenv live, as seen from inside."""
+    engine: str
+    image: str
     is_shared: bool
     """Whether its Python is also the host's: then the box never uses or changes it in place."""
 

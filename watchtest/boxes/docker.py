@@ -69,6 +69,7 @@ class ContainerSpec:
 class DockerPlace:
     """The container of one workspace and lane."""
 
+    engine = "docker"
     home = HOME
     is_shared = False
 
@@ -76,6 +77,7 @@ class DockerPlace:
         self._spec = spec
         self._environ = dict(environ)
         self.root = spec.workdir
+        self.image = spec.image
         self._client: docker.APIClient | None = None
         self._restarts = 0
 
@@ -325,7 +327,7 @@ class DockerPlace:
     def _info(self, found: Mapping[str, Any], notes: tuple[str, ...]) -> BoxInfo:
         started = str(found["State"].get("StartedAt", ""))
         return BoxInfo(
-            engine="docker",
+            engine=self.engine,
             id=found["Id"],
             image=self._spec.image,
             state=found["State"]["Status"],

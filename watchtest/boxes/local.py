@@ -29,19 +29,20 @@ NOT_ISOLATED = "processes, network and files outside the mirror"
 class LocalPlace:
     """A folder of the cache: `tree` is the mirror, `home` holds agent and virtualenv."""
 
+    engine = "local"
     is_shared = True
 
     def __init__(self, folder: Path, environ: Mapping[str, str], python: str = "") -> None:
         self._folder = folder
         self._environ = _without_virtualenv(environ)
-        self._python = python or sys.executable
+        self.image = python or sys.executable
         self.root = str(folder / "tree")
         self.home = str(folder / "home")
 
     def open(self, agent: bytes, note: Note) -> Opened:
         is_new = not (self._folder / "home").exists()
         self._make_folders()
-        stream = PipeStream(start_command(self._python, self.home, self.root, agent), self._environ)
+        stream = PipeStream(start_command(self.image, self.home, self.root, agent), self._environ)
         try:
             stream.write(agent)
         except OSError as error:
@@ -62,7 +63,7 @@ class LocalPlace:
         return self._info("stopped", ()) if (self._folder / "home").exists() else None
 
     def describe(self) -> tuple[str, ...]:
-        return (f"local box in {self._folder}, Python {self._python}",)
+        return (f"local box in {self._folder}, Python {self.image}",)
 
     def close(self) -> None:
         return
@@ -79,9 +80,9 @@ class LocalPlace:
 
     def _info(self, state: str, notes: tuple[str, ...]) -> BoxInfo:
         return BoxInfo(
-            engine="local",
+            engine=self.engine,
             id=self._folder.name,
-            image=self._python,
+            image=self.image,
             state=state,
             since=time.time(),
             isolation=NOT_ISOLATED,

@@ -59,6 +59,11 @@ class Session:
 
     # -- the tree ----------------------------------------------------------------------------------
 
+    @property
+    def path_count(self) -> int:
+        """How many paths a snapshot has brought here."""
+        return len(self._tree)
+
     async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
         """Bring the tree to the snapshot. The generation it is at then, and what had to be done."""
         self._tree.update(await self._ask_for_rows("check"))

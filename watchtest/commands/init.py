@@ -1,9 +1,13 @@
-"""`watchtest init`: a `watchtest.toml` to start from, filled with what was found. Never overwrites one."""
+"""`watchtest init`: a `watchtest.toml` to start from, filled with what was found; `--hooks`: hooks that ask the gate.
+
+Neither overwrites what somebody else wrote.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from watchtest.errors import WorkspaceError
 
@@ -21,12 +25,60 @@ setup = {setup}
 """
 
 
+MARK = "# written by `watchtest init --hooks`"
+HOOKS = {
+    "pre-commit": "exec watchtest gate --staged\n",
+    "pre-push": """\
+while read -r _ commit _ _; do
+    case "$commit" in *[!0]*) watchtest gate --commit "$commit" </dev/null || exit 1 ;; esac
+done
+""",
+}
+
+
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("init", help=f"write a {NAME} to start from")
+    parser.add_argument("--hooks", action="store_true", help="write git hooks (pre-commit, pre-push) instead")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return _write_hooks(arguments) if arguments.hooks else _write_config(arguments)
+
+
+def _write_hooks(arguments: argparse.Namespace) -> int:
+    import os
+
+    from watchtest import workspace
+    from watchtest.sources.git import Git
+
+    folder = workspace.find(arguments.workspace or Path.cwd())
+    hooks = Git(folder, os.environ).hooks()
+    for name, body in HOOKS.items():
+        print(_write_hook(hooks / name, body))
+    return 0
+
+
+def _write_hook(file: Path, body: str) -> str:
+    """What became of it, in a line: new, brought up to date, or left alone because it is not ours."""
+    content = f"#!/bin/sh\n{MARK}\n{body}"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
+            line = body.strip().replace("exec ", "")
+            return f"{file} is there already and stays as it is; to ask the gate, add to it:\n{_indented(line)}"
+        file.write_text(content, encoding="utf-8")
+        file.chmod(0o755)
+    except OSError as error:
+        raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
+    return f"wrote {file}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _write_config(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.environment import plan
     from watchtest.commands.outside import setting_of
     from watchtest.parts import build_worktree, chosen_image

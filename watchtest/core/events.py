@@ -2,7 +2,7 @@
 
     Event   Changed · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
             Noted · BoxSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
-    Effect  StartRun · StopRun · WakeAt · Leave
+    Effect  StartRun · StopRun · WakeAt · LookAgain · Leave
 
 Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
 """
@@ -210,8 +210,16 @@ class WakeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The lane is at rest: make sure, in due time, that its source still is this snapshot."""
+
+    lane: Lane
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The watcher's work is done."""
 
 
-Effect = StartRun | StopRun | WakeAt | Leave
+Effect = StartRun | StopRun | WakeAt | LookAgain | Leave

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchtest.core.events import (
+    EVERYTHING,
     BoxSeen,
     Broke,
     CancelAsked,
@@ -25,6 +26,7 @@ from watchtest.core.events import (
     Hindered,
     Judged,
     Leave,
+    LookAgain,
     Noted,
     PauseAsked,
     QuitAsked,
@@ -39,7 +41,7 @@ from watchtest.core.events import (
     WakeAt,
     Woke,
 )
-from watchtest.core.model import Lane, Policy, Run, RunState, Stop, Trigger, Verdict
+from watchtest.core.model import Lane, Policy, Run, RunState, Snapshot, Stop, Trigger, Verdict
 from watchtest.core.selection import choose
 from watchtest.core.state import (
     STRIP_LENGTH,
@@ -228,10 +230,10 @@ def _end(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState,
     ending = event.ending
     match ending:
         case Judged():
-            return _learned(lane, working, ending, event.at), ()
+            return _learned(lane, working, ending, event.at), _second_look(working, ending.snapshot)
         case Unchanged():
             # Not a run: the last verdict already speaks of this very tree.
-            return replace(lane, activity=Idle(), note=""), ()
+            return replace(lane, activity=Idle(), note=""), _second_look(working, ending.snapshot)
         case Halted(stop=stop):
             goes_on = stop is Stop.SUPERSEDED or lane.asked is not None or bool(lane.pending)
             return replace(_filed(given_back, working, ending, event.at), activity=Idle(is_held=not goes_on)), ()
@@ -242,6 +244,11 @@ def _end(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState,
             return (_release(after), ()) if has_news and not effects else (after, effects)
         case _:
             assert_never(ending)
+
+
+def _second_look(working: Working, snapshot: Snapshot) -> Effects:
+    """Where only the paths that the watch had named were looked at, its word is checked when there is time."""
+    return () if EVERYTHING in working.carried.paths else (LookAgain(working.run.lane, snapshot),)
 
 
 def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:

@@ -94,6 +94,19 @@ def recent(
     return tuple(_run(connection, row) for row in rows.fetchall())
 
 
+def judged(connection: Connection, tree: str, environment: str) -> PastRun | None:
+    """The last run that spoke for every test of this very tree in this environment; None: nobody has yet."""
+    ends = (*RED, RunState.PASSED, RunState.NO_TESTS)
+    row = connection.execute(
+        f"""
+        SELECT * FROM runs WHERE tree = ? AND environment = ? AND (selected IS NULL OR is_proof)
+                             AND state IN ({", ".join("?" * len(ends))}) ORDER BY number DESC LIMIT 1
+        """,
+        (tree, environment, *(end.value for end in ends)),
+    ).fetchone()
+    return None if row is None else _run(connection, row)
+
+
 def detail(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
     """The run of this id, or the one that goes by this name (`NAMED`) in the workspace; None: there is none."""
     run_id = name

@@ -16,9 +16,15 @@ from watchtest.history.store import Store
 
 
 class Recorder:
-    """`on_problem` hears, once per text, why something could not be kept; the watcher goes on."""
+    """`on_problem` hears, once per text, why something could not be kept; the watcher goes on.
 
-    def __init__(self, store: Store, workspace: str, on_problem: Callable[[str], None]) -> None:
+    `is_watcher`: we hold the workspace's lock, so runs that are still open belong to a watcher that died.
+    """
+
+    def __init__(
+        self, store: Store, workspace: str, on_problem: Callable[[str], None], *, is_watcher: bool = True
+    ) -> None:
+        self._is_watcher = is_watcher
         self._store = store
         self._workspace = workspace
         self._on_problem = on_problem
@@ -26,7 +32,8 @@ class Recorder:
         self._told: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._do(lambda: self._store.mend(self._workspace, time.time()))
+        if self._is_watcher:
+            self._do(lambda: self._store.mend(self._workspace, time.time()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

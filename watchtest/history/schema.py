@@ -110,7 +110,12 @@ FIRST: Migration = (
     """,
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST,)
+SECOND: Migration = (
+    # The gate asks what is known of one tree, and a commit must not wait for it.
+    "CREATE INDEX runs_of_tree ON runs (tree, environment)",
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND)
 
 
 def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -73,13 +73,17 @@ class Git:
         stdin: bytes = b"",
         answers: Sequence[int] = (0,),
         more: Mapping[str, str] | None = None,
+        is_safe: bool = True,
     ) -> bytes:
-        """What git says to stdout; an exit code other than `answers` is an error. `more`: variables of this call."""
+        """What git says to stdout; an exit code other than `answers` is an error. `more`: variables of this call.
+
+        Not `is_safe`: the user's own settings of hooks and monitors are what is asked about.
+        """
         environ = {name: value for name, value in self.environ.items() if name not in OF_ANOTHER_REPOSITORY}
         environ |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(more or {})}
         try:
             done = subprocess.run(
-                ["git", *SAFE, *arguments],
+                ["git", *(SAFE if is_safe else ()), *arguments],
                 cwd=self.folder,
                 env=environ,
                 input=stdin,
@@ -117,6 +121,12 @@ class Git:
         """The folder that all worktrees of the repository share."""
         return self._path("--git-common-dir")
 
+    def hooks(self) -> Path:
+        """Where this repository's hooks lie, wherever the user's settings put them."""
+        where = self.ask("config", "--type=path", "--get", "core.hooksPath", answers=(0, 1), is_safe=False)
+        chosen = os.fsdecode(where).rstrip("\n")
+        return self.folder / chosen if chosen else self.common() / "hooks"
+
     def objects(self) -> Path:
         return self._path("--git-path", "objects")
 
@@ -147,6 +157,10 @@ class Git:
                 return Head(str(git.SymbolicReference.dereference_recursive(repository, "HEAD")), branch)
         except (ValueError, OSError, git.exc.GitError):
             return None  # no commit yet, or a way of keeping references that only git itself knows
+
+    def commit(self, revision: str) -> str | None:
+        """The commit that a revision names, if there is one."""
+        return self._known(f"{revision}^{{commit}}") or None
 
     def tree_of(self, commit: str) -> str | None:
         """The tree of this folder in a commit; None where the commit does not hold it."""

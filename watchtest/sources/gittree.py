@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
-from watchtest.sources.git import GITLINK, Git
+from watchtest.sources.git import GITLINK, Git, Head
 from watchtest.sources.treeid import blob_id
 
 if TYPE_CHECKING:
@@ -47,14 +47,31 @@ class Row:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class TreeId:
+    """One tree that never changes."""
+
+    id: str
+
+
 class GitTree:
-    """The index (`stage`) or HEAD (`commit`) of one repository. Callers on any thread wait for one another."""
+    """The index, HEAD or one given tree of a repository. Callers on any thread wait for one another.
+
+    `index`: another file than the repository's own; git gives one to the hooks of `git commit -a`.
+    """
 
     def __init__(
-        self, root: Path, which: Literal["index", "head"], *, environ: Mapping[str, str], max_file_bytes: int
+        self,
+        root: Path,
+        which: Literal["index", "head"] | TreeId,
+        *,
+        environ: Mapping[str, str],
+        max_file_bytes: int,
+        index: Path | None = None,
     ) -> None:
         self._git = Git(root, environ)
         self._which = which
+        self._index = index
         self._max_file_bytes = max_file_bytes
         self._lock = threading.RLock()
         self._scratch = Path(tempfile.mkdtemp(prefix="watchtest-index-"))
@@ -74,7 +91,7 @@ class GitTree:
         """The tree now, all of it: git compares faster than we could by paths, so `hint` is not needed."""
         with self._lock:
             head = self._git.head()
-            tree = self.tree() if self._which == "index" else (head.commit and self._git.tree_of(head.commit))
+            tree = self._tree_of(head)
             if tree is None:
                 raise WorkspaceError(f"{self._git.folder}: no commit yet", hint="commit something first")
             rows = list(self._rows(tree))
@@ -82,12 +99,21 @@ class GitTree:
             is_dirty = None if head.commit is None else self._git.tree_of(head.commit) != tree
             return Snapshot(tree, entries, left_out, head.commit, head.branch, is_dirty)
 
+    def _tree_of(self, head: Head) -> str | None:
+        match self._which:
+            case TreeId(id=tree):
+                return tree
+            case "index":
+                return self.tree()
+            case "head":
+                return self._git.tree_of(head.commit) if head.commit else None
+
     def tree(self) -> str:
         """The tree id of what is staged, as `git write-tree` gives it. Raises GitError while paths are unmerged."""
         with self._lock:
             copy = self._scratch / "index"
             try:
-                shutil.copyfile(self._git.directory() / "index", copy)
+                shutil.copyfile(self._index or self._git.directory() / "index", copy)
             except FileNotFoundError:
                 copy.unlink(missing_ok=True)  # nothing was ever staged: git takes a missing index for an empty one
             prefix = self._git.prefix()

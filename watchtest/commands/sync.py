@@ -1,0 +1,27 @@
+"""`watchtest sync --accept`: the answer to "most of the box would be deleted"."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from watchtest import workspace
+from watchtest.errors import UsageError
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("sync", help="accept that a source lost most of its files")
+    parser.add_argument(
+        "--accept", action="store_true", help="it is right so: let the next sync delete them in the box"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from watchtest.acceptance import give_acceptance
+
+    if not arguments.accept:
+        raise UsageError("sync: nothing to do", hint="syncing is done by itself; `watchtest sync --accept` answers it")
+    give_acceptance(workspace.find(arguments.workspace or Path.cwd()))
+    print("accepted: the next sync may delete most of the box (for ten minutes)")
+    return 0
