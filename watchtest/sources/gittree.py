@@ -202,6 +202,8 @@ class GitTree:
 
     def _content(self, name: str) -> bytes:
         """An object's bytes, by GitPython, which keeps one `git cat-file --batch` running for all of them."""
+        if len(name) != SHA1_LENGTH:
+            return self._git.ask("cat-file", "blob", name)  # ids that GitPython does not know
         import git
 
         if self._repository is None:

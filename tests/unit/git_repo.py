@@ -1,0 +1,86 @@
+"""A real repository, and what real git says of it, asked without any code of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+ENVIRON = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_EDITOR": "true",
+    "HOME": os.devnull,
+}
+Tree = dict[str, tuple[str, int, bytes]]
+
+
+class Repo:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments: str, check: bool = True, **environ: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=self.root,
+            env={**ENVIRON, **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert not check or done.returncode == 0, (arguments, done.stderr)
+        return done.stdout.decode("utf-8", "surrogateescape").strip()
+
+    def save(self, path: str, content: str | bytes = "") -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+    def commit(self, message: str = "x") -> str:
+        self.git("add", "-A")
+        self.git("commit", "--quiet", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def staged_tree(self, scratch: Path) -> str:
+        """`git write-tree`, on a copy of the index, so that asking does not change what is asked about."""
+        copy = scratch / "index-copy"
+        directory = self.root / self.git("rev-parse", "--git-dir")
+        if (directory / "index").exists():
+            shutil.copyfile(directory / "index", copy)
+        else:
+            copy.unlink(missing_ok=True)
+        return self.git("write-tree", GIT_INDEX_FILE=str(copy))
+
+    def exported(self, tree: str, to: Path) -> Tree:
+        """What a checkout of that tree holds."""
+        shutil.rmtree(to, ignore_errors=True)
+        to.mkdir()
+        index = to.with_suffix(".index")
+        index.unlink(missing_ok=True)
+        self.git("read-tree", tree, GIT_INDEX_FILE=str(index))
+        self.git("checkout-index", "-a", f"--prefix={to}/", GIT_INDEX_FILE=str(index))
+        return tree_of(to)
+
+
+def tree_of(folder: Path) -> Tree:
+    """Files and links of a folder: kind, mode as git keeps it, content."""
+    found: Tree = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        name = path.relative_to(folder).as_posix()
+        if stat.S_ISLNK(status.st_mode):
+            found[name] = ("symlink", 0o777, os.fsencode(path.readlink()))
+        elif stat.S_ISREG(status.st_mode):
+            found[name] = ("file", 0o755 if status.st_mode & 0o100 else 0o644, path.read_bytes())
+    return found

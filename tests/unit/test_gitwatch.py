@@ -1,0 +1,187 @@
+"""When git's state has changed, and when it is not to be looked at. Real git, real clock, deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from git_repo import ENVIRON, Repo
+
+from watchtest.sources.git import Git
+from watchtest.sources.gittree import GitTree
+from watchtest.sources.gitwatch import GitNews, GitWatch
+
+QUIET_S = 1.0
+LIMIT_S = 10.0
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    repo = Repo(tmp_path / "repo")
+    repo.save("a.py", "1\n")
+    repo.commit()
+    return repo
+
+
+@pytest.fixture
+def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitNews]]]:
+    """What is told from an action on, until nothing new comes for a while. The first state is not in it."""
+    tree = GitTree(repo.root, "index", environ=ENVIRON, max_file_bytes=10**6)
+
+    async def collect(action: Callable[[], object]) -> list[GitNews]:
+        watch = GitWatch(Git(repo.root, ENVIRON), tree.tree)
+        queue: asyncio.Queue[GitNews] = asyncio.Queue()
+
+        async def listen() -> None:
+            async for news in watch.news():
+                queue.put_nowait(news)
+
+        listener = asyncio.create_task(listen())
+        try:
+            await asyncio.wait_for(queue.get(), LIMIT_S)
+            await asyncio.to_thread(action)
+            found = []
+            while True:
+                try:
+                    found.append(await asyncio.wait_for(queue.get(), QUIET_S))
+                except TimeoutError:
+                    return [news for news in found if news.index or news.head or news.hindrance]
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+    yield lambda action: asyncio.run(collect(action))
+    tree.close()
+
+
+Seen = Callable[[Callable[[], object]], list[GitNews]]
+
+
+def test_git_status_in_a_loop_tells_nothing(repo: Repo, seen: Seen) -> None:
+    def ask_often() -> None:
+        for _ in range(20):
+            (repo.root / "a.py").touch()
+            repo.git("status")
+
+    assert seen(ask_often) == []
+
+
+def test_staging_is_told_once_with_gits_own_id(repo: Repo, seen: Seen, tmp_path: Path) -> None:
+    repo.save("b.py", "2\n")
+    (news,) = seen(lambda: repo.git("add", "b.py"))
+    assert news == GitNews(index=repo.staged_tree(tmp_path))
+
+
+def test_a_commit_moves_head_alone(repo: Repo, seen: Seen) -> None:
+    repo.save("b.py", "2\n")
+    repo.git("add", "b.py")
+    (news,) = seen(lambda: repo.git("commit", "--quiet", "-m", "x"))
+    assert news == GitNews(head=repo.git("rev-parse", "HEAD"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("commit", "--quiet", "--amend", "-m", "other words"),
+        ("reset", "--quiet", "--hard", "HEAD~1"),
+        ("checkout", "--quiet", "--detach", "HEAD~1"),
+        ("checkout", "--quiet", "other"),
+        ("merge", "--quiet", "other"),
+        ("cherry-pick", "other"),
+        ("update-ref", "refs/heads/main", "HEAD~1"),
+    ],
+)
+def test_every_way_of_moving_head_is_told(repo: Repo, seen: Seen, arguments: tuple[str, ...]) -> None:
+    repo.git("checkout", "--quiet", "-b", "other")
+    repo.save("other.py", "1\n")
+    repo.commit()
+    repo.git("checkout", "--quiet", "main")
+    repo.save("b.py", "2\n")
+    repo.commit()
+    repo.git("pack-refs", "--all")
+    told = seen(lambda: repo.git(*arguments))
+    assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
+
+
+def test_a_rebase_of_ten_commits_is_told_once_at_its_end(repo: Repo, seen: Seen) -> None:
+    base = repo.git("rev-parse", "HEAD")
+    for number in range(10):
+        repo.save(f"{number}.py", "x\n")
+        repo.commit(str(number))
+
+    def rebase() -> None:
+        # Each commit is stopped at, as with `edit`, and gone on from.
+        editor = "sed -i s/^pick/edit/"
+        repo.git("rebase", "--quiet", "-i", base, GIT_SEQUENCE_EDITOR=editor, check=False)
+        for _ in range(12):
+            if not (repo.root / ".git" / "rebase-merge").exists():
+                return
+            subprocess.run(["sleep", "0.25"], check=True, timeout=5)
+            repo.git("commit", "--quiet", "--amend", "--no-edit", "--date=now", check=False)
+            repo.git("rebase", "--continue", check=False)
+
+    told = seen(rebase)
+    assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
+    assert any("rebase" in news.hindrance for news in told)
+
+
+def test_a_merge_that_stands_is_waited_for(repo: Repo, seen: Seen) -> None:
+    repo.git("checkout", "--quiet", "-b", "other")
+    repo.save("a.py", "2\n")
+    repo.commit()
+    repo.git("checkout", "--quiet", "main")
+    repo.save("a.py", "3\n")
+    repo.commit()
+
+    def merge() -> None:
+        repo.git("merge", "other", check=False)
+        subprocess.run(["sleep", "0.6"], check=True, timeout=5)
+        repo.save("a.py", "4\n")
+        repo.git("add", "-A")
+        subprocess.run(["sleep", "0.6"], check=True, timeout=5)
+        repo.git("commit", "--quiet", "-m", "merged")
+
+    told = seen(merge)
+    assert told[0].hindrance == "a merge stands"
+    assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
+
+
+def test_a_lock_is_waited_for_and_named(repo: Repo, seen: Seen) -> None:
+    repo.save("b.py", "2\n")
+    lock = repo.root / ".git" / "index.lock"
+
+    def lock_and_stage() -> None:
+        repo.git("add", "b.py")
+        lock.touch()
+        subprocess.run(["sleep", "0.6"], check=True, timeout=5)
+        lock.unlink()
+
+    told = seen(lock_and_stage)
+    assert [news.index for news in told if news.index] != []
+    assert told[0].hindrance == "git is at work (index.lock)" or told[0].index
+
+
+def test_the_first_commit_of_all_is_told(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "new")
+    tree = GitTree(repo.root, "index", environ=ENVIRON, max_file_bytes=10**6)
+
+    async def first() -> list[GitNews]:
+        watch = GitWatch(Git(repo.root, ENVIRON), tree.tree)
+        found = []
+        async for news in watch.news():
+            found.append(news)
+            if news.head:
+                return found
+            if len(found) == 1:
+                repo.save("a.py", "1\n")
+                repo.commit()
+        return found
+
+    try:
+        told = asyncio.run(asyncio.wait_for(first(), LIMIT_S))
+    finally:
+        tree.close()
+    assert told[-1].head == repo.git("rev-parse", "HEAD")
