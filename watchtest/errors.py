@@ -9,7 +9,8 @@
     ├── EngineError           4   no container engine, or it refuses us
     │   └── ImageError        4   the image is not there and cannot be had
     ├── BoxError              4   the box cannot be made or has broken
-    │   └── ChannelLost       4   the connection to the agent has ended; the outcome of what ran is unknown
+    │   ├── ChannelLost       4   the connection to the agent has ended; the outcome of what ran is unknown
+    │   └── BoxGone           4   the container vanished or stopped under our hands
     └── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
 
 A red test is data, never an exception. Anything that is not a WatchtestError is a bug: exit code 3 and a crash file.
@@ -23,6 +24,8 @@ class WatchtestError(Exception):
 
     exit_code = 4
     code = "error"
+    is_passing = False
+    """It may be over by itself: worth another try."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -50,6 +53,7 @@ class WorkspaceError(WatchtestError):
 
 class SourceMoved(WorkspaceError):
     code = "moved"
+    is_passing = True
 
 
 class SourceShrank(WorkspaceError):
@@ -58,10 +62,12 @@ class SourceShrank(WorkspaceError):
 
 class EngineError(WatchtestError):
     code = "engine"
+    is_passing = True
 
 
 class ImageError(EngineError):
     code = "image"
+    is_passing = False
 
 
 class BoxError(WatchtestError):
@@ -70,6 +76,12 @@ class BoxError(WatchtestError):
 
 class ChannelLost(BoxError):
     code = "channel"
+    is_passing = True
+
+
+class BoxGone(BoxError):
+    code = "gone"
+    is_passing = True
 
 
 class RunnerError(WatchtestError):

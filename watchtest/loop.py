@@ -29,7 +29,7 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.model import Run as RunModel
 from watchtest.core.state import Idle, State
 from watchtest.core.step import leave, step
-from watchtest.errors import ChannelLost, EngineError, SourceMoved, WatchtestError
+from watchtest.errors import WatchtestError
 from watchtest.pipeline import Pipeline, StopWish
 
 log = logging.getLogger(__name__)
@@ -183,8 +183,7 @@ class Loop:
             ending = await self._pipelines[run.lane].carry_out(run, paths, known, self.post, wish)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
-            is_passing = isinstance(error, EngineError | ChannelLost | SourceMoved) and error.code != "image"
-            ending = Broke(Problem(error.code, error.message, error.hint), is_passing)
+            ending = Broke(Problem(error.code, error.message, error.hint), error.is_passing)
         except Exception as error:
             log.exception("run %s failed by a bug", run.id)
             where = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watchtest.core.events import (
+    EVERYTHING,
     Broke,
     CancelAsked,
     Changed,
@@ -12,8 +13,10 @@ from watchtest.core.events import (
     Ending,
     Event,
     Halted,
+    Hindered,
     Judged,
     Leave,
+    LookAgain,
     PauseAsked,
     QuitAsked,
     ResumeAsked,
@@ -27,7 +30,9 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import (
     All,
+    Entry,
     Execution,
+    Kind,
     Lane,
     Only,
     Outcome,
@@ -46,6 +51,7 @@ from watchtest.core.step import RETRY_LIMIT, RETRY_LONGEST_S, leave, step
 SAVE = Lane.SAVE
 GREEN = Execution(0, frozenset({"t"}), {"t": Result("t", Outcome.PASSED, 0.1)})
 GONE = Problem("engine", "gone")
+ENTRY = Entry(Kind.FILE, 0o644, 1, "digest")
 
 
 class Watch:
@@ -90,7 +96,7 @@ def test_a_save_starts_a_run_and_a_save_meanwhile_the_next() -> None:
     second = started(watch.end(green()))
     assert second is not None
     assert second.run.id != first.run.id
-    assert watch.end(green("t2")) == ()
+    assert started(watch.end(green("t2"))) is None
     assert watch.lane.knowledge.verdict is Verdict.PASSED
 
 
@@ -107,7 +113,7 @@ def test_a_pause_holds_changes_and_resuming_runs_them_once() -> None:
     watch.happen(PauseAsked(SAVE, 1.0))
     assert watch.save("a") == watch.save("b") == ()
     assert started(watch.happen(ResumeAsked(SAVE, 9.0))) is not None
-    assert watch.end(green()) == ()
+    assert started(watch.end(green())) is None
 
 
 def test_a_cancelled_run_gives_its_changes_back_and_waits() -> None:
@@ -145,7 +151,7 @@ def test_an_unchanged_tree_is_no_run() -> None:
     watch.save()
     watch.end(green())
     watch.save()
-    assert watch.end(Unchanged(Snapshot("t1", {}))) == ()
+    assert started(watch.end(Unchanged(Snapshot("t1", {})))) is None
     assert watch.lane.strip == (RunState.PASSED,)
     assert not watch.lane.pending
 
@@ -205,11 +211,57 @@ def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:
     assert second is not None
     assert isinstance(second.run.selection, Only)
     assert second.run.selection.tests == ("t",)
-    assert watch.end(Judged(Snapshot("t2", {}), red)) == (), "still red: no endless loop"
+    assert started(watch.end(Judged(Snapshot("t2", {}), red))) is None, "still red: no endless loop"
     watch.save()
     third = started(watch.end(green("t3")))
     assert third is not None
     assert isinstance(third.run.selection, All)
+
+
+def test_only_some_tests_of_a_tree_do_not_make_it_known() -> None:
+    """A save without new content after such a run must not be taken for "unchanged"."""
+    watch = Watch(Policy.FAILED)
+    watch.save()
+    red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
+    watch.end(Judged(Snapshot("t1", {}), red))
+    watch.save()
+    watch.end(Judged(Snapshot("t2", {"new": ENTRY}), red))
+    again = started(watch.save())
+    assert again is not None
+    assert again.known_snapshot is None
+
+
+def test_a_look_at_named_paths_alone_asks_for_a_second_look() -> None:
+    watch = Watch()
+    watch.save(EVERYTHING)
+    assert watch.end(green()) == ()
+    watch.save("a.py")
+    assert [type(effect) for effect in watch.end(green("t2"))] == [LookAgain]
+
+
+def test_a_lower_lane_waits_for_a_higher_one_and_says_so() -> None:
+    lanes = {lane: LaneState(lane, Policy.ALL, session=lane.value) for lane in Lane}
+    state = State(lanes)
+    state, effects = step(state, Changed(Lane.COMMIT, 1.0, frozenset({"HEAD"})))
+    assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.COMMIT]
+    state, effects = step(state, Changed(Lane.SAVE, 2.0, frozenset({"a"})))
+    assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.SAVE], "never held up"
+    state, effects = step(state, Changed(Lane.STAGE, 3.0, frozenset({"index"})))
+    assert effects == ()
+    assert state.lanes[Lane.STAGE].waits_for == "the save lane goes first"
+    state, effects = step(state, RunEnded(Lane.SAVE, 4.0, "save.1", green()))
+    assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.STAGE]
+    assert state.lanes[Lane.STAGE].waits_for == ""
+
+
+def test_a_hindered_lane_keeps_its_changes_and_says_why() -> None:
+    state = State({Lane.COMMIT: LaneState(Lane.COMMIT, Policy.ALL, session="c")})
+    state, _ = step(state, Hindered(Lane.COMMIT, 1.0, "a rebase stands"))
+    state, effects = step(state, Changed(Lane.COMMIT, 2.0, frozenset({"HEAD"})))
+    assert effects == ()
+    assert state.lanes[Lane.COMMIT].waits_for == "a rebase stands"
+    state, effects = step(state, Hindered(Lane.COMMIT, 3.0, ""))
+    assert [type(effect) for effect in effects] == [StartRun]
 
 
 def test_once_leaves_with_the_first_end() -> None:

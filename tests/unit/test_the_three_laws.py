@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -94,8 +95,6 @@ class Watching(RuleBasedStateMachine):
 
     @rule(policy=st.sampled_from([Policy.ALL, Policy.AFFECTED, Policy.FAILED]))
     def choose_a_policy(self, policy: Policy) -> None:
-        from dataclasses import replace
-
         self.state = replace(self.state, lanes={Lane.SAVE: replace(self.lane, policy=policy)})
 
     @rule(truth=st.dictionaries(st.sampled_from(TESTS), st.booleans()))
@@ -142,9 +141,17 @@ class Watching(RuleBasedStateMachine):
         self.happen(SnapshotTaken(Lane.SAVE, self.at(), self.started.run.id, self.taken))
 
     @precondition(lambda self: self.taken is not None)
-    @rule(reported=st.sets(st.sampled_from(TESTS)), exit_code=st.sampled_from([None, 0, 1, 2, 5]), whole=st.booleans())
-    def judge(self, reported: set[str], exit_code: int | None, whole: bool) -> None:
-        """A runner that runs through, or one that breaks off somewhere with any exit code."""
+    @rule(
+        reported=st.sets(st.sampled_from(TESTS)),
+        exit_code=st.sampled_from([None, 0, 1, 2, 5]),
+        whole=st.booleans(),
+        withdrawn=st.sampled_from(["", "stopping after 1 failures"]),
+        finished=st.booleans(),
+    )
+    def judge(
+        self, reported: set[str], exit_code: int | None, whole: bool, withdrawn: str = "", finished: bool = True
+    ) -> None:
+        """A runner that runs through, that stops at the first failure, or that breaks off with any exit code."""
         assert self.started is not None
         assert self.taken is not None
         run = self.started.run
@@ -162,7 +169,11 @@ class Watching(RuleBasedStateMachine):
         covered = isinstance(run.selection, All)
         carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
         assert carried is not None
-        self.end(Judged(snapshot, Execution(exit_code, promised, results)))
+        execution = Execution(exit_code, promised, results, withdrawn=withdrawn, has_finished=whole or finished)
+        if not finished and not whole:
+            # What a runner had not yet collected when it broke off, it cannot have promised.
+            execution = replace(execution, promised=promised & reported)
+        self.end(Judged(snapshot, execution))
         if covered:
             self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}
 
@@ -211,6 +222,14 @@ class Watching(RuleBasedStateMachine):
         assert truth, "green without a test"
         assert all(truth.values()), f"green on {knowledge.snapshot.id}, where {truth}"
         assert knowledge.tests.keys() <= truth.keys()
+
+    @invariant()
+    def nobody_rests_on_an_open_question(self) -> None:
+        """At rest, with nothing pending, after a run was judged: then there is a verdict."""
+        lane = self.lane
+        is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and lane.asked is None
+        if is_at_rest and lane.knowledge.run is not None:
+            assert lane.knowledge.verdict is not Verdict.UNKNOWN
 
     @invariant()
     def a_run_is_under_way_exactly_when_the_state_says_so(self) -> None:

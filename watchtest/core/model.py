@@ -242,6 +242,8 @@ class Execution:
     duration_s: float = 0.0
     withdrawn: str = ""
     """Why the runner itself left tests out that it had promised (`-x`, `--maxfail`), in its words."""
+    has_finished: bool = True
+    """The runner said that it was through, and did not just stop: what it did not collect is not there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,8 @@ class Knowledge:
     run: Run | None = None
     snapshot: Snapshot | None = None
     tests: Mapping[str, KnownTest] = field(default_factory=lambda: NOTHING_KNOWN)
+    is_complete: bool = False
+    """Every test was judged on this very snapshot, by one run or by several."""
 
     @property
     def red(self) -> tuple[KnownTest, ...]:

@@ -41,7 +41,7 @@ from watchtest.core.events import (
     WakeAt,
     Woke,
 )
-from watchtest.core.model import Lane, Policy, Run, RunState, Snapshot, Stop, Trigger, Verdict
+from watchtest.core.model import Lane, Policy, Run, RunState, Snapshot, Stop, Trigger
 from watchtest.core.selection import choose
 from watchtest.core.state import (
     STRIP_LENGTH,
@@ -134,7 +134,7 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
     )
     attempt = lane.activity.attempt if isinstance(lane.activity, Broken) else 0
     working = Working(run=run, carried=lane.pending, since=at, attempt=attempt)
-    known = lane.knowledge.snapshot if lane.knowledge.verdict is not Verdict.UNKNOWN else None
+    known = lane.knowledge.snapshot if lane.knowledge.is_complete else None
     start = StartRun(run, lane.pending.paths, known)
     return replace(lane, activity=working, pending=Pending(), asked=None, runs=lane.runs + 1, waits_for=""), start
 

@@ -51,6 +51,9 @@ def judge(execution: Execution) -> Judgement:
     if unreported and not (red and execution.withdrawn):
         why = execution.reason or f"exit code {execution.exit_code}"
         return Judgement(RunState.ERROR, f"{_tests(len(unreported))} {UNREPORTED} ({why})")
+    if not execution.has_finished:
+        why = execution.reason or f"exit code {execution.exit_code}"
+        return Judgement(RunState.ERROR, f"the runner ended before it had finished ({why})")
     if execution.exit_code is None:
         return Judgement(RunState.ERROR, execution.reason or "the runner ended without an exit code")
     if execution.exit_code == PYTEST_NO_TESTS and not execution.results:
@@ -77,7 +80,9 @@ def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at
     for test, result in {**execution.results, **unreported, **errors}.items():
         tests[test] = _known(old.tests.get(test), result, run, snapshot, at)
     verdict, reason = _verdict(judgement, tests, snapshot)
-    return Knowledge(verdict, reason, at, run, snapshot, tests)
+    was_complete = old.is_complete and old.snapshot is not None and old.snapshot.entries == snapshot.entries
+    is_complete = was_complete or (covers_everything(run.selection) and _is_whole(execution))
+    return Knowledge(verdict, reason, at, run, snapshot, tests, is_complete)
 
 
 def covers_everything(selection: Selection) -> bool:
@@ -111,15 +116,21 @@ def _remaining(
             selected = frozenset(known)
         case Only(tests=tests):
             selected = frozenset(tests)
-    is_whole = not execution.collection_errors and execution.exit_code is not None and execution.stopped is None
-    gone = selected - execution.promised if is_whole else frozenset[str]()
+    gone = selected - execution.promised if _is_whole(execution) else frozenset[str]()
     collected_files = {file_of(test) for test in execution.promised}
-    is_proven = is_whole and covers_everything(run.selection)
+    is_proven = _is_whole(execution) and covers_everything(run.selection)
+    unrun = execution.promised - execution.results.keys()
     return {
-        test: replace(what, is_new=False, snapshot=snapshot.id if is_proven else what.snapshot)
+        test: replace(what, is_new=False, snapshot=snapshot.id if is_proven and test not in unrun else what.snapshot)
         for test, what in known.items()
         if test not in gone and not (is_collection_error(what) and test in collected_files)
     }
+
+
+def _is_whole(execution: Execution) -> bool:
+    """Whether what was not collected is known not to be there."""
+    is_through = execution.has_finished and execution.exit_code in (0, 1, PYTEST_NO_TESTS)
+    return is_through and not execution.collection_errors and execution.stopped is None
 
 
 def file_of(test: str) -> str:

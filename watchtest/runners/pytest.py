@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from watchtest.agent.pytest_job import NO_PYTEST
 from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
 
+__all__ = ["NO_PYTEST", "PytestReports"]
 TEXT_LIMIT = 256 * 1024
 ID_LIMIT = 4096
-NO_PYTEST = 97
+LONGEST_S = 10_000_000.0
 
 
 class PytestReports:
@@ -20,6 +22,7 @@ class PytestReports:
         self.results: dict[str, Result] = {}
         self._collection_errors: dict[str, Result] = {}
         self._withdrawn = ""
+        self._has_finished = False
         self._internal_error = ""
 
     def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
@@ -32,16 +35,25 @@ class PytestReports:
                     tests = row.get("tests")
                     promised.update(test for test in tests if _is_id(test)) if isinstance(tests, list) else None
                 case "test":
-                    results += _results(row)
+                    results += [result for result in _results(row) if self._counts(result, promised)]
                 case "collection_error":
                     self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
                 case "internal_error":
                     self._internal_error = _text(row.get("text"))
                 case "finish":
+                    self._has_finished = True
                     self._withdrawn = _text(row.get("withdrawn"))
         self.promised |= promised
         self.results |= {result.test: result for result in results}
         return frozenset(promised), tuple(results)
+
+    def _counts(self, result: Result, newly_promised: set[str]) -> bool:
+        """Green is only believed of a test that was promised, and never over red; red is believed of any."""
+        if result.outcome.is_red:
+            return True
+        before = self.results.get(result.test)
+        is_promised = result.test in self.promised or result.test in newly_promised
+        return is_promised and not (before is not None and before.outcome.is_red)
 
     def execution(
         self, *, exit_code: int | None, stopped: str | None, reason: str, output: str, stacks: str, duration_s: float
@@ -58,6 +70,7 @@ class PytestReports:
             raw_output="\n".join(part for part in (output, self._internal_error, stacks) if part),
             duration_s=duration_s,
             withdrawn=self._withdrawn,
+            has_finished=self._has_finished,
         )
 
 
@@ -68,13 +81,17 @@ def _is_id(test: object) -> bool:
 def _results(row: Mapping[str, Any]) -> list[Result]:
     """One result, or none where the row is not one: a test that cannot be read has not passed."""
     test, outcome, duration = row.get("test"), row.get("outcome"), row.get("duration_s", 0.0)
-    if not isinstance(test, str) or not _is_id(test) or outcome not in set(Outcome):
+    if not isinstance(test, str) or not _is_id(test) or not isinstance(outcome, str) or outcome not in set(Outcome):
         return []
     failure = _failure(row.get("failure"))
-    outcome = Outcome(outcome)
-    if outcome.is_red and failure is None:
+    if Outcome(outcome).is_red and failure is None:
         failure = Failure(kind="unknown", message="no reason was reported")
-    return [Result(test, outcome, float(duration) if isinstance(duration, int | float) else 0.0, failure)]
+    return [Result(test, Outcome(outcome), _seconds(duration), failure)]
+
+
+def _seconds(raw: object) -> float:
+    is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
+    return float(raw) if is_number and 0 <= raw < LONGEST_S else 0.0  # type: ignore[arg-type, operator]
 
 
 def _failure(raw: object) -> Failure | None:
@@ -85,7 +102,7 @@ def _failure(raw: object) -> Failure | None:
         kind=_text(raw.get("kind"))[:200] or "Error",
         message=_text(raw.get("message")),
         where=_place(raw),
-        column=column if isinstance(column, int) else None,
+        column=column if isinstance(column, int) and 0 < column < 1_000_000 else None,
         source_line=_text(raw.get("source_line")) or None,
         crash=_place(raw.get("crash")),
         text=_text(raw.get("text")),
@@ -95,7 +112,7 @@ def _failure(raw: object) -> Failure | None:
 
 def _place(raw: object) -> Place | None:
     match raw:
-        case {"file": str(file), "line": int(line)} if line > 0:
+        case {"file": str(file), "line": int(line)} if 0 < line < 1_000_000_000:
             return Place(file[:ID_LIMIT], line)
         case _:
             return None
