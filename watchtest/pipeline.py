@@ -113,7 +113,6 @@ class Pipeline:
             except SourceMoved:
                 # Nobody may have told yet what it was that changed.
                 paths = frozenset({EVERYTHING})
-                await self.box.disconnect()
                 session, _ = await self.box.ensure(lambda _text: None)
                 continue
             return session, snapshot, generation

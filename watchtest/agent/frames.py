@@ -66,7 +66,7 @@ class Decoder:
 def _header(raw: bytes) -> Header:
     try:
         header = json.loads(raw.decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadFrame("header is not JSON: {}".format(error)) from error
     if not isinstance(header, dict) or not isinstance(header.get("t"), str):
         raise BadFrame("header has no type: {!r}".format(raw[:80]))

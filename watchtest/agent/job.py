@@ -21,6 +21,7 @@ STACKS_LIMIT = 256 * 1024
 LINE_LIMIT = 4 * 1024 * 1024
 READ_SIZE = 256 * 1024
 LADDER_SLACK_S = 30.0
+FORSAKEN_S = 1.0
 
 Send = Callable[..., None]
 
@@ -50,6 +51,8 @@ class Job:
         self._stopped: Optional[str] = None
         self._reason = ""
         self._report = b""
+        self._supervisor_left_at: Optional[float] = None
+        self._wants_stacks = bool(order.get("wants_results"))  # the signal would end what does not listen for it
         self._oom_before = _oom_kills()
         self._spawn(order, close_in_child, runs_lock)
 
@@ -94,13 +97,22 @@ class Job:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def on_readable(self, fd: int) -> None:
+    def on_readable(self, fd: int) -> bool:
+        """Take what is there; False at the end of that pipe."""
         piece = os.read(fd, READ_SIZE)
-        if not piece:
-            os.close(fd)
-            del self._handlers[fd]
-            return
-        self._handlers[fd](piece)
+        if piece:
+            self._handlers[fd](piece)
+        return bool(piece)
+
+    def drop(self, fd: int) -> None:
+        if self._handlers.pop(fd) == self._on_status:
+            self._supervisor_left_at = time.monotonic()
+        os.close(fd)
+
+    def forsaken(self) -> List[int]:
+        """Pipes that somebody out of reach still holds, a while after the supervisor has swept and left."""
+        left_at = self._supervisor_left_at
+        return self.fds if left_at is not None and time.monotonic() - left_at > FORSAKEN_S else []
 
     def _on_output(self, piece: bytes) -> None:
         self._last_sign = time.monotonic()
@@ -129,7 +141,7 @@ class Job:
         if line.startswith(b'{"k":"start"'):
             try:
                 self._current = str(json.loads(line.decode("utf-8"))["test"])
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, RecursionError):
                 self._current = ""
         elif line.startswith(b'{"k":"test"'):
             self._current = ""
@@ -159,7 +171,8 @@ class Job:
         self._stopped = "timed_out"
         where = ", in {}".format(self._current) if self._current else ""
         self._reason = reason + where
-        self._command(supervise.STACKS)
+        if self._wants_stacks:
+            self._command(supervise.STACKS)
         self._climb([supervise.INTERRUPT, supervise.TERMINATE, supervise.KILL])
         self._next_rung = time.monotonic() + 0.2  # the stacks first
 
@@ -182,7 +195,7 @@ class Job:
         try:
             report = json.loads(self._report.decode("ascii"))
         except ValueError:
-            report = {"status": None, "left": 0, "expired": False}
+            report = {"status": None, "left": 0, "expired": False, "is_orphaned": True}
             self._reason = self._reason or "the supervisor of the run was killed"
         status = report["status"]
         exit_code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
@@ -193,6 +206,7 @@ class Job:
         elif not self._reason and exit_code is not None and self._current:
             self._reason = "the process exited with {} in {}".format(exit_code, self._current)
         return {
+            "is_orphaned": report.get("is_orphaned", False),
             "exit_code": exit_code,
             "stopped": self._stopped,
             "reason": self._reason,

@@ -51,6 +51,7 @@ class Agent:
         self._job: Optional[Job] = None
         self._lock = -1
         self._is_serving = True
+        self._shown_at = 0.0
         self._answers: Dict[str, Callable[[Header, bytes], None]] = {
             "ping": self._ping,
             "manifest": self._manifest,
@@ -71,7 +72,7 @@ class Agent:
         self._lock = _take_over(os.path.join(self._home, "agent.lock"))
         _wait_for_old_runs(self._runs_lock, self._home)
         _remove_old_agents(self._home)
-        self._mirror = Mirror(self._root, self._home)
+        self._mirror = Mirror(self._root, self._home, self._show_life)
         self.send(
             {
                 "t": "hello",
@@ -119,7 +120,13 @@ class Agent:
         try:
             answer(header, body)
         except MirrorError as error:
+            self._mirror.fail()
             self._fail(header, error.code, str(error))
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            self._mirror.fail()
+            self._fail(header, "box", "{} failed in the box: {}".format(header["t"], error))
 
     def _fail(self, header: Header, code: str, message: str) -> None:
         self.send({"t": "failed", "id": header.get("id"), "code": code, "message": message})
@@ -134,6 +141,13 @@ class Agent:
         if self._job is not None:
             self._job.stop(is_kill=True)
         os._exit(0)
+
+    def _show_life(self) -> None:
+        """Long work between two frames: a word now and then, so that nobody takes it for death."""
+        now = time.monotonic()
+        if now - self._shown_at > 1.0:
+            self._shown_at = now
+            self.send({"t": "pong", "id": 0})
 
     # -- frames ------------------------------------------------------------------------------------
 
@@ -209,16 +223,24 @@ class Agent:
         self.send({"t": "started", "id": header["id"]})
 
     def _read_job(self, job: Job, fd: int) -> None:
-        job.on_readable(fd)
-        if fd not in job.fds:
-            self._selector.unregister(fd)
+        if job.on_readable(fd):
+            return
+        self._selector.unregister(fd)
+        job.drop(fd)
 
     def _tend(self, job: Job) -> None:
         if not job.is_over:
             job.tick()
+            for fd in job.forsaken():
+                self._selector.unregister(fd)
+                job.drop(fd)
             return
         self._job = None
-        self.send(dict(job.finish(), t="ended", id=job.identity))
+        end = job.finish()
+        if end.pop("is_orphaned"):
+            for pid in _marked(self._home):
+                _kill(pid)
+        self.send(dict(end, t="ended", id=job.identity))
 
     def _stop_job(self, header: Header, body: bytes) -> None:
         # A stop that crosses the job's own end on the wire has nothing left to do.

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from .frames import path_bytes, path_text
 
@@ -34,7 +34,8 @@ class MirrorError(Exception):
 
 
 class Mirror:
-    def __init__(self, root: str, home: str) -> None:
+    def __init__(self, root: str, home: str, still_alive: Callable[[], None] = lambda: None) -> None:
+        self._still_alive = still_alive
         self.root = os.path.abspath(path_bytes(root))
         self.generation: Optional[int] = 0
         """None while a delta is half applied."""
@@ -44,6 +45,7 @@ class Mirror:
         self._stage = os.path.join(self.root, KEPT_FOLDER, b"stage")
         self._incoming: Optional[_Incoming] = None
         self._announced: Dict[str, Row] = {}
+        self._has_failed = False
         self._real_folders: Set[bytes] = set()
         """Folders of this delta's files that were looked at already."""
         self._prepare()
@@ -83,7 +85,7 @@ class Mirror:
         absolute = self._absolute(path)
         taken_at = time.time_ns()
         signature = _signature(absolute)
-        row = _row(path, absolute)
+        row = _row(path, absolute, self._still_alive)
         self._seen[path] = (signature, taken_at, row)
         return row
 
@@ -93,6 +95,7 @@ class Mirror:
         if self.generation != base:
             raise MirrorError("generation", "the box is at generation {}, not {}".format(self.generation, base))
         self.generation = None
+        self._has_failed = False
         self._incoming = None
         self._announced = {}
         self._real_folders.clear()
@@ -132,11 +135,17 @@ class Mirror:
     def commit(self, generation: int) -> None:
         """Take the signatures of what was written; from here on the box is at `generation`."""
         self._require_begun()
+        if self._has_failed:
+            raise MirrorError("sync", "a part of the delta failed, so it cannot be committed")
         for path, row in self._announced.items():
             taken_at = time.time_ns()
             self._seen[path] = (_signature(self._absolute(path)), taken_at, list(row))
         self._announced = {}
         self.generation = generation
+
+    def fail(self) -> None:
+        """A frame of the delta could not be carried out: the tree is not what a commit would call it."""
+        self._has_failed = True
 
     def _require_begun(self) -> None:
         if self.generation is not None:
@@ -154,8 +163,10 @@ class Mirror:
         self._incoming = None
         incoming.finish()
         absolute = self._clear_way(path)
+        if absolute.endswith(b".py"):
+            _make_younger(incoming.staged, absolute)
+            _forget_bytecode(absolute)
         os.rename(incoming.staged, absolute)
-        _forget_bytecode(absolute)
 
     def _put_symlink(self, path: str, row: Row, target: bytes) -> None:
         if _blob_id(target) != row[4]:
@@ -164,7 +175,9 @@ class Mirror:
         if os.path.lexists(staged):
             os.unlink(staged)
         os.symlink(target, staged)
-        os.rename(staged, self._clear_way(path))
+        absolute = self._clear_way(path)
+        os.rename(staged, absolute)
+        _forget_bytecode(absolute)
 
     def _make_folder(self, path: str) -> None:
         absolute = self._absolute(path)
@@ -324,7 +337,7 @@ def _checked(path: str) -> str:
     return path
 
 
-def _row(path: str, absolute: bytes) -> Row:
+def _row(path: str, absolute: bytes, still_alive: Callable[[], None]) -> Row:
     try:
         found = os.lstat(absolute)
         if stat.S_ISLNK(found.st_mode):
@@ -333,7 +346,8 @@ def _row(path: str, absolute: bytes) -> Row:
         if stat.S_ISDIR(found.st_mode):
             return [path, FOLDER, 0o755, 0, ""]
         if stat.S_ISREG(found.st_mode):
-            return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, _file_id(absolute, found.st_size)]
+            digest = _file_id(absolute, found.st_size, still_alive)
+            return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, digest]
     except OSError:
         # Missing, or made unreadable by a test: either way not what the snapshot says, and written anew.
         pass
@@ -366,16 +380,31 @@ def _blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-def _file_id(absolute: bytes, size: int) -> str:
+def _file_id(absolute: bytes, size: int, still_alive: Callable[[], None]) -> str:
     digest = hashlib.sha1(b"blob %d\0" % size)
     with open(absolute, "rb") as stream:
         for piece in iter(lambda: stream.read(1024 * 1024), b""):
             digest.update(piece)
+            still_alive()
     return digest.hexdigest()
 
 
+def _make_younger(staged: bytes, absolute: bytes) -> None:
+    """A same-size edit within one second would run the old code: Python compares size and whole seconds.
+
+    A later second than the old file's makes it see the change wherever the bytecode lies: behind a link, in a prefix.
+    """
+    try:
+        before = int(os.stat(absolute).st_mtime)
+    except OSError:
+        return
+    now = time.time()
+    if int(now) <= before:
+        os.utime(staged, (now, before + 1))
+
+
 def _forget_bytecode(absolute: bytes) -> None:
-    """A same-size edit within one second would run the old code: Python compares size and whole seconds."""
+    """The compiled modules beside a source: sourceless imports must not find what was deleted."""
     if not absolute.endswith(b".py"):
         return
     folder, name = os.path.split(absolute)
@@ -386,7 +415,10 @@ def _forget_bytecode(absolute: bytes) -> None:
     except OSError:
         return  # never compiled
     for entry in compiled:
-        os.unlink(os.path.join(cache, entry))
+        try:
+            os.unlink(os.path.join(cache, entry))
+        except OSError:
+            continue  # something else of that name, made in the box
     try:
         os.rmdir(cache)
     except OSError:

@@ -104,7 +104,10 @@ class Reporter:
         outcome = yield
         if call.excinfo is not None:
             report = outcome.get_result()
-            report.watchtest_places = self._places(call.excinfo, str(getattr(item, "path", item.fspath)))
+            try:
+                report.watchtest_places = self._places(call.excinfo, str(getattr(item, "path", None) or item.fspath))
+            except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's session
+                report.watchtest_places = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         phases = self._phases.setdefault(report.nodeid, _Phases())

@@ -7,7 +7,6 @@ agent has died, and ends everything too. It holds a deadline of its own, so that
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -37,8 +36,10 @@ def become_subreaper() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
+        import ctypes  # not in every Python
+
         return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-    except (OSError, AttributeError):
+    except (ImportError, OSError, AttributeError):
         return False
 
 

@@ -69,6 +69,7 @@ class Channel:
         self._last_heard = time.monotonic()
         self._lost: str | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._heart: asyncio.Task[None] | None = None
         self._greeting = Conversation(0, self)
         self.closed = asyncio.Event()
 
@@ -76,14 +77,14 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._reader = threading.Thread(target=self._read, name="watchtest-read", daemon=True)
         self._reader.start()
-        self._heart = asyncio.create_task(self._beat(), name="heartbeat")
 
     async def close(self) -> None:
-        self._lose("closed by the watcher")
-        self._heart.cancel()
-        await asyncio.gather(self._heart, return_exceptions=True)
+        self.lose("closed by the watcher")
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.gather(self._heart, return_exceptions=True)
         if self._closing is not None:
-            await self._closing
+            await asyncio.wait({self._closing}, timeout=2 * CLOSE_LIMIT_S)
         await asyncio.to_thread(self._reader.join, CLOSE_LIMIT_S)
         self._writer.shutdown(wait=False, cancel_futures=True)
 
@@ -112,6 +113,8 @@ class Channel:
         header, _ = await self._greeting.receive(limit_s)
         if header["t"] != "hello":
             raise refusal(header)
+        # Only now: an agent that waits for its predecessor to end has nothing to say before.
+        self._heart = asyncio.create_task(self._beat(), name="heartbeat")
         return header
 
     async def send(self, header: Header, body: bytes = b"") -> None:
@@ -120,10 +123,20 @@ class Channel:
     async def send_raw(self, data: bytes) -> None:
         if self._lost is not None:
             raise self.loss()
+        writing = self._loop.run_in_executor(self._writer, self._stream.write, data)
+        losing = asyncio.ensure_future(self.closed.wait())
         try:
-            await self._loop.run_in_executor(self._writer, self._stream.write, data)
+            # A write that blocks does not hold up the news that the channel is lost.
+            await asyncio.wait({writing, losing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            losing.cancel()
+        if not writing.done():
+            writing.add_done_callback(lambda future: future.cancelled() or future.exception())
+            raise self.loss()
+        try:
+            writing.result()
         except (OSError, ValueError, RuntimeError) as error:
-            self._lose(f"writing failed: {error}")
+            self.lose(f"writing failed: {error}")
             raise self.loss() from error
 
     # -- the reader's side -------------------------------------------------------------------------
@@ -137,22 +150,26 @@ class Channel:
                     self._loop.call_soon_threadsafe(self._receive, frame)
         except BadFrame as error:
             reason = f"the agent's stream is damaged: {error}"
-        except (OSError, ValueError) as error:
-            reason = f"reading failed: {error}"
+        except Exception as error:  # noqa: BLE001  whatever it was, nobody may wait for this thread any longer
+            reason = f"reading failed: {type(error).__name__}: {error}"
         try:
-            self._loop.call_soon_threadsafe(self._lose, reason)
+            self._loop.call_soon_threadsafe(self.lose, reason)
         except RuntimeError:
             return  # the loop has closed: nobody is left to tell
 
     def _receive(self, frame: Frame) -> None:
         self._last_heard = time.monotonic()
-        identity = frame[0].get("id")
-        if identity is None:
+        header = frame[0]
+        identity = header.get("id")
+        if identity is None and header["t"] == "refused" and self._heart is not None:
+            self.lose(str(header.get("message", "the agent gave up"))[:500])
+        elif identity is None:
             self._greeting.deliver(frame)
         elif isinstance(identity, int) and identity in self._conversations:
             self._conversations[identity].deliver(frame)
 
-    def _lose(self, reason: str) -> None:
+    def lose(self, reason: str) -> None:
+        """End it, for this reason; whoever waits is told. From the loop's own thread only."""
         if self._lost is not None:
             return
         self._lost = reason
@@ -165,10 +182,13 @@ class Channel:
     async def _beat(self) -> None:
         """Any frame is a sign of life; a ping is sent so that there is one to hear."""
         while self._lost is None:
+            began = time.monotonic()
             await asyncio.sleep(PING_EVERY_S)
+            if time.monotonic() - began > 2 * PING_EVERY_S:
+                self._last_heard = time.monotonic()  # it was us who stood still (Ctrl-Z, a sleep of the machine)
             silence_s = time.monotonic() - self._last_heard
             if silence_s > PONG_LIMIT_S:
-                self._lose(f"no sign of life for {silence_s:.0f} s")
+                self.lose(f"no sign of life for {silence_s:.0f} s")
                 return
             ping = asyncio.create_task(self.send({"t": "ping", "id": 0}))
             # A write that blocks must not stop the clock above; its own failure is already told by `send`.

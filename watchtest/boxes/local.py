@@ -46,6 +46,7 @@ class LocalPlace:
         try:
             stream.write(agent)
         except OSError as error:
+            stream.close()
             raise BoxError(f"the agent did not start: {stream.last_words() or error}") from error
         return Opened(self._info("running", ("created" if is_new else "adopted",)), stream)
 
@@ -102,6 +103,7 @@ class PipeStream:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
+                bufsize=0,  # no lock of Python's own between a blocked write and `close`
                 cwd="/",
                 env=dict(environ),
                 start_new_session=True,  # Ctrl-C on our terminal is ours to handle, not the agent's
@@ -122,8 +124,9 @@ class PipeStream:
 
     def write(self, data: bytes) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(data)
-        self._process.stdin.flush()
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._process.stdin.fileno(), rest) :]
 
     def close(self) -> None:
         """End of input tells the agent to end its job and itself."""
@@ -153,5 +156,7 @@ def _without_virtualenv(environ: Mapping[str, str]) -> dict[str, str]:
     active = environ.get("VIRTUAL_ENV")
     if active:
         folders = kept.get("PATH", "").split(os.pathsep)
-        kept["PATH"] = os.pathsep.join(folder for folder in folders if not folder.startswith(active))
+        kept["PATH"] = os.pathsep.join(
+            folder for folder in folders if Path(active) not in (Path(folder), *Path(folder).parents)
+        )
     return kept

@@ -7,8 +7,11 @@ said of it, so a delta is computed against what is really there.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from watchtest.agent import PROTOCOL
@@ -51,8 +54,18 @@ class Session:
         self.remembered = remembered if isinstance(remembered, dict) else {}
         self._tree = await self._ask_for_rows("manifest")
 
+    @asynccontextmanager
+    async def _conversation(self) -> AsyncIterator[Conversation]:
+        """A session that raised is over: nobody can say any more what the agent is at. The next one looks anew."""
+        try:
+            async with self.channel.conversation() as talk:
+                yield talk
+        except BaseException as error:
+            self.channel.lose(f"given up after: {error or type(error).__name__}")
+            raise
+
     async def remember(self, what: Mapping[str, Any]) -> None:
-        async with self.channel.conversation() as talk:
+        async with self._conversation() as talk:
             await talk.send("remember", what=dict(what))
             await talk.expect("remembered", ANSWER_LIMIT_S)
         self.remembered = dict(what)
@@ -72,7 +85,7 @@ class Session:
         lost = tuple(path for path, entry in self._tree.items() if entry is None and path not in snapshot.entries)
         if not delta and not lost:
             return self.generation, delta
-        async with self.channel.conversation() as talk:
+        async with self._conversation() as talk:
             await self._apply(talk, delta, lost, read)
         self._tree = dict(snapshot.entries)
         return self.generation, delta
@@ -82,13 +95,8 @@ class Session:
         # Files are read in a thread, a buffer at a time, so that a large tree does not hold up everything else.
         while data := await asyncio.to_thread(_next_buffer, frames):
             await self.channel.send_raw(data)
-        try:
-            header, _ = await talk.expect("committed", COMMIT_LIMIT_S)
-        except BoxError:
-            # The agent's tree is half way: only a new session, which looks at what is there, can tell what it is.
-            await self.channel.close()
-            raise
-        self.generation = int(header["generation"])
+        header, _ = await talk.expect("committed", COMMIT_LIMIT_S)
+        self.generation = _generation(header)
 
     def _frames(self, identity: int, delta: Delta, lost: tuple[str, ...], read: Read) -> Iterator[bytes]:
         def frame(kind: str, body: bytes = b"", **fields: object) -> bytes:
@@ -111,7 +119,7 @@ class Session:
 
     async def _ask_for_rows(self, question: str) -> dict[str, Entry | None]:
         found: dict[str, Entry | None] = {}
-        async with self.channel.conversation() as talk:
+        async with self._conversation() as talk:
             await talk.send(question)
             while True:
                 header, body = await talk.expect("rows", ANSWER_LIMIT_S)
@@ -126,7 +134,7 @@ class Session:
         self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
     ) -> JobEnd:
         """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
-        async with self.channel.conversation() as talk:
+        async with self._conversation() as talk:
             await talk.send("job", _json(_order(job)), requires=job.requires)
             await talk.expect("started", ANSWER_LIMIT_S)
             stopper = asyncio.create_task(_pass_on(stop, talk), name="stop") if stop is not None else None
@@ -140,6 +148,7 @@ class Session:
     async def _until_ended(self, talk: Conversation, job: Job, on_results: OnResults, on_output: OnOutput) -> JobEnd:
         # The agent keeps the limits; this one is for an agent that answers pings and never ends its job.
         limit_s = job.limits.run_s + 3 * job.limits.grace_s + STOP_SLACK_S
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output = ""
         async with asyncio.timeout(limit_s) as clock:
             try:
@@ -148,7 +157,7 @@ class Session:
                     if header["t"] == "results":
                         on_results(_result_rows(body))
                     elif header["t"] == "output":
-                        text = body.decode("utf-8", "replace")
+                        text = decoder.decode(body)
                         output = (output + text)[:TEXT_LIMIT]
                         on_output(text)
                     elif header["t"] == "ended":
@@ -201,7 +210,7 @@ def _json(value: object) -> bytes:
 def _rows(body: bytes) -> list[Any]:
     try:
         rows = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ChannelLost(f"the agent's answer is not JSON: {error}") from error
     if not isinstance(rows, list):
         raise ChannelLost("the agent's answer is not a list")
@@ -231,7 +240,7 @@ def _result_rows(body: bytes) -> list[dict[str, Any]]:
     for line in body.splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             rows.append(row)
@@ -239,7 +248,7 @@ def _result_rows(body: bytes) -> list[dict[str, Any]]:
 
 
 def _job_end(header: Mapping[str, Any], output: str) -> JobEnd:
-    exit_code, stopped = header.get("exit_code"), header.get("stopped")
+    exit_code, stopped, duration = header.get("exit_code"), header.get("stopped"), header.get("duration_s")
     dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:TEXT_LIMIT]
     gap = f"\n[... {dropped} bytes of output left out ...]\n" if isinstance(dropped, int) and dropped else ""
     return JobEnd(
@@ -248,5 +257,5 @@ def _job_end(header: Mapping[str, Any], output: str) -> JobEnd:
         reason=str(header.get("reason", ""))[:2000],
         output=output + gap + tail,
         stacks=str(header.get("stacks", ""))[:TEXT_LIMIT],
-        duration_s=float(header.get("duration_s", 0.0)),
+        duration_s=duration if isinstance(duration, float) and math.isfinite(duration) else 0.0,
     )
