@@ -17,8 +17,8 @@ class Stage:
         self.watcher: Watcher | None = None
 
     def play(self, verdict: str, files: dict[str, str]) -> Status:
-        for path in self.project.root.glob("[!.]*"):
-            path.unlink()
+        for old in self.project.root.glob("[!.]*"):
+            old.unlink()
         for path, content in files.items():
             self.project.save(path, content)
         if self.watcher is None or not self.watcher.is_alive:
@@ -98,7 +98,7 @@ def test_a_segfault_is_told_with_its_signal_and_its_test(stage: Stage) -> None:
     files = {"test_good.py": GOOD, "test_segfault.py": "import ctypes\n\ndef test_it():\n    ctypes.string_at(0)\n"}
     status = stage.play("error", files)
     assert "SIGSEGV in test_segfault.py::test_it" in status["reason"]
-    shown = stage.project.command("history", "show", status["run_id"])
+    shown = stage.project.command("history", "show", status["run_id"], "--json")
     assert "line 4 in test_it" in shown.stdout, "the interpreter's own words are kept"
 
 

@@ -16,7 +16,10 @@ from watcher import Project, Status, Watcher
 
 GREEN = "def test_it():\n    pass\n"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-NASTY = "\\x1b]0;pwned\\x07 \\x1b[2J\\x1b[31mred \\x9b31m \\x90dcs\\x9c [bold]markup[/bold] <b>&amp; \\u202emirrored \\x00 \\r over"
+NASTY = (
+    "\\x1b]0;pwned\\x07 \\x1b[2J\\x1b[31mred \\x9b31m \\x90dcs\\x9c "
+    "[bold]markup[/bold] <b>&amp; \\u202emirrored \\x00 \\r over"
+)
 
 
 @pytest.fixture
