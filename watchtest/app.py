@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -19,7 +20,7 @@ from watchtest.boxes.base import Place
 from watchtest.core.events import EVERYTHING, Changed, Event, Hindered, Noted, RunAsked
 from watchtest.core.model import Lane, Policy, RunState
 from watchtest.core.state import LaneState, State
-from watchtest.errors import WorkspaceError
+from watchtest.errors import UsageError, WatchtestError, WorkspaceError
 from watchtest.history.path import history_path
 from watchtest.history.record import Recorder
 from watchtest.history.store import Store
@@ -51,6 +52,7 @@ EXIT_CODES = {
     RunState.TIMED_OUT: 124,
     RunState.CANCELLED: 130,
     RunState.KILLED: 130,
+    RunState.SUPERSEDED: 130,
     RunState.BROKEN: 4,
 }
 
@@ -66,6 +68,8 @@ class Show:
 async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None]) -> int:
     """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it."""
     on = policies(setting.config)
+    if show.once and set(on.values()) == {Policy.OFF}:
+        raise UsageError("--once: every trigger is off, so there is nothing to run", hint="try --trigger save=all")
     top = next(iter(on))
 
     def say(text: str) -> None:
@@ -105,10 +109,9 @@ async def run_tree(setting: Setting, lane: Lane, source: GitTree, place: Place, 
     )
     plain = Plain(sys.stderr)
     with ExitStack() as stack:
-        if setting.config.history.enabled:
-            store = Store.open(history_path(setting.folders.state, setting.workspace), say)
-            recorder = stack.enter_context(Recorder(store, str(setting.workspace), say, is_watcher=False))
-            views.append(View(recorder.show))
+        recorder = open_recorder(setting, say, is_watcher=False)
+        if recorder is not None:
+            views.append(View(stack.enter_context(recorder).show))
         stack.enter_context(_signals(loop))
         return await loop.run()
 
@@ -161,10 +164,9 @@ class _Lanes:
 async def _enter_views(
     stack: AsyncExitStack, setting: Setting, show: Show, loop: Loop, views: list[View], say: Callable[[str], None]
 ) -> None:
-    if setting.config.history.enabled:
-        store = Store.open(history_path(setting.folders.state, setting.workspace), say)
-        recorder = stack.enter_context(Recorder(store, str(setting.workspace), say))
-        views.append(View(recorder.show))
+    recorder = open_recorder(setting, say, is_watcher=True)
+    if recorder is not None:
+        views.append(View(stack.enter_context(recorder).show))
     status = stack.enter_context(
         StatusFile(setting.workspace / FOLDER, writer_of_this_process(__version__), on_problem=say)
     )
@@ -181,6 +183,18 @@ async def _enter_views(
     if keys.unavailable:
         say(keys.unavailable)
     views.append(View(lambda _before, after, _event: dashboard.show(after, time.time()), dashboard.tick))
+
+
+def open_recorder(setting: Setting, say: Callable[[str], None], *, is_watcher: bool) -> Recorder | None:
+    """The keeper of the history. One that cannot be opened is said, and done without."""
+    if not setting.config.history.enabled:
+        return None
+    try:
+        store = Store.open(history_path(setting.folders.state, setting.workspace), say)
+    except WatchtestError as error:
+        say(f"no history is kept: {error}")
+        return None
+    return Recorder(store, str(setting.workspace), say, is_watcher=is_watcher)
 
 
 def exit_code(state: State, once: bool) -> int:
@@ -278,14 +292,19 @@ def _signals(loop: Loop) -> Iterator[list[int]]:
     interrupted: list[int] = []
 
     def leave(number: int) -> None:
+        if number == signal.SIGINT and interrupted:
+            os._exit(130)  # asked twice: now
         if number == signal.SIGINT:
             interrupted.append(number)
         loop.quit()
 
     running = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    for number in numbers:
-        running.add_signal_handler(number, leave, number)
+    try:
+        for number in numbers:
+            running.add_signal_handler(number, leave, number)
+    except NotImplementedError:  # Windows: Ctrl-C comes as KeyboardInterrupt, and ends us less gently
+        numbers = []
     try:
         yield interrupted
     finally:

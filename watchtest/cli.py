@@ -28,7 +28,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(_with_command(sys.argv[1:] if argv is None else argv))
     except WatchtestError as error:
-        print(f"watchtest: {error}", file=sys.stderr)
+        from watchtest.views.text import clean
+
+        print(f"watchtest: {clean(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -63,24 +65,30 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _command_of(argv: list[str]) -> str | None:
-    """The first word that is neither an option nor the value of one."""
-    words = iter(argv)
-    for word in words:
+def _after_global_options(argv: list[str]) -> int:
+    """Where the command is, or should be: behind -C, --workspace and --config."""
+    start = 0
+    while start < len(argv):
+        word = argv[start]
         if word in _WITH_VALUE:
-            next(words, None)
-        elif not word.startswith("-"):
-            return word
-    return None
+            start += 2
+        elif word.startswith(("-C", "--workspace=", "--config=")):
+            start += 1
+        else:
+            break
+    return start
+
+
+def _command_of(argv: list[str]) -> str | None:
+    return next((word for word in argv[_after_global_options(argv) :] if not word.startswith("-")), None)
 
 
 def _with_command(argv: list[str]) -> list[str]:
     """`watchtest` and `watchtest --plain` mean `watchtest watch …`."""
-    if _command_of(argv) is not None or any(word in ("-h", "--help", "--version") for word in argv):
+    start = _after_global_options(argv)
+    first = argv[start] if start < len(argv) else ""
+    if (first and not first.startswith("-")) or first in ("-h", "--help", "--version"):
         return argv
-    start = 0
-    while start < len(argv) and (argv[start] in _WITH_VALUE or argv[start].startswith(("--workspace=", "--config="))):
-        start += 2 if argv[start] in _WITH_VALUE else 1
     return [*argv[:start], DEFAULT, *argv[start:]]
 
 

@@ -48,7 +48,7 @@ class WatcherLock:
         try:
             if self._file.stat().st_ino == self._inode:
                 return
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         if not self._folder.parent.is_dir():
             return  # the whole workspace is gone; the watch says so, and waits for it

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from watchtest.boxes.base import StopWish
 from watchtest.core.events import (
     EVERYTHING,
     Broke,
@@ -30,7 +31,7 @@ from watchtest.core.model import Run as RunModel
 from watchtest.core.state import Idle, State
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
-from watchtest.pipeline import Pipeline, StopWish
+from watchtest.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
@@ -128,7 +129,7 @@ class Loop:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case StartRun(run, paths, known):
-                wish = StopWish(asyncio.Queue())
+                wish = StopWish()
                 task = asyncio.create_task(self._carry_out(run, paths, known, wish), name=f"run {run.id}")
                 self._runs[run.lane] = _Under(task, wish)
             case StopRun(lane, _, stop):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from watchtest.boxes.base import Job, Limits, PytestWish
+from watchtest.boxes.base import Job, Limits, PytestWish, StopWish
 from watchtest.boxes.box import Box
 from watchtest.boxes.environment import Environment, plan
 from watchtest.boxes.session import Session
@@ -49,18 +49,6 @@ class Source(Protocol):
         """The content of that very entry; SourceMoved if it is no longer there."""
 
 
-@dataclass(slots=True)
-class StopWish:
-    """What was asked of a run that is under way: the loop writes it, the stages read it."""
-
-    jobs: asyncio.Queue[bool]
-    stop: Stop | None = None
-
-    def ask(self, stop: Stop) -> None:
-        self.stop = stop
-        self.jobs.put_nowait(stop is Stop.KILLED)
-
-
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """The parts of one lane."""
@@ -95,7 +83,7 @@ class Pipeline:
         for left_out in snapshot.left_out[:10]:
             note(f"left out: {left_out.path} ({left_out.reason})")
         setup = await asyncio.to_thread(plan, self.setup, snapshot, self.source.read)
-        python = await self.environment.prepare(session, setup, note, wish.jobs)
+        python = await self.environment.prepare(session, setup, note, wish)
         if python is None or wish.stop:
             return Halted(wish.stop or Stop.CANCELLED)
         execution = await self._execute(session, run, python, generation, post, wish)

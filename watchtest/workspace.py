@@ -12,7 +12,7 @@ FOLDER = ".watchtest"
 
 
 def find(start: Path) -> Path:
-    """The nearest folder, from `start` upwards, that git or a watcher calls its own; else `start` itself."""
+    """The git top level of `start`; where there is none, `start` itself."""
     try:
         folder = start.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -22,7 +22,10 @@ def find(start: Path) -> Path:
         ) from error
     if not folder.is_dir():
         raise WorkspaceError(f"{start}: not a folder", hint="name the folder of your project with -C FOLDER")
+    home = Path.home()
     for candidate in (folder, *folder.parents):
-        if os.path.lexists(candidate / ".git") or os.path.lexists(candidate / FOLDER / "status.json"):
+        if candidate == home and folder != home:
+            break  # a home folder kept in git for its dot-files is not the project of everything below it
+        if os.path.lexists(candidate / ".git"):
             return candidate
     return folder

@@ -281,7 +281,17 @@ def test_the_workspace_is_found_from_below(tmp_path: Path) -> None:
     assert workspace.find(below) == (tmp_path / "repository").resolve()
     (below.parent / ".watchtest").mkdir()
     (below.parent / ".watchtest" / "status.json").write_text("{}")
-    assert workspace.find(below) == below.parent.resolve()
+    assert workspace.find(below) == (tmp_path / "repository").resolve(), "a watcher that once ran there owns nothing"
+
+
+def test_a_home_folder_kept_in_git_is_not_the_project_of_all_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "project").mkdir()
+    assert workspace.find(tmp_path / "project") == (tmp_path / "project").resolve()
+    assert workspace.find(tmp_path) == tmp_path.resolve()
 
 
 def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:

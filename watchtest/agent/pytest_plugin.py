@@ -88,6 +88,21 @@ class Reporter:
     def _promise(self, tests: List[str]) -> None:
         for start in range(0, len(tests), IDS_A_LINE):
             self._send({"k": "collected", "tests": tests[start : start + IDS_A_LINE]})
+        self._send({"k": "collection_end"})
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
+        outcome = yield
+        if outcome.excinfo is None:
+            report = outcome.get_result()
+            call = getattr(report, "call", None)
+            if report.failed and call is not None and call.excinfo is not None:
+                # pytest wraps what an import raised, and renders it without places.
+                error = call.excinfo.value
+                is_wrapped = isinstance(error, collector.CollectError) and error.__cause__ is not None
+                report.watchtest_places = self._places_or_none(error.__cause__ if is_wrapped else error, collector)
+                if is_wrapped:
+                    report.watchtest_message = _one_message(error.__cause__)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -103,11 +118,7 @@ class Reporter:
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
         outcome = yield
         if call.excinfo is not None:
-            report = outcome.get_result()
-            try:
-                report.watchtest_places = self._places(call.excinfo, str(getattr(item, "path", None) or item.fspath))
-            except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's session
-                report.watchtest_places = {}
+            outcome.get_result().watchtest_places = self._places_or_none(call.excinfo.value, item)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         phases = self._phases.setdefault(report.nodeid, _Phases())
@@ -140,7 +151,9 @@ class Reporter:
         crash = getattr(report.longrepr, "reprcrash", None)
         places = getattr(report, "watchtest_places", None) or self._places_of_text(report, nodeid)
         text = _cut(report.longreprtext, TEXT_LIMIT)
-        message = crash.message if crash is not None else _last_line(text)
+        message = getattr(report, "watchtest_message", None) or (
+            crash.message if crash is not None else _last_line(text)
+        )
         failure = dict(places)
         failure["message"] = _cut(message, MESSAGE_LIMIT)
         failure.setdefault("kind", _kind_of(failure["message"]))
@@ -148,22 +161,28 @@ class Reporter:
         failure["output"] = _cut("\n".join(_sections(report.sections)), OUTPUT_LIMIT)
         return failure
 
-    def _places(self, excinfo: Any, test_file: str) -> Dict[str, Any]:
+    def _places_or_none(self, error: Any, node: Any) -> Dict[str, Any]:
+        try:
+            return self._places(error, str(getattr(node, "path", None) or node.fspath))
+        except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's session
+            return {}
+
+    def _places(self, error: Any, test_file: str) -> Dict[str, Any]:
         """From the traceback itself: the deepest frame in the test's file, and the deepest in the workspace."""
         test_file = os.path.realpath(test_file)
         frames = []
-        trace = excinfo.value.__traceback__
+        trace = error.__traceback__
         while trace is not None:
             file = os.path.realpath(trace.tb_frame.f_code.co_filename)
             frames.append((file, trace.tb_lineno, trace))
             trace = trace.tb_next
         own = [frame for frame in frames if self._is_own(frame[0])]
-        in_test = [frame for frame in own if frame[0] == test_file]
-        if isinstance(excinfo.value, SyntaxError) and excinfo.value.filename:
-            file = os.path.realpath(excinfo.value.filename)
+        if isinstance(error, SyntaxError) and error.filename:
+            file = os.path.realpath(error.filename)
             if self._is_own(file):
-                own.append((file, excinfo.value.lineno or 1, None))
-        places: Dict[str, Any] = {"kind": excinfo.type.__name__}
+                own.append((file, error.lineno or 1, None))
+        in_test = [frame for frame in own if frame[0] == test_file]
+        places: Dict[str, Any] = {"kind": type(error).__name__}
         where = (in_test or own)[-1] if in_test or own else None
         if where is not None:
             places.update(self._place(where[0], where[1]), column=_column(where[2]))
@@ -260,6 +279,10 @@ def _cut(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return "{}\n[... {} characters left out ...]\n{}".format(text[:half], len(text) - 2 * half, text[-half:])
+
+
+def _one_message(error: BaseException) -> str:
+    return "{}: {}".format(type(error).__name__, error)
 
 
 def _last_line(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from watchtest.core.model import BoxInfo, Entry
+from watchtest.core.model import BoxInfo, Entry, Stop
 
 Note = Callable[[str], None]
 """Says a line to the user while something takes its time."""
@@ -29,6 +30,23 @@ class ByteStream(Protocol):
         """What the agent wrote to its stderr, the end of it."""
 
 
+@dataclass(slots=True)
+class StopWish:
+    """What was asked of a run that is under way: the loop writes it, the stages read it."""
+
+    jobs: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
+    """A wish each, for the job that runs: True kills, False asks politely first."""
+    stop: Stop | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.stop is not None
+
+    def ask(self, stop: Stop) -> None:
+        self.stop = stop
+        self.jobs.put_nowait(stop is Stop.KILLED)
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A living box with an agent that is about to say hello."""
@@ -46,6 +64,8 @@ class Place(Protocol):
     """Where the agent and the virtualenv live, as seen from inside."""
     engine: str
     image: str
+    variables: Mapping[str, str]
+    """What every process of ours in it has in its environment."""
     is_shared: bool
     """Whether its Python is also the host's: then the box never uses or changes it in place."""
 

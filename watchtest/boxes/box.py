@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from watchtest.boxes.agentzip import agent_zip
 from watchtest.boxes.base import Note, Place
 from watchtest.boxes.channel import Channel
+from watchtest.boxes.patience import in_daemon_thread
 from watchtest.boxes.session import Session
 from watchtest.core.model import BoxInfo
 from watchtest.errors import EngineError
 
 OPEN_LIMIT_S = 1200.0
 """Making a box may mean pulling an image."""
+CLOSE_LIMIT_S = 5.0
 
 
 class Box:
@@ -29,8 +29,9 @@ class Box:
             return self.session, self.info
         await self.disconnect()
         try:
-            async with asyncio.timeout(OPEN_LIMIT_S):
-                opened = await asyncio.to_thread(self.place.open, agent_zip(), note)
+            opened = await in_daemon_thread(
+                lambda: self.place.open(agent_zip(), note), OPEN_LIMIT_S, lambda late: late.stream.close()
+            )
         except TimeoutError as error:
             raise EngineError(f"the box was not ready within {OPEN_LIMIT_S:g} s") from error
         self._channel = Channel(opened.stream)
@@ -52,4 +53,4 @@ class Box:
 
     async def close(self) -> None:
         await self.disconnect()
-        await asyncio.to_thread(self.place.close)
+        await in_daemon_thread(self.place.close, CLOSE_LIMIT_S)

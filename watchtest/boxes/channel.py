@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import Any
 
 from watchtest.agent.frames import BadFrame, Decoder, Frame, Header, encode
 from watchtest.boxes.base import ByteStream
@@ -123,11 +124,13 @@ class Channel:
     async def send_raw(self, data: bytes) -> None:
         if self._lost is not None:
             raise self.loss()
-        writing = self._loop.run_in_executor(self._writer, self._stream.write, data)
-        losing = asyncio.ensure_future(self.closed.wait())
+        writing: asyncio.Future[Any] = asyncio.ensure_future(
+            self._loop.run_in_executor(self._writer, self._stream.write, data)
+        )
+        losing: asyncio.Future[Any] = asyncio.ensure_future(self.closed.wait())
         try:
             # A write that blocks does not hold up the news that the channel is lost.
-            await asyncio.wait({writing, losing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([writing, losing], return_when=asyncio.FIRST_COMPLETED)
         finally:
             losing.cancel()
         if not writing.done():

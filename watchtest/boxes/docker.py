@@ -37,8 +37,20 @@ HOME = "/opt/watchtest"
 API_TIMEOUT_S = 60
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DROPPED_CAPABILITIES = ["NET_RAW", "MKNOD", "AUDIT_WRITE", "SETFCAP"]
-# Something that waits for ever in nearly every image; the second is for images that hold Python and no shell tools.
-KEEP_ALIVE = (["sleep", "2147483647"], ["python3", "-c", "import signal; signal.pause()"])
+# Something that waits for ever in nearly every image, and where it lies; the second is for images without shell tools.
+KEEP_ALIVE = {
+    ("sleep", "2147483647"): ("/bin/sleep", "/usr/bin/sleep"),
+    ("python3", "-c", "import signal; signal.pause()"): ("/usr/local/bin/python3", "/usr/bin/python3"),
+}
+CA_FILE = f"{HOME}/ca.crt"
+CA_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,7 @@ class ContainerSpec:
     def digest(self) -> str:
         """Changes exactly when a container made from this would differ."""
         parts = (self.image, self.workdir, self.user, self.network, self.memory, self.cpus, self.pids, self.hardened)
-        return hashlib.sha256(repr((parts, self.ca_bundle)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class DockerPlace:
@@ -78,6 +90,7 @@ class DockerPlace:
         self._environ = dict(environ)
         self.root = spec.workdir
         self.image = spec.image
+        self.variables: Mapping[str, str] = dict.fromkeys(CA_VARIABLES, CA_FILE) if spec.ca_bundle else {}
         self._client: docker.APIClient | None = None
         self._restarts = 0
 
@@ -86,16 +99,26 @@ class DockerPlace:
     def open(self, agent: bytes, note: Note) -> Opened:
         with explained_api(self._spec.name):
             container, how = self._ensure(note)
+            self._refresh_certificates(container["Id"])
             python = self._find_python(container["Id"])
             info = self._info(self._api.inspect_container(container["Id"]), how)
             command = start_command(python, self.home, self.root, agent)
             stream = ExecStream(self._api, container["Id"], command, user=self._spec.user)
-            stream.write(agent)
+            try:
+                stream.write(agent)
+            except OSError:
+                stream.close()
+                raise
             return Opened(info, stream)
 
     def execute(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...]) -> int:
         with explained_api(self._spec.name):
-            container, _ = self._ensure(lambda _text: None)
+            container = self._find()
+            if container is None:
+                container, _ = self._ensure(lambda _text: None)
+            elif container["State"] != "running":
+                # As it is, whatever the settings say now: a command must never cost the user their box.
+                self._revive(container)
             settings = self._api.inspect_container(container["Id"])["Config"].get("Env") or ()
             path = dict(setting.split("=", 1) for setting in settings).get("PATH", DEFAULT_PATH)
             env = {**env, "PATH": ":".join([*path_first, path])}
@@ -146,19 +169,27 @@ class DockerPlace:
         match container["State"]:
             case "running":
                 return container, ("adopted",)
-            case "paused":
-                self._api.unpause(container["Id"])
-                return container, ("adopted, was paused",)
-            case "exited" | "created":
-                # `created`: a watcher was killed between making and filling it.
-                self._fill(container["Id"])
-                self._api.start(container["Id"])
-                self._restarts += 1
-                return container, ("started again, was stopped",)
+            case "paused" | "exited" | "created" as state:
+                try:
+                    self._revive(container)
+                except APIError as error:
+                    note(f"the box does not start again ({error.explanation or error}): making it anew")
+                    self._remove(container)
+                    return self._create(note), ("created anew: it did not start again",)
+                return container, (f"started again, was {state}",)
             case state:
                 note(f"the box is {state}: making it anew")
                 self._remove(container)
                 return self._create(note), (f"created anew: it was {state}",)
+
+    def _revive(self, container: Mapping[str, Any]) -> None:
+        if container["State"] == "paused":
+            self._api.unpause(container["Id"])
+            return
+        if container["State"] == "created":
+            self._fill(container["Id"])  # a watcher was killed between making and filling it
+        self._api.start(container["Id"])
+        self._restarts += 1
 
     def _remove(self, container: Mapping[str, Any]) -> None:
         with contextlib.suppress(NotFound):
@@ -167,23 +198,22 @@ class DockerPlace:
     def _create(self, note: Note) -> dict[str, Any]:
         self._need_image(note)
         note(f"making the box from {self._spec.image}")
-        refusal: APIError | None = None
-        for command in KEEP_ALIVE:
-            made = self._make(command)
+        for command, files in KEEP_ALIVE.items():
+            made = self._make(list(command))
+            if not any(self._exists(made["Id"], file) for file in files):
+                self._remove(made)
+                continue
             try:
                 self._fill(made["Id"])
                 self._api.start(made["Id"])
             except APIError as error:
                 self._remove(made)
-                if f'exec: "{command[0]}"' not in str(error):
-                    raise self._start_refused(error) from error
-                refusal = error
-                continue
+                raise self._start_refused(error) from error
             return made
         raise BoxError(
             f"the image {self._spec.image} has neither `sleep` nor `python3`, so nothing can keep a box alive",
             hint="set box.image to an image with a shell, or with Python",
-        ) from refusal
+        )
 
     def _start_refused(self, error: Exception) -> Exception:
         """A workdir that cannot be made is only found out when the container starts."""
@@ -216,7 +246,6 @@ class DockerPlace:
             command=[],
             user=spec.user or None,
             working_dir=spec.workdir,
-            environment=self._ca_environment(),
             labels={
                 LABEL_WORKSPACE: spec.workspace,
                 LABEL_LANE: spec.lane,
@@ -227,11 +256,17 @@ class DockerPlace:
         )
         return made
 
-    def _ca_environment(self) -> dict[str, str]:
-        if not self._spec.ca_bundle:
-            return {}
-        names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
-        return dict.fromkeys((*names, "NODE_EXTRA_CA_CERTS"), f"{HOME}/ca.crt")
+    def _refresh_certificates(self, container: str) -> None:
+        """The host's certificates as they are now; a renewed bundle is no reason for a new box."""
+        bundle = self._spec.ca_bundle
+        if not bundle or self._text_file(container, CA_FILE).encode() == bundle:
+            return
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            member = tarfile.TarInfo(CA_FILE.lstrip("/"))
+            member.size, member.mode = len(bundle), 0o644
+            tar.addfile(member, io.BytesIO(bundle))
+        self._api.put_archive(container, "/", archive.getvalue())
 
     def _fill(self, container: str) -> None:
         """The folders we need, owned by the box's user, before anything runs in it."""
@@ -251,10 +286,6 @@ class DockerPlace:
                         member.uid, member.gid = uid, gid
                     if str(parent) == folder or not self._exists(container, str(parent)):
                         tar.addfile(member)
-            if self._spec.ca_bundle:
-                member = tarfile.TarInfo(f"{HOME.lstrip('/')}/ca.crt")
-                member.size, member.mode = len(self._spec.ca_bundle), 0o644
-                tar.addfile(member, io.BytesIO(self._spec.ca_bundle))
         try:
             self._api.put_archive(container, "/", archive.getvalue())
         except APIError as error:

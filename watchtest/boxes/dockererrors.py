@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import requests
 from docker.errors import APIError, DockerException
 
-from watchtest.errors import BoxError, EngineError
+from watchtest.errors import BoxError, BoxGone, EngineError
 
 WITHOUT_ENGINE = 'or run without a container: box.engine = "local" (`--engine local`)'
 
@@ -45,6 +45,8 @@ def explained_api(name: str) -> Iterator[None]:
                 f"the container name {name} is taken by a container that is not watchtest's",
                 hint=f"rename or remove it: `docker rename {name} {name}-old`, `docker rm {name}`",
             ) from error
+        if error.status_code == 404 or "is not running" in text or "is paused" in text:
+            raise BoxGone(f"the box is gone or has stopped: {text}", hint="it is tried again by itself") from error
         raise BoxError(f"the engine refused: {text}") from error
     except requests.exceptions.ConnectionError as error:
         raise EngineError(f"lost the Docker engine: {_one_line(error)}", hint="it is tried again by itself") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import struct
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import docker
+from docker.errors import NotFound
 
 from watchtest.errors import BoxError
 
@@ -97,8 +99,16 @@ def run_attached(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
     """Run a command on this process's own stdin, stdout and stderr; its exit code."""
+    pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
     created = client.exec_create(
-        container, argv, stdin=True, stdout=True, stderr=True, user=user or "", workdir=workdir, environment=dict(env)
+        container,
+        ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *argv] if _has_shell(client, container) else argv,
+        stdin=True,
+        stdout=True,
+        stderr=True,
+        user=user or "",
+        workdir=workdir,
+        environment=dict(env),
     )
     connection = Connection(client, created["Id"])
     # A daemon: a read of our terminal cannot be interrupted when the command ends first.
@@ -110,9 +120,29 @@ def run_attached(
                 out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
                 out.write(data)
                 out.flush()
+    except KeyboardInterrupt:
+        # The engine does not end a command whose terminal is gone.
+        _do(client, container, f"kill -INT $(cat {pid_file}); sleep 2; kill -KILL $(cat {pid_file})", user)
+        raise
     finally:
         connection.close()
+        _do(client, container, f"rm -f {pid_file}", user)
     return _exit_code(client, created["Id"])
+
+
+def _has_shell(client: docker.APIClient, container: str) -> bool:
+    try:
+        client.get_archive(container, "/bin/sh")[0].close()
+    except NotFound:
+        return False
+    return True
+
+
+def _do(client: docker.APIClient, container: str, script: str, user: str) -> None:
+    """Something small on the side, not waited for."""
+    if _has_shell(client, container):
+        created = client.exec_create(container, ["/bin/sh", "-c", script], user=user or "")
+        client.exec_start(created["Id"], detach=True)
 
 
 def _pass_stdin(connection: Any) -> None:

@@ -6,7 +6,6 @@ of the setup it has had, so that an adopted box starts at once and a changed dep
 
 from __future__ import annotations
 
-import asyncio
 import fnmatch
 import hashlib
 import shlex
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Read
+from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Read, StopWish
 from watchtest.boxes.session import Session
 from watchtest.core.model import Kind, Snapshot
 from watchtest.errors import BoxError
@@ -56,7 +55,8 @@ def _project_install(pyproject: Mapping[str, Any]) -> list[str]:
     project = pyproject.get("project")
     if not isinstance(project, dict) or "build-system" not in pyproject:
         return []
-    extras = [extra for extra in TEST_EXTRAS if extra in project.get("optional-dependencies", {})]
+    optional = project.get("optional-dependencies")
+    extras = [extra for extra in TEST_EXTRAS if isinstance(optional, dict) and extra in optional]
     return [f"pip install -e {shlex.quote('.[' + ','.join(extras) + ']') if extras else '.'}"]
 
 
@@ -86,6 +86,7 @@ class Environment:
         self._limits = Limits(timeout_s, timeout_s, grace_s)
         self._python = python
         self.env = dict(env)
+        self._prepared: Session | None = None
 
     @property
     def venv(self) -> str:
@@ -95,32 +96,46 @@ class Environment:
     def path_first(self) -> tuple[str, ...]:
         return (f"{self.venv}/bin",)
 
-    async def prepare(self, session: Session, setup: Setup, note: Note, stop: asyncio.Queue[bool]) -> str | None:
+    async def prepare(self, session: Session, setup: Setup, note: Note, stop: StopWish) -> str | None:
         """The interpreter to test with, or None if it was stopped on the way."""
-        remembered = session.remembered
-        python = remembered.get("python")
-        if remembered.get("setup") == setup.key and isinstance(python, str):
-            return python
-        python = await self._make_virtualenv(session, note)
+        base = self._python or session.executable
+        key = f"{setup.key} {base}"
+        if await self._is_prepared(session, key):
+            return str(session.remembered["python"])
+        if session.remembered.get("base", base) != base:
+            note(f"the box's Python is {base} now: making its virtualenv anew")
+            await self._job(session, f"rm -rf {shlex.quote(self.venv)}")
+        python = await self._make_virtualenv(session, base, note)
         for command in setup.commands:
-            if await self._run(session, command, note, stop) is None:
+            if stop.is_wanted or await self._run(session, command, note, stop) is None:
                 return None
         lacks_pytest = setup.needs_pytest and not await self._has_pytest(session, python)
-        if lacks_pytest and await self._run(session, "pip install pytest", note, stop) is None:
+        if lacks_pytest and (stop.is_wanted or await self._run(session, "pip install pytest", note, stop) is None):
             return None
-        await session.remember({"setup": setup.key, "python": python})
+        await session.remember({"setup": key, "python": python, "base": base})
+        self._prepared = session
         return python
 
-    async def _make_virtualenv(self, session: Session, note: Note) -> str:
-        base = self._python or session.executable
+    async def _is_prepared(self, session: Session, key: str) -> bool:
+        python = session.remembered.get("python")
+        if session.remembered.get("setup") != key or not isinstance(python, str):
+            return False
+        # Once a session: somebody may have removed it from the box meanwhile.
+        if self._prepared is not session:
+            has_python = (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
+            self._prepared = session if has_python else None
+        return self._prepared is session
+
+    async def _make_virtualenv(self, session: Session, base: str, note: Note) -> str:
         options = "" if self._place.is_shared else "--system-site-packages"
         venv, python = shlex.quote(self.venv), shlex.quote(f"{self.venv}/bin/python")
+        # The pip wrapper is written last, and all at once: a virtualenv without it was never finished.
         script = f"""
-            test -x {python} && exit 0
-            {shlex.quote(base)} -m venv --without-pip {options} {venv} || exit 1
+            test -x {python} && test -x {venv}/bin/pip && exit 0
+            {shlex.quote(base)} -m venv --clear --without-pip {options} {venv} || exit 1
             printf '#!/bin/sh\\n"%s" -c "import pip" 2>/dev/null || "%s" -m ensurepip >/dev/null || exit 1\\n'"""
-        script += f"""'exec "%s" -m pip "$@"\\n' {python} {python} {python} > {venv}/bin/pip
-            chmod 755 {venv}/bin/pip
+        script += f"""'exec "%s" -m pip "$@"\\n' {python} {python} {python} > {venv}/bin/pip.new
+            chmod 755 {venv}/bin/pip.new && mv {venv}/bin/pip.new {venv}/bin/pip
         """
         note("making the box's virtualenv")
         end = await self._job(session, script)
@@ -132,7 +147,7 @@ class Environment:
     async def _has_pytest(self, session: Session, python: str) -> bool:
         return (await self._job(session, f"{shlex.quote(python)} -c 'import pytest'")).exit_code == 0
 
-    async def _run(self, session: Session, command: str, note: Note, stop: asyncio.Queue[bool]) -> JobEnd | None:
+    async def _run(self, session: Session, command: str, note: Note, stop: StopWish) -> JobEnd | None:
         note(f"setup: {command}")
         end = await self._job(session, command, note, stop)
         if end.stopped in ("cancelled", "killed"):
@@ -146,7 +161,7 @@ class Environment:
         return end
 
     async def _job(
-        self, session: Session, script: str, note: Note | None = None, stop: asyncio.Queue[bool] | None = None
+        self, session: Session, script: str, note: Note | None = None, stop: StopWish | None = None
     ) -> JobEnd:
         def show(text: str) -> None:
             lines = [line for line in text.splitlines() if line.strip()]
@@ -154,11 +169,11 @@ class Environment:
                 note(f"setup: {lines[-1].strip()[:200]}")
 
         job = Job(Command(("/bin/sh", "-c", script)), self._limits, self.variables, self.path_first)
-        return await session.run(job, lambda _rows: None, show, stop)
+        return await session.run(job, lambda _rows: None, show, stop.jobs if stop is not None else None)
 
     @property
     def variables(self) -> dict[str, str]:
-        return {**self.env, "VIRTUAL_ENV": self.venv, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        return {**self._place.variables, **self.env, "VIRTUAL_ENV": self.venv, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def _tail(end: JobEnd, lines: int) -> str:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from watchtest.boxes.agentzip import start_command
 from watchtest.boxes.base import Note, Opened
@@ -30,6 +31,7 @@ class LocalPlace:
     """A folder of the cache: `tree` is the mirror, `home` holds agent and virtualenv."""
 
     engine = "local"
+    variables: Mapping[str, str] = MappingProxyType({})
     is_shared = True
 
     def __init__(self, folder: Path, environ: Mapping[str, str], python: str = "") -> None:

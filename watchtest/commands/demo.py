@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from watchtest.errors import BoxError
+from watchtest.errors import BoxError, EngineError
 
 FIRST_LIMIT_S = 600.0
 """The first verdict may have to wait for an image and for pytest to be installed."""
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _attempt(engine: str) -> Mapping[str, Any] | None:
     """The whole demo. What stood in its way, or None."""
-    folder = Path(tempfile.mkdtemp(prefix="watchtest-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix="watchtest-demo-")).resolve()
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
     (folder / "test_shop.py").write_text(TEST_SHOP, encoding="utf-8")
     _say(f"A small project in {folder}, and a watcher on it.")
@@ -150,12 +150,13 @@ def _end(watcher: subprocess.Popen[bytes]) -> None:
 def _remove_box(folder: Path) -> None:
     """The demo's container, if it made one."""
     from watchtest.boxes.docker import remove_boxes
-    from watchtest.errors import EngineError
+    from watchtest.errors import WatchtestError
 
     try:
         remove_boxes(str(folder), os.environ)
-    except EngineError:
-        return  # no engine, so no container
+    except WatchtestError as error:
+        if not isinstance(error, EngineError):  # without an engine there is no container
+            print(f"watchtest: the demo's container is left: {error}", file=sys.stderr)
 
 
 def _say(text: str) -> None:

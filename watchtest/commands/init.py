@@ -21,7 +21,7 @@ save = "affected"          # what a save runs: off, affected, failed or all
 [box]
 engine = "auto"            # a container where there is an engine, else the local box
 image = {image}
-setup = {setup}
+setup = "auto"             # or a list of shell commands; found here: {setup}
 """
 
 
@@ -88,7 +88,7 @@ def _write_config(arguments: argparse.Namespace) -> int:
     setup = plan("auto", source.snapshot(), source.read)
     commands = setup.commands or ("pip install pytest",)
     image = chosen_image(setting.config.box.image)
-    content = TEMPLATE.format(image=json.dumps(image), setup=json.dumps(list(commands)))
+    content = TEMPLATE.format(image=json.dumps(image), setup=", ".join(commands))
     file = setting.workspace / NAME
     try:
         with file.open("x", encoding="utf-8") as stream:

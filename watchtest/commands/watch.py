@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from watchtest.errors import UsageError
+from watchtest.views.text import clean
 
 LOG_BYTES = 1024 * 1024
 LOG_FILES = 3
@@ -53,10 +54,17 @@ def _trigger(wish: str) -> tuple[str, object]:
     return f"triggers.{name}", policy
 
 
+class _CleanFormatter(logging.Formatter):
+    """Whatever came out of the box is shown on somebody's terminal one day."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record))
+
+
 @contextmanager
 def _logging(file: Path) -> Iterator[None]:
     handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

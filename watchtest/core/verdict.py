@@ -74,7 +74,8 @@ def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at
     judgement = judge(execution)
     tests = _remaining(old.tests, run, snapshot, execution)
     # Tests that the runner withdrew keep what was known of them: red elsewhere already says that this is no green.
-    silent = frozenset[str]() if execution.withdrawn else execution.promised - execution.results.keys()
+    is_explained = bool(execution.withdrawn or execution.collection_errors)
+    silent = frozenset[str]() if is_explained else execution.promised - execution.results.keys()
     unreported = {test: _unreported(test) for test in silent}
     errors = {result.test: result for result in execution.collection_errors}
     for test, result in {**execution.results, **unreported, **errors}.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,8 @@ from watchtest.core.model import RunState
 from watchtest.core.state import LaneState, State, Working
 from watchtest.errors import WatchtestError
 from watchtest.history.store import Store
+
+LEAVE_LIMIT_S = 5.0
 
 
 class Recorder:
@@ -28,8 +31,11 @@ class Recorder:
         self._store = store
         self._workspace = workspace
         self._on_problem = on_problem
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watchtest-history")
         self._told: set[str] = set()
+        self._deeds: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        # A daemon: a locked database must not keep the watcher from leaving.
+        self._thread = Thread(target=self._work, name="watchtest-history", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         if self._is_watcher:
@@ -37,8 +43,12 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._thread.shutdown(wait=True)
-        self._store.close()
+        self._deeds.put(None)
+        self._thread.join(LEAVE_LIMIT_S)
+        if self._thread.is_alive():
+            self._on_problem(f"the history is busy: what it had not kept after {LEAVE_LIMIT_S:g} s is lost")
+        else:
+            self._store.close()
 
     def show(self, before: State, after: State, event: Event | None) -> None:
         if event is None:
@@ -78,12 +88,16 @@ class Recorder:
                 self._do(lambda run=run, at=at: self._store.end(run, RunState.CANCELLED, "the watcher left", at, ""))  # type: ignore[misc]
 
     def _do(self, action: Callable[[], object]) -> None:
-        self._thread.submit(action).add_done_callback(self._check)
+        self._deeds.put(action)
 
-    def _check(self, future: Future[object]) -> None:
-        error = future.exception()
-        if error is None:
-            return
+    def _work(self) -> None:
+        while (deed := self._deeds.get()) is not None:
+            try:
+                deed()
+            except Exception as error:  # noqa: BLE001  told, whatever it is: the watcher goes on without a history
+                self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
         text = f"the history could not be kept: {error if isinstance(error, WatchtestError) else repr(error)}"
         if text not in self._told:
             self._told.add(text)

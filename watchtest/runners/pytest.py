@@ -22,6 +22,7 @@ class PytestReports:
         self.results: dict[str, Result] = {}
         self._collection_errors: dict[str, Result] = {}
         self._withdrawn = ""
+        self._has_collected = False
         self._has_finished = False
         self._internal_error = ""
 
@@ -36,6 +37,8 @@ class PytestReports:
                     promised.update(test for test in tests if _is_id(test)) if isinstance(tests, list) else None
                 case "test":
                     results += [result for result in _results(row) if self._counts(result, promised)]
+                case "collection_end":
+                    self._has_collected = True
                 case "collection_error":
                     self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
                 case "internal_error":
@@ -70,7 +73,7 @@ class PytestReports:
             raw_output="\n".join(part for part in (output, self._internal_error, stacks) if part),
             duration_s=duration_s,
             withdrawn=self._withdrawn,
-            has_finished=self._has_finished,
+            has_finished=self._has_collected and self._has_finished,
         )
 
 

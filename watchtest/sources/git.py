@@ -11,10 +11,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from watchtest.errors import WatchtestError
 
+if TYPE_CHECKING:
+    import git
+
 TIMEOUT_S = 60.0
+SHA1_LENGTH = 40
 BRANCHES = "refs/heads/"
 GITLINK = "160000"
 """The mode under which git keeps a submodule."""
@@ -169,3 +174,33 @@ class Git:
     def _known(self, revision: str) -> str:
         said = self.ask("rev-parse", "--verify", "-q", revision, answers=(0, 1, 128))
         return said.decode("ascii", "replace").strip()
+
+
+class Objects:
+    """The contents of a repository, by GitPython, which keeps one `git cat-file --batch` running for all of them."""
+
+    def __init__(self, asked: Git) -> None:
+        self._asked = asked
+        self._repository: git.Repo | None = None
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a blob."""
+        if len(name) != SHA1_LENGTH:
+            return self._asked.ask("cat-file", "blob", name)  # ids that GitPython does not know
+        import git
+
+        if self._repository is None:
+            self._repository = git.Repo(self._asked.folder, search_parent_directories=True)
+            # A partial clone must not go to the network for what it lacks.
+            self._repository.git.update_environment(GIT_NO_LAZY_FETCH="1", GIT_OPTIONAL_LOCKS="0")
+        try:
+            return bytes(self._repository.odb.stream(bytes.fromhex(name)).read())
+        except (ValueError, OSError, git.exc.GitError, git.exc.ODBError) as error:
+            raise GitError(
+                f"{self._asked.folder}: the object {name} cannot be read: {error}",
+                hint="`git fsck` tells what is wrong; a partial clone may lack it",
+            ) from error
+
+    def close(self) -> None:
+        if self._repository is not None:
+            self._repository.close()

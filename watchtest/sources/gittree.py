@@ -19,17 +19,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
-from watchtest.sources.git import GITLINK, Git, Head
+from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, Head, Objects
 from watchtest.sources.treeid import blob_id
 
-if TYPE_CHECKING:
-    import git
-
-SHA1_LENGTH = 40
 SYMLINK_MODE = "120000"
 EXECUTABLE_MODE = "100755"
 LFS_POINTER_LIMIT = 1024
@@ -75,16 +71,15 @@ class GitTree:
         self._max_file_bytes = max_file_bytes
         self._lock = threading.RLock()
         self._scratch = Path(tempfile.mkdtemp(prefix="watchtest-index-"))
-        self._repository: git.Repo | None = None
-        self._objects: dict[str, str] = {}
+        self._store = Objects(self._git)
+        self._names: dict[str, str] = {}
         """Per path of the last snapshot, the object git keeps it as."""
         self._lfs: dict[str, bytes] = {}
         self._known: dict[str, Entry] = {}
         """Entries of objects whose content had to be read to know them."""
 
     def close(self) -> None:
-        if self._repository is not None:
-            self._repository.close()
+        self._store.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def snapshot(self, hint: frozenset[str]) -> Snapshot:
@@ -124,7 +119,7 @@ class GitTree:
         with self._lock:
             content = self._lfs.get(path)
             if content is None:
-                content = self._content(self._objects[path])
+                content = self._store.read(self._names[path])
             if len(content) != expect.size or blob_id(content) != expect.digest:
                 raise SourceMoved(f"{path}: the repository changed since the snapshot")
             return content
@@ -150,7 +145,7 @@ class GitTree:
                 yield Row(path, mode, name, int(size) if size != "-" else 0)
 
     def _entries(self, rows: list[Row]) -> tuple[dict[str, Entry], tuple[LeftOut, ...]]:
-        self._objects = {row.path: row.object for row in rows}
+        self._names = {row.path: row.object for row in rows}
         self._lfs = {}
         has_lfs = self._mentions_lfs(rows)
         entries: dict[str, Entry] = {}
@@ -169,7 +164,7 @@ class GitTree:
             return self._as_kept(row, Kind.SYMLINK, 0o777)
         mode = 0o755 if row.mode == EXECUTABLE_MODE else 0o644
         if has_lfs and row.size <= LFS_POINTER_LIMIT:
-            pointer = LFS_POINTER.match(self._content(row.object))
+            pointer = LFS_POINTER.match(self._store.read(row.object))
             if pointer is not None:
                 content = self._lfs_content(pointer.group(1).decode("ascii"))
                 if content is not None:
@@ -184,13 +179,13 @@ class GitTree:
         # A repository of SHA-256 ids: the box speaks SHA-1, so the content has to be read once.
         known = self._known.get(row.object)
         if known is None:
-            content = self._content(row.object)
+            content = self._store.read(row.object)
             known = self._known[row.object] = Entry(kind, mode, len(content), blob_id(content))
         return Entry(kind, mode, known.size, known.digest)
 
     def _mentions_lfs(self, rows: list[Row]) -> bool:
         attributes = [row for row in rows if row.path.rpartition("/")[2] == ATTRIBUTES and row.mode != GITLINK]
-        return any(b"filter=lfs" in self._content(row.object) for row in attributes)
+        return any(b"filter=lfs" in self._store.read(row.object) for row in attributes)
 
     def _lfs_content(self, oid: str) -> bytes | None:
         file = self._git.common() / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
@@ -199,22 +194,3 @@ class GitTree:
         except OSError:
             return None
         return content if hashlib.sha256(content).hexdigest() == oid else None
-
-    def _content(self, name: str) -> bytes:
-        """An object's bytes, by GitPython, which keeps one `git cat-file --batch` running for all of them."""
-        if len(name) != SHA1_LENGTH:
-            return self._git.ask("cat-file", "blob", name)  # ids that GitPython does not know
-        import git
-
-        if self._repository is None:
-            self._repository = git.Repo(self._git.folder, search_parent_directories=True)
-            # A partial clone must not go to the network for what it lacks.
-            self._repository.git.update_environment(GIT_NO_LAZY_FETCH="1", GIT_OPTIONAL_LOCKS="0")
-        try:
-            stream = self._repository.odb.stream(bytes.fromhex(name))
-            return bytes(stream.read())
-        except (ValueError, OSError, git.exc.GitError, git.exc.ODBError) as error:
-            raise WorkspaceError(
-                f"{self._git.folder}: the object {name} cannot be read: {error}",
-                hint="`git fsck` tells what is wrong; a partial clone may lack it",
-            ) from error

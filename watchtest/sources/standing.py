@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtest.core.model import Kind, Snapshot
-from watchtest.sources.git import GITLINK, Git, GitError
+from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError
 from watchtest.sources.ignore import Ignore
 from watchtest.sources.treeid import git_mode
-
-SHA1_LENGTH = 40
 
 
 class Standing:

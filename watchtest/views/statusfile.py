@@ -111,6 +111,7 @@ class StatusFile:
             replace_file(self.folder / ".gitignore", b"*\n")
             # The folder is new, or was swept clean: what lay beside the status is gone, too.
             self._told_locations = None
+            self._beaten_at = float("-inf")
 
     def _beat(self, now: float) -> None:
         path = self.folder / "heartbeat"
