@@ -8,7 +8,7 @@ import time
 import pytest
 from box_bench import Bench, Tree
 
-from watchtest.boxes.base import Command, Job, JobEnd, Limits
+from watchtest.boxes.base import Command, Job, JobEnd, Limits, PytestWish
 from watchtest.errors import ChannelLost
 
 NASTY = """
@@ -171,6 +171,51 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
             session.run(Job(Command(("/bin/sh", "-c", script)), Limits(60, 60, 0.3)), bench.rows.extend, lambda _: None)
         )
     assert time.monotonic() - began < 8 + 4
+    assert bench.said("echo alive") == "alive\n"
+
+
+def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: Bench) -> None:
+    session = bench.open()
+    job = Job(Command(("/bin/sh", "-c", "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)")), Limits(60, 60, 0.3))
+
+    async def stop_and_sync() -> None:
+        running = asyncio.create_task(session.run(job, bench.rows.extend, lambda _: None))
+        await asyncio.sleep(0.5)
+        big = Tree({"big": bytes(30 * 1024 * 1024)})
+        try:
+            await session.sync(big.snapshot(), big.read)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    began = time.monotonic()
+    with pytest.raises(ChannelLost):
+        bench.do(stop_and_sync())
+    assert time.monotonic() - began < 8 + 6
+    assert bench.said("echo alive") == "alive\n"
+
+
+def test_a_job_that_kills_its_supervisor_is_ended_all_the_same(bench: Bench) -> None:
+    began = time.monotonic()
+    script = "import os, time; os.kill(os.getppid(), 9); time.sleep(600)"
+    job = Job(Command((bench.python, "-c", script, "mark-of-the-unsupervised")), Limits(60, 60, 0.3))
+    end = bench.do(bench.open().run(job, bench.rows.extend, lambda _: None))
+    assert time.monotonic() - began < 10
+    assert end.exit_code is None
+    assert "supervisor" in end.reason
+    assert left_over(bench, "mark-of-the-unsupervised") == 0
+
+
+def test_a_session_that_raised_is_not_used_again(bench: Bench) -> None:
+    def raise_it(_rows: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    bench.sync(Tree({"test_a.py": b"def test_a():\n    pass\n"}))
+    session = bench.open()
+    job = Job(PytestWish(bench.python), Limits(30, 30, 0.5))
+    with pytest.raises(RuntimeError):
+        bench.do(session.run(job, raise_it, lambda _: None))
+    assert bench.open() is not session
     assert bench.said("echo alive") == "alive\n"
 
 

@@ -193,6 +193,26 @@ def test_a_same_size_edit_within_a_second_runs_the_new_code(bench: Bench) -> Non
         assert bench.outcomes() == {"test_value.py::test_it": "passed"}, end.output
 
 
+def test_a_link_to_other_code_runs_that_code(bench: Bench) -> None:
+    """Both targets have one size and one second, as after a checkout."""
+    test = b"import mod, other.alias\ndef test_it():\n    assert (mod.X, other.alias.X) == (%d, %d)\n"
+    files = {"v1.py": b"X = 1\n", "v2.py": b"X = 2\n", "other/alias.py": b"-> ../v1.py", "other/__init__.py": b""}
+    bench.sync(Tree({**files, "mod.py": b"-> v1.py", "test_mod.py": test % (1, 1)}))
+    bench.pytest()
+    assert bench.outcomes() == {"test_mod.py::test_it": "passed"}
+    bench.sync(Tree({**files, "v1.py": b"X = 3\n", "mod.py": b"-> v2.py", "test_mod.py": test % (2, 3)}))
+    end = bench.pytest()
+    assert bench.outcomes() == {"test_mod.py::test_it": "passed"}, end.output
+
+
+def test_strange_things_in_the_bytecode_folder_are_no_obstacle(bench: Bench) -> None:
+    bench.sync(Tree({"m.py": b"1"}))
+    bench.said("mkdir -p __pycache__/m.d")
+    bench.sync(Tree({"m.py": b"2"}))
+    assert bench.said("cat m.py") == "2"
+    bench.sync(Tree())
+
+
 def test_a_deleted_package_cannot_be_imported_any_more(bench: Bench) -> None:
     test = b"import importlib.util\ndef test_it():\n    assert importlib.util.find_spec('gone') is %s\n"
     bench.sync(Tree({"gone/__init__.py": b"", "gone/inner.py": b"", "test_gone.py": test % b"not None"}))

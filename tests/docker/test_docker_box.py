@@ -134,10 +134,41 @@ def test_no_network_means_none(place: Make, docker_client: docker.DockerClient) 
 
 
 def test_the_certificates_of_the_host_are_in_the_box(place: Make, docker_client: docker.DockerClient) -> None:
-    info = opened(place(ca_bundle=b"-----BEGIN CERTIFICATE-----\n"))
-    container = docker_client.containers.get(info.id)
-    said = container.exec_run(["sh", "-c", "cat $SSL_CERT_FILE"]).output
-    assert said == b"-----BEGIN CERTIFICATE-----\n"
+    """And stay those of the host: a renewed bundle is brought along, and costs nobody their box."""
+    for bundle in (b"-----BEGIN CERTIFICATE-----\n", b"-----BEGIN OTHER CERTIFICATE-----\n"):
+        here = place(ca_bundle=bundle)
+        info = opened(here)
+        container = docker_client.containers.get(info.id)
+        said = container.exec_run(["sh", "-c", "cat $SSL_CERT_FILE"], environment=dict(here.variables)).output
+        assert said == bundle
+    assert info.notes == ("adopted",)
+
+
+def test_a_command_never_costs_the_user_their_box(place: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    first = opened(place())
+    other = place(pids=99)
+    assert other.execute(["touch", "/root/mine"], {}, ()) == 0
+    kept = other.inspect()
+    assert kept is not None
+    assert kept.id == first.id
+
+
+def test_an_image_with_python_and_no_sleep_keeps_alive(
+    place: Make, spec: ContainerSpec, python_image: str, docker_client: docker.DockerClient
+) -> None:
+    script = "rm /bin/sleep; true"
+    made = docker_client.containers.create(python_image, ["sh", "-c", script])
+    try:
+        made.start()
+        made.wait(timeout=30)
+        made.commit("watchtest-test/no-sleep", "latest")
+    finally:
+        made.remove(force=True)
+    try:
+        assert opened(place(image="watchtest-test/no-sleep:latest")).state == "running"
+    finally:
+        remove_boxes(spec.workspace, os.environ)
+        docker_client.images.remove("watchtest-test/no-sleep:latest", force=True)
 
 
 def test_an_image_that_cannot_be_had_says_what_to_do(place: Make) -> None:
