@@ -172,7 +172,7 @@ class Watching(RuleBasedStateMachine):
         execution = Execution(exit_code, promised, results, withdrawn=withdrawn, has_finished=whole or finished)
         if not finished and not whole:
             # What a runner had not yet collected when it broke off, it cannot have promised.
-            execution = replace(execution, promised=promised & reported)
+            execution = replace(execution, promised=promised & reported, has_collected=False)
         self.end(Judged(snapshot, execution))
         if covered:
             self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}

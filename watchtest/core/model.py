@@ -242,8 +242,10 @@ class Execution:
     duration_s: float = 0.0
     withdrawn: str = ""
     """Why the runner itself left tests out that it had promised (`-x`, `--maxfail`), in its words."""
+    has_collected: bool = True
+    """The collection came to its end: what is not promised is not there."""
     has_finished: bool = True
-    """The runner said that it was through, and did not just stop: what it did not collect is not there."""
+    """The runner said that it was through, and did not just stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,15 +109,16 @@ def _remaining(
 ) -> dict[str, KnownTest]:
     """What earlier runs said that this one does not overrule.
 
-    A test leaves only when a whole collection did not find it again: after a collection error, a crash or a time limit
-    nobody knows what would have been found.
+    A test leaves only when a whole collection did not find it again: after a collection error, or when the runner broke
+    off before, nobody knows what would have been found.
     """
     match run.selection:
         case All():
             selected = frozenset(known)
         case Only(tests=tests):
             selected = frozenset(tests)
-    gone = selected - execution.promised if _is_whole(execution) else frozenset[str]()
+    is_collected = execution.has_collected and not execution.collection_errors
+    gone = selected - execution.promised if is_collected else frozenset[str]()
     collected_files = {file_of(test) for test in execution.promised}
     is_proven = _is_whole(execution) and covers_everything(run.selection)
     unrun = execution.promised - execution.results.keys()
@@ -129,9 +130,10 @@ def _remaining(
 
 
 def _is_whole(execution: Execution) -> bool:
-    """Whether what was not collected is known not to be there."""
+    """Whether it speaks for every test that it promised, and promised all there are."""
     is_through = execution.has_finished and execution.exit_code in (0, 1, PYTEST_NO_TESTS)
-    return is_through and not execution.collection_errors and execution.stopped is None
+    is_collected = execution.has_collected and not execution.collection_errors
+    return is_through and is_collected and execution.stopped is None
 
 
 def file_of(test: str) -> str:

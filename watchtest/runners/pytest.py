@@ -73,6 +73,7 @@ class PytestReports:
             raw_output="\n".join(part for part in (output, self._internal_error, stacks) if part),
             duration_s=duration_s,
             withdrawn=self._withdrawn,
+            has_collected=self._has_collected,
             has_finished=self._has_collected and self._has_finished,
         )
 
