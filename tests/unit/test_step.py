@@ -83,8 +83,12 @@ def started(effects: tuple[Effect, ...]) -> StartRun | None:
     return next((effect for effect in effects if isinstance(effect, StartRun)), None)
 
 
+def snapshot(tree: str) -> Snapshot:
+    return Snapshot(tree, {tree: ENTRY})
+
+
 def green(tree: str = "t1") -> Judged:
-    return Judged(Snapshot(tree, {}), GREEN)
+    return Judged(snapshot(tree), GREEN)
 
 
 def test_a_save_starts_a_run_and_a_save_meanwhile_the_next() -> None:
@@ -151,7 +155,7 @@ def test_an_unchanged_tree_is_no_run() -> None:
     watch.save()
     watch.end(green())
     watch.save()
-    assert started(watch.end(Unchanged(Snapshot("t1", {})))) is None
+    assert started(watch.end(Unchanged(snapshot("t1")))) is None
     assert watch.lane.strip == (RunState.PASSED,)
     assert not watch.lane.pending
 
@@ -206,12 +210,12 @@ def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:
     assert first is not None
     assert isinstance(first.run.selection, All)
     red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
-    watch.end(Judged(Snapshot("t1", {}), red))
+    watch.end(Judged(snapshot("t1"), red))
     second = started(watch.save())
     assert second is not None
     assert isinstance(second.run.selection, Only)
     assert second.run.selection.tests == ("t",)
-    assert started(watch.end(Judged(Snapshot("t2", {}), red))) is None, "still red: no endless loop"
+    assert started(watch.end(Judged(snapshot("t2"), red))) is None, "still red: no endless loop"
     watch.save()
     third = started(watch.end(green("t3")))
     assert third is not None
@@ -223,9 +227,9 @@ def test_only_some_tests_of_a_tree_do_not_make_it_known() -> None:
     watch = Watch(Policy.FAILED)
     watch.save()
     red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
-    watch.end(Judged(Snapshot("t1", {}), red))
+    watch.end(Judged(snapshot("t1"), red))
     watch.save()
-    watch.end(Judged(Snapshot("t2", {"new": ENTRY}), red))
+    watch.end(Judged(snapshot("t2"), red))
     again = started(watch.save())
     assert again is not None
     assert again.known_snapshot is None

@@ -116,3 +116,30 @@ def test_a_proof_speaks_for_the_tests_it_left_out() -> None:
     second = learn(first, run(Only((RED.test,), "", is_proof=True), 2), Snapshot("t2", {}), execution(mended), 2.0)
     assert second.verdict is Verdict.PASSED
     assert second.tests[GREEN.test].snapshot == "t2"
+
+
+def test_one_test_of_a_tree_that_nobody_knows_is_no_verdict_on_it() -> None:
+    known = learn(Knowledge(), run(Only((GREEN.test,), "")), Snapshot("t1", {}), execution(GREEN), 1.0)
+    assert known.verdict is Verdict.UNKNOWN
+    assert known.reason == "only some tests were run on this tree"
+
+
+def test_a_withdrawn_test_is_not_taken_for_run() -> None:
+    """-x: what came after the failure was promised, never ran, and must not lend its old green to the new tree."""
+    other = Result("a.py::other", Outcome.PASSED, 0.1)
+    first = learn(Knowledge(), run(All("")), Snapshot("t1", {}), execution(GREEN, other), 1.0)
+    stopped = execution(
+        Result(GREEN.test, Outcome.FAILED, 0.1, Failure("E", "")), exit_code=1, promised=(other.test,), withdrawn="-x"
+    )
+    second = learn(first, run(All(""), 2), Snapshot("t2", {}), stopped, 2.0)
+    third = learn(second, run(Only((GREEN.test,), ""), 3), Snapshot("t2", {}), execution(GREEN), 3.0)
+    assert third.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("exit_code", [2, 3, 4])
+def test_a_runner_that_never_collected_forgets_no_failure(exit_code: int) -> None:
+    first = learn(Knowledge(), run(All("")), Snapshot("t1", {}), execution(RED, exit_code=1), 1.0)
+    broke = execution(exit_code=exit_code, has_collected=False, has_finished=False)
+    second = learn(first, run(All(""), 2), Snapshot("t2", {}), broke, 2.0)
+    assert RED.test in second.tests
+    assert second.verdict is Verdict.ERROR

@@ -254,13 +254,12 @@ def _second_look(working: Working, snapshot: Snapshot) -> Effects:
 def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
     filed = _filed(replace(lane, knowledge=knowledge, note=""), working, ending, at)
-    before = lane.knowledge.snapshot
-    is_same_tree = before is not None and before.id == ending.snapshot.id
-    if covers_everything(working.run.selection) or (is_same_tree and not working.carried):
+    if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=Idle())
-    # Only some tests ran: the change is not done with. While one of them is red, the rest can wait for the next save.
+    # Only some tests ran: the tree is not done with. While one of them is red, the rest can wait for the next save.
     is_held = knowledge.verdict.is_red and not lane.pending
-    return replace(filed, activity=Idle(is_held), pending=lane.pending.and_also(working.carried))
+    owed = working.carried or Pending(frozenset({EVERYTHING}), at)
+    return replace(filed, activity=Idle(is_held), pending=lane.pending.and_also(owed))
 
 
 def _broke(lane: LaneState, working: Working, ending: Broke, at: float, retry_limit: int) -> tuple[LaneState, Effects]:

@@ -80,9 +80,9 @@ def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at
     errors = {result.test: result for result in execution.collection_errors}
     for test, result in {**execution.results, **unreported, **errors}.items():
         tests[test] = _known(old.tests.get(test), result, run, snapshot, at)
-    verdict, reason = _verdict(judgement, tests, snapshot)
     was_complete = old.is_complete and old.snapshot is not None and old.snapshot.entries == snapshot.entries
     is_complete = was_complete or (covers_everything(run.selection) and _is_whole(execution))
+    verdict, reason = _verdict(judgement, tests, snapshot, is_complete)
     return Knowledge(verdict, reason, at, run, snapshot, tests, is_complete)
 
 
@@ -91,7 +91,9 @@ def covers_everything(selection: Selection) -> bool:
     return isinstance(selection, All) or selection.is_proof
 
 
-def _verdict(judgement: Judgement, tests: Mapping[str, KnownTest], snapshot: Snapshot) -> tuple[Verdict, str]:
+def _verdict(
+    judgement: Judgement, tests: Mapping[str, KnownTest], snapshot: Snapshot, is_complete: bool
+) -> tuple[Verdict, str]:
     if judgement.state in (RunState.ERROR, RunState.TIMED_OUT):
         return Verdict.ERROR, judgement.reason
     if any(known.result.outcome.is_red for known in tests.values()):
@@ -99,6 +101,8 @@ def _verdict(judgement: Judgement, tests: Mapping[str, KnownTest], snapshot: Sna
     stale = sum(known.snapshot != snapshot.id for known in tests.values())
     if stale:
         return Verdict.UNKNOWN, f"{_tests(stale)} not run on this tree yet"
+    if not is_complete:
+        return Verdict.UNKNOWN, "only some tests were run on this tree"
     if tests:
         return Verdict.PASSED, judgement.reason
     return Verdict.NO_TESTS, judgement.reason
