@@ -19,8 +19,10 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import (
     BoxInfo,
+    Entry,
     Execution,
     Failure,
+    Kind,
     Lane,
     Outcome,
     Place,
@@ -59,7 +61,8 @@ def failed(test: str, line: int = 14, message: str = "assert 3 == 4", **rest: ob
 
 
 def snapshot(tree: str, **rest: object) -> Snapshot:
-    return Snapshot(tree, {}, head="c0ffee00", branch="main", dirty=True, **rest)  # type: ignore[arg-type]
+    entries = {"code.py": Entry(Kind.FILE, 0o644, 1, tree)}
+    return Snapshot(tree, entries, head="c0ffee00", branch="main", dirty=True, **rest)  # type: ignore[arg-type]
 
 
 def start(*lanes: Lane, policy: Policy = Policy.ALL, once: bool = False) -> State:
