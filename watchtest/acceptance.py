@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from watchtest.errors import WorkspaceError
-from watchtest.workspace import FOLDER
+from watchtest.workspace import FOLDER, make_folder
 
 VALID_S = 600.0
 """A word that nobody asked for is not kept for a disaster of next week."""
@@ -18,7 +18,7 @@ def _file(workspace: Path) -> Path:
 
 def give_acceptance(workspace: Path) -> None:
     try:
-        _file(workspace).parent.mkdir(exist_ok=True)
+        make_folder(_file(workspace).parent)
         _file(workspace).touch()
     except OSError as error:
         raise WorkspaceError(f"{_file(workspace)} cannot be written: {error.strerror}") from error

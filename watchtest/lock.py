@@ -10,6 +10,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from watchtest.errors import WorkspaceError
+from watchtest.workspace import make_folder
 
 WAIT_S = 1.0
 """`watchtest status` holds the lock for an instant, to see whether anybody does."""
@@ -26,7 +27,7 @@ class WatcherLock:
 
     def __enter__(self) -> Self:
         try:
-            self._folder.mkdir(exist_ok=True)
+            make_folder(self._folder)
             self._lock.acquire(timeout=WAIT_S)
             self._inode = self._file.stat().st_ino
         except Timeout as error:

@@ -29,3 +29,18 @@ def find(start: Path) -> Path:
         if os.path.lexists(candidate / ".git"):
             return candidate
     return folder
+
+
+def make_folder(folder: Path) -> bool:
+    """Make the workspace's own folder, which ignores itself. Whether it was new, or had been swept clean.
+
+    Without parents: when the whole workspace is gone, it must not come back as an empty folder.
+    """
+    folder.mkdir(exist_ok=True)
+    ignore = folder / ".gitignore"
+    if os.path.lexists(ignore):
+        return False
+    fresh = folder / f".gitignore.{os.getpid()}"
+    fresh.write_bytes(b"*\n")
+    fresh.replace(ignore)
+    return True

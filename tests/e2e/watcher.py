@@ -129,31 +129,31 @@ class Project:
 
     def tree(self) -> Tree:
         """What is in the workspace."""
-        return _tree_of(self.root)
+        return tree_of(self.root)
 
-    def box_tree(self) -> Tree:
-        """What is in the box."""
+    def box_tree(self, lane: str = "save") -> Tree:
+        """What is in the box of a lane."""
         if self.kind == "docker":
-            tree: Tree = json.loads(self.in_container("python3", "-c", TREE_SCRIPT, "/workspace"))
+            tree: Tree = json.loads(self.in_container("python3", "-c", TREE_SCRIPT, "/workspace", lane=lane))
             return tree
-        return _tree_of(self.local_box() / "tree")
+        return tree_of(self.local_box(lane) / "tree")
 
-    def local_box(self) -> Path:
-        (folder,) = (Path(self.environ["WATCHTEST_CACHE_DIR"]) / "boxes").iterdir()
+    def local_box(self, lane: str = "save") -> Path:
+        (folder,) = (Path(self.environ["WATCHTEST_CACHE_DIR"]) / "boxes").glob(f"*-{lane}")
         return folder
 
     # -- the container, without any code of ours ---------------------------------------------------
 
-    def container(self) -> str:
-        """The id of the one container of this workspace."""
+    def container(self, lane: str = "save") -> str:
+        """The id of the one container of a lane."""
         with closing(docker.from_env(environment=self.environ)) as client:
-            label = f"watchtest.workspace={self.root}"
-            (found,) = client.api.containers(all=True, filters={"label": [label]})
+            labels = [f"watchtest.workspace={self.root}", f"watchtest.lane={lane}"]
+            (found,) = client.api.containers(all=True, filters={"label": labels})
             return str(found["Id"])
 
-    def in_container(self, *argv: str) -> str:
+    def in_container(self, *argv: str, lane: str = "save") -> str:
         with closing(docker.from_env(environment=self.environ)) as client:
-            code, output = client.containers.get(self.container()).exec_run(list(argv), demux=True)
+            code, output = client.containers.get(self.container(lane)).exec_run(list(argv), demux=True)
             assert code == 0, output
             return str((output[0] or b"").decode())
 
@@ -310,7 +310,7 @@ def wait_for(what: str, look: Callable[[], bool], limit_s: float = LIMIT_S) -> N
         time.sleep(POLL_S)
 
 
-def _tree_of(folder: Path) -> Tree:
+def tree_of(folder: Path) -> Tree:
     tree: Tree = json.loads(_output([sys.executable, "-I", "-c", TREE_SCRIPT, str(folder)], dict(os.environ)))
     return tree
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from git_repo import ENVIRON, Repo, Tree
+from git_repo import ENVIRON, Repo, Tree, operate
 
 from watchtest.core.model import Kind, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
@@ -97,6 +97,15 @@ def test_a_submodule_is_left_out_and_said(repo: Repo, source: Open, tmp_path: Pa
     snapshot = source("index").snapshot(NO_HINT)
     assert set(snapshot.entries) == {".gitmodules"}
     assert [left.path for left in snapshot.left_out] == ["sub"]
+
+
+def test_files_of_watchtest_that_somebody_committed_are_left_out(repo: Repo, source: Open) -> None:
+    repo.save(".watchtest/status.json", "{}")
+    repo.save("a.py", "1\n")
+    repo.commit()
+    snapshot = source("head").snapshot(NO_HINT)
+    assert set(snapshot.entries) == {"a.py"}
+    assert [left.path for left in snapshot.left_out] == [".watchtest/status.json"]
 
 
 def test_an_empty_repository_has_an_empty_index_and_no_head(repo: Repo, source: Open) -> None:
@@ -237,23 +246,6 @@ def test_content_that_is_not_that_entry_any_more_is_told(repo: Repo, source: Ope
         tree.read("a.py", first.entries["a.py"])
 
 
-OPERATIONS = (
-    "save",
-    "save",
-    "save",
-    "add",
-    "add all",
-    "patch",
-    "rm",
-    "mv",
-    "commit",
-    "amend",
-    "reset",
-    "hard",
-    "stash",
-)
-
-
 def test_five_hundred_operations_leave_both_sources_equal_to_git(repo: Repo, source: Open, tmp_path: Path) -> None:
     chance = random.Random(11)
     repo.save("a.py", "0\n")
@@ -268,55 +260,3 @@ def test_five_hundred_operations_leave_both_sources_equal_to_git(repo: Repo, sou
             assert committed.id == repo.git("rev-parse", "HEAD^{tree}")
             assert content(index, staged) == repo.exported(staged.id, tmp_path / "out")
             assert content(head, committed) == repo.exported(committed.id, tmp_path / "out")
-
-
-def operate(repo: Repo, chance: random.Random, number: int) -> None:
-    """One thing a developer does; what git refuses is part of the game."""
-    names = ["a.py", "b c.py", "d/e.py", "d/f/g.py", "ü.txt", "link"]
-    path = chance.choice(names)
-    file = repo.root / path
-    match chance.choice([*OPERATIONS, "switch", "chmod"]):
-        case "save" if path == "link":
-            file.unlink(missing_ok=True)
-            file.symlink_to(chance.choice(["a.py", "d", "nowhere"]))
-        case "save":
-            if file.is_symlink() or not file.parent.is_dir():
-                return
-            file.write_text("".join(f"{chance.randint(0, 9)}\n" for _ in range(chance.randint(0, 20))))
-        case "add":
-            repo.git("add", "--", path, check=False)
-        case "add all":
-            repo.git("add", "-A")
-        case "patch":
-            # The first hunk of whatever differs, as `add -p` would take it.
-            stage_one_hunk(repo, path)
-        case "rm":
-            repo.git("rm", "--quiet", "-f", "--", path, check=False)
-        case "mv":
-            repo.git("mv", path, f"moved-{number}.py", check=False)
-        case "chmod":
-            repo.git("update-index", f"--chmod={chance.choice('+-')}x", path, check=False)
-        case "commit":
-            repo.git("commit", "--quiet", "-m", str(number), check=False)
-        case "amend":
-            repo.git("commit", "--quiet", "--amend", "--no-edit", "--allow-empty", check=False)
-        case "reset":
-            repo.git("reset", "--quiet", check=False)
-        case "hard":
-            repo.git("reset", "--quiet", "--hard", chance.choice(["HEAD", "HEAD~1"]), check=False)
-        case "stash":
-            repo.git("stash", "--quiet", check=False)
-            repo.git("stash", "pop", "--quiet", "--index", check=False)
-        case "switch":
-            repo.git("checkout", "--quiet", "-f", chance.choice(["main", "other"]), check=False)
-    if repo.git("ls-files", "--unmerged"):
-        repo.git("reset", "--quiet", "--hard")
-
-
-def stage_one_hunk(repo: Repo, path: str) -> None:
-    import subprocess
-
-    answers = b"y\nn\nn\nn\nn\nn\nn\nn\n"
-    subprocess.run(
-        ["git", "add", "-p", "--", path], cwd=repo.root, env=ENVIRON, input=answers, capture_output=True, timeout=30
-    )

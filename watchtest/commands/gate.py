@@ -164,10 +164,10 @@ def _run_here(setting: Setting, asked: Asked, place: Place, deadline: float) -> 
     from filelock import FileLock, Timeout
 
     from watchtest.app import run_tree
-    from watchtest.workspace import FOLDER
+    from watchtest.workspace import FOLDER, make_folder
 
     folder = setting.workspace / FOLDER
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     try:
         with FileLock(folder / "gate.lock", timeout=max(0.0, deadline - time.monotonic())):
             running = run_tree(setting, asked.lane, asked.source, place, _say)

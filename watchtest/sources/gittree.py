@@ -25,6 +25,7 @@ from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, Head, Objects
 from watchtest.sources.treeid import blob_id
+from watchtest.workspace import FOLDER
 
 SYMLINK_MODE = "120000"
 EXECUTABLE_MODE = "100755"
@@ -151,7 +152,9 @@ class GitTree:
         entries: dict[str, Entry] = {}
         left_out: list[LeftOut] = []
         for row in rows:
-            if row.mode == GITLINK:
+            if row.path.startswith(f"{FOLDER}/"):
+                left_out.append(LeftOut(row.path, "watchtest's own: remove it from git"))
+            elif row.mode == GITLINK:
                 left_out.append(LeftOut(row.path, "a submodule: its content is another repository's"))
             elif row.size > self._max_file_bytes:
                 left_out.append(LeftOut(row.path, f"larger than {self._max_file_bytes} bytes"))

@@ -23,6 +23,7 @@ from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import WatchtestError
 from watchtest.views.statusdocument import Writer, activity, document, locations
+from watchtest.workspace import make_folder
 
 __all__ = ["StatusFile", "Writer", "document", "writer_of_this_process"]
 
@@ -105,10 +106,7 @@ class StatusFile:
             self._told_locations = said
 
     def _make_folder(self) -> None:
-        # Without parents: when the whole workspace is gone, it must not come back as an empty folder.
-        self.folder.mkdir(exist_ok=True)
-        if not os.path.lexists(self.folder / ".gitignore"):
-            replace_file(self.folder / ".gitignore", b"*\n")
+        if make_folder(self.folder):
             # The folder is new, or was swept clean: what lay beside the status is gone, too.
             self._told_locations = None
             self._beaten_at = float("-inf")

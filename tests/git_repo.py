@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -84,3 +85,70 @@ def tree_of(folder: Path) -> Tree:
         elif stat.S_ISREG(status.st_mode):
             found[name] = ("file", 0o755 if status.st_mode & 0o100 else 0o644, path.read_bytes())
     return found
+
+
+OPERATIONS = (
+    "save",
+    "save",
+    "save",
+    "add",
+    "add all",
+    "patch",
+    "rm",
+    "mv",
+    "commit",
+    "amend",
+    "reset",
+    "hard",
+    "stash",
+)
+
+
+def operate(repo: Repo, chance: random.Random, number: int) -> None:
+    """One thing a developer does; what git refuses is part of the game."""
+    names = ["a.py", "b c.py", "d/e.py", "d/f/g.py", "ü.txt", "link"]
+    path = chance.choice(names)
+    file = repo.root / path
+    match chance.choice([*OPERATIONS, "switch", "chmod"]):
+        case "save" if path == "link":
+            file.unlink(missing_ok=True)
+            file.symlink_to(chance.choice(["a.py", "d", "nowhere"]))
+        case "save":
+            if file.is_symlink() or not file.parent.is_dir():
+                return
+            file.write_text("".join(f"{chance.randint(0, 9)}\n" for _ in range(chance.randint(0, 20))))
+        case "add":
+            repo.git("add", "--", path, check=False)
+        case "add all":
+            repo.git("add", "-A")
+        case "patch":
+            # The first hunk of whatever differs, as `add -p` would take it.
+            stage_one_hunk(repo, path)
+        case "rm":
+            repo.git("rm", "--quiet", "-f", "--", path, check=False)
+        case "mv":
+            repo.git("mv", path, f"moved-{number}.py", check=False)
+        case "chmod":
+            repo.git("update-index", f"--chmod={chance.choice('+-')}x", path, check=False)
+        case "commit":
+            repo.git("commit", "--quiet", "-m", str(number), check=False)
+        case "amend":
+            repo.git("commit", "--quiet", "--amend", "--no-edit", "--allow-empty", check=False)
+        case "reset":
+            repo.git("reset", "--quiet", check=False)
+        case "hard":
+            repo.git("reset", "--quiet", "--hard", chance.choice(["HEAD", "HEAD~1"]), check=False)
+        case "stash":
+            repo.git("stash", "--quiet", check=False)
+            repo.git("stash", "pop", "--quiet", "--index", check=False)
+        case "switch":
+            repo.git("checkout", "--quiet", "-f", chance.choice(["main", "other"]), check=False)
+    if repo.git("ls-files", "--unmerged"):
+        repo.git("reset", "--quiet", "--hard")
+
+
+def stage_one_hunk(repo: Repo, path: str) -> None:
+    answers = b"y\nn\nn\nn\nn\nn\nn\nn\n"
+    subprocess.run(
+        ["git", "add", "-p", "--", path], cwd=repo.root, env=ENVIRON, input=answers, capture_output=True, timeout=30
+    )
