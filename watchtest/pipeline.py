@@ -94,7 +94,7 @@ class Pipeline:
     async def _sync(self, session: Session, paths: frozenset[str]) -> tuple[Session, Snapshot, int]:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
-            snapshot = await asyncio.to_thread(self.source.snapshot, paths)
+            snapshot = await self._look(session, paths)
             self._guard(session.path_count, snapshot)
             try:
                 generation, _ = await session.sync(snapshot, self.source.read)
@@ -108,6 +108,16 @@ class Pipeline:
             f"files kept changing while they were synced ({SYNC_TRIES} times in a row)",
             hint="what writes into the workspace all the time belongs into .gitignore or watch.ignore",
         )
+
+    async def _look(self, session: Session, paths: frozenset[str]) -> Snapshot:
+        """At both ends at once: what is there now, and what became of the tree in the box."""
+        taking = asyncio.to_thread(self.source.snapshot, paths)
+        snapshot, refreshed = await asyncio.gather(taking, session.refresh(), return_exceptions=True)
+        for outcome in (snapshot, refreshed):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        assert isinstance(snapshot, Snapshot)
+        return snapshot
 
     def _guard(self, in_box: int, snapshot: Snapshot) -> None:
         """An unmounted disk looks like a project without files; emptying the box for it helps nobody."""

@@ -58,7 +58,9 @@ class Bench:
         return session
 
     def sync(self, tree: Tree) -> Delta:
-        return self.do(self.open().sync(tree.snapshot(), tree.read))[1]
+        session = self.open()
+        self.do(session.refresh())
+        return self.do(session.sync(tree.snapshot(), tree.read))[1]
 
     def sh(self, script: str, limit_s: float = 30, silence_s: float = 30, requires: int | None = None) -> JobEnd:
         job = Job(Command(("/bin/sh", "-c", script)), Limits(limit_s, silence_s, 0.5), requires=requires)

@@ -23,6 +23,9 @@ Row = List[Any]
 RACY_NS = 50 * 1000 * 1000
 """Kernel times have a grain of some milliseconds: a file this young may change without a trace in its times."""
 KEPT_FOLDER = b".watchtest"
+NO_SIGNATURE = (0, 0)
+_Seen = Tuple[bytes, Tuple[int, int], Row]
+"""An owned path: where it lies, its signature, and the row it stood for."""
 
 
 class MirrorError(Exception):
@@ -40,8 +43,7 @@ class Mirror:
         self.generation: Optional[int] = 0
         """None while a delta is half applied."""
         self._ledger = Ledger(os.path.join(path_bytes(home), b"owned"))
-        self._seen: Dict[str, Tuple[Tuple[int, ...], int, Row]] = {}
-        """Per owned path: its stat signature, when that was taken, and the row it stood for."""
+        self._seen: Dict[str, _Seen] = {}
         self._stage = os.path.join(self.root, KEPT_FOLDER, b"stage")
         self._incoming: Optional[_Incoming] = None
         self._announced: Dict[str, Row] = {}
@@ -71,22 +73,30 @@ class Mirror:
 
     def drift(self) -> List[Row]:
         """Owned paths that are no longer what they were when last seen: tests may write anywhere in the tree."""
-        changed = []
-        for path in self._ledger.paths:
-            seen = self._seen.get(path)
-            if seen is not None and not _is_racy(seen) and _signature(self._absolute(path)) == seen[0]:
+        suspects = [path for path in self._ledger.paths if path not in self._seen]
+        lstat = os.lstat
+        # The one loop over everything that is on the way from a save to its verdict: nothing in it is for beauty.
+        for path, (absolute, signature, _) in self._seen.items():
+            try:
+                found = lstat(absolute)
+            except OSError:
+                suspects.append(path)
                 continue
+            if (found.st_ctime_ns, found.st_ino) != signature:
+                suspects.append(path)
+        changed = []
+        for path in suspects:
+            before = self._seen.get(path)
             row = self._examine(path)
-            if seen is None or row != seen[2]:
+            if before is None or row != before[2]:
                 changed.append(row)
         return changed
 
     def _examine(self, path: str) -> Row:
         absolute = self._absolute(path)
-        taken_at = time.time_ns()
         signature = _signature(absolute)
         row = _row(path, absolute, self._still_alive)
-        self._seen[path] = (signature, taken_at, row)
+        self._seen[path] = (absolute, signature, row)
         return row
 
     # -- applying a delta --------------------------------------------------------------------------
@@ -138,8 +148,8 @@ class Mirror:
         if self._has_failed:
             raise MirrorError("sync", "a part of the delta failed, so it cannot be committed")
         for path, row in self._announced.items():
-            taken_at = time.time_ns()
-            self._seen[path] = (_signature(self._absolute(path)), taken_at, list(row))
+            absolute = self._absolute(path)
+            self._seen[path] = (absolute, _signature(absolute), list(row))
         self._announced = {}
         self.generation = generation
 
@@ -354,19 +364,17 @@ def _row(path: str, absolute: bytes, still_alive: Callable[[], None]) -> Row:
     return [path, None]
 
 
-def _signature(absolute: bytes) -> Tuple[int, ...]:
+def _signature(absolute: bytes) -> Tuple[int, int]:
+    """What changes with every change of a path: whatever is done to a file, or put in its place, renews its ctime.
+
+    A path that changed a moment ago has none that can be relied on, and is looked at again the next time.
+    """
     try:
         found = os.lstat(absolute)
     except OSError:
-        return ()
-    if stat.S_ISDIR(found.st_mode):
-        return (stat.S_IFDIR,)
-    return (found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-
-
-def _is_racy(seen: Tuple[Tuple[int, ...], int, Row]) -> bool:
-    signature, taken_at, _row_then = seen
-    return len(signature) > 1 and taken_at - max(signature[2], signature[3]) < RACY_NS
+        return NO_SIGNATURE
+    is_young = time.time_ns() - found.st_ctime_ns < RACY_NS
+    return NO_SIGNATURE if is_young else (found.st_ctime_ns, found.st_ino)
 
 
 def _is_real_folder(absolute: bytes) -> bool:

@@ -41,8 +41,9 @@ class Session:
         self.python = ""
         self.executable = ""
         self.remembered: Mapping[str, Any] = {}
-        self._tree: dict[str, Entry | None] = {}
-        """None: owned, but not there, or not readable."""
+        self._tree: dict[str, Entry] = {}
+        self._lost: set[str] = set()
+        """Owned, but not there, or not readable."""
 
     async def open(self) -> None:
         hello = await self.channel.greeting(HELLO_LIMIT_S)
@@ -52,7 +53,7 @@ class Session:
         self.executable = str(hello.get("executable", ""))[:400]
         remembered = hello.get("remembered")
         self.remembered = remembered if isinstance(remembered, dict) else {}
-        self._tree = await self._ask_for_rows("manifest")
+        await self._ask_for_rows("manifest")
 
     @asynccontextmanager
     async def _conversation(self) -> AsyncIterator[Conversation]:
@@ -75,19 +76,21 @@ class Session:
     @property
     def path_count(self) -> int:
         """How many paths a snapshot has brought here."""
-        return len(self._tree)
+        return len(self._tree) + len(self._lost)
+
+    async def refresh(self) -> None:
+        """Learn what became of the tree since it was last looked at: tests may write anywhere in it."""
+        await self._ask_for_rows("check")
 
     async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
-        """Bring the tree to the snapshot. The generation it is at then, and what had to be done."""
-        self._tree.update(await self._ask_for_rows("check"))
-        known = {path: entry for path, entry in self._tree.items() if entry is not None}
-        delta = difference(known, snapshot.entries)
-        lost = tuple(path for path, entry in self._tree.items() if entry is None and path not in snapshot.entries)
+        """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
+        delta = difference(self._tree, snapshot.entries)
+        lost = tuple(self._lost - snapshot.entries.keys())
         if not delta and not lost:
             return self.generation, delta
         async with self._conversation() as talk:
             await self._apply(talk, delta, lost, read)
-        self._tree = dict(snapshot.entries)
+        self._tree, self._lost = dict(snapshot.entries), set()
         return self.generation, delta
 
     async def _apply(self, talk: Conversation, delta: Delta, lost: tuple[str, ...], read: Read) -> None:
@@ -105,7 +108,8 @@ class Session:
         yield frame("begin", base=self.generation)
         for paths, _ in in_pieces([*delta.remove, *lost]):
             yield frame("remove", _json(paths))
-        for paths, _ in in_pieces([path for path in delta.write if path not in self._tree]):
+        owned = self._tree.keys() | self._lost
+        for paths, _ in in_pieces([path for path in delta.write if path not in owned]):
             yield frame("claim", _json(paths))
         # Shallow first: what was a file may be a folder now.
         for path in sorted(delta.write, key=lambda path: path.count("/")):
@@ -117,16 +121,22 @@ class Session:
                 yield frame("write", content[start : start + BODY_PIECE], row=row, last=is_last)
         yield frame("commit", generation=self.generation + 1)
 
-    async def _ask_for_rows(self, question: str) -> dict[str, Entry | None]:
-        found: dict[str, Entry | None] = {}
+    async def _ask_for_rows(self, question: str) -> None:
+        """Take over what the agent says of the paths it owns: of all of them, or of those that changed."""
         async with self._conversation() as talk:
             await talk.send(question)
             while True:
                 header, body = await talk.expect("rows", ANSWER_LIMIT_S)
-                found.update(_entry_of(row) for row in _rows(body))
+                for path, entry in map(_entry_of, _rows(body)):
+                    if entry is None:
+                        self._tree.pop(path, None)
+                        self._lost.add(path)
+                    else:
+                        self._tree[path] = entry
+                        self._lost.discard(path)
                 if header.get("last") is True:
                     self.generation = _generation(header)
-                    return found
+                    return
 
     # -- jobs --------------------------------------------------------------------------------------
 

@@ -95,7 +95,31 @@ def _workspace(setting: Setting) -> list[Finding]:
     text = f"{setting.workspace}: {len(snapshot.entries)} paths, read in {took_ms:.0f} ms, tree {snapshot.id[:12]}"
     found = [Finding("workspace", GOOD, text)]
     found += [Finding("workspace", WARNING, note) for note in source.notes]
+    found += _repository(setting)
     found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.left_out[:20]]
+    return found
+
+
+def _repository(setting: Setting) -> list[Finding]:
+    """What of this repository the lanes see differently."""
+    from watchtest.sources.git import Git, GitError
+    from watchtest.sources.gitwatch import hindrance
+
+    git = Git(setting.workspace, setting.environ)
+    try:
+        standing = hindrance(git.directory())
+        found = [Finding("git lanes", WARNING, f"wait: {standing}")] if standing else []
+        if git.setting("core.sparseCheckout") == "true":
+            found.append(Finding("sparse", WARNING, "a sparse checkout: stage and commit lanes test the whole tree"))
+        if git.setting("core.autocrlf") in ("true", "input"):
+            text = "core.autocrlf is set: the save lane tests files as they are, the git lanes as git keeps them"
+            found.append(Finding("autocrlf", WARNING, text))
+        if git.setting("extensions.objectFormat") == "sha256":
+            found.append(
+                Finding("sha256", WARNING, "ids of the save lane are SHA-1 trees, those of git lanes git's own")
+            )
+    except GitError:
+        return []
     return found
 
 

@@ -83,11 +83,9 @@ class Delta:
 
 
 def difference(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Delta:
-    """The delta from `old` to `new`."""
-    return Delta(
-        write={path: entry for path, entry in new.items() if old.get(path) != entry},
-        remove=tuple(sorted(path for path in old if path not in new)),
-    )
+    """The delta from `old` to `new`. Entries of unchanged paths are mostly the same objects: that is asked first."""
+    write = {path: entry for path, entry in new.items() if (before := old.get(path)) is not entry and before != entry}
+    return Delta(write, tuple(sorted(old.keys() - new.keys())))
 
 
 # -- tests and what became of them -----------------------------------------------------------------

@@ -126,6 +126,10 @@ class Git:
         """The folder that all worktrees of the repository share."""
         return self._path("--git-common-dir")
 
+    def setting(self, name: str) -> str:
+        """A value of git's configuration; "" where it is not set."""
+        return os.fsdecode(self.ask("config", "--get", name, answers=(0, 1), is_safe=False)).rstrip("\n")
+
     def hooks(self) -> Path:
         """Where this repository's hooks lie, wherever the user's settings put them."""
         where = self.ask("config", "--type=path", "--get", "core.hooksPath", answers=(0, 1), is_safe=False)

@@ -53,31 +53,24 @@ class GitWatch:
     async def news(self) -> AsyncIterator[GitNews]:
         """The state at first, then each change, for ever."""
         seen: Signature = ()
-        hindrance = ""
+        told = ""
         asked_at = float("-inf")
         loop = asyncio.get_running_loop()
         while True:
             found = self._signature()
-            standing = self.hindrance()
+            standing = hindrance(self._directory)
             is_due = loop.time() - asked_at > ASK_EVERY_S
-            if standing != hindrance:
-                hindrance = standing
-                yield GitNews(hindrance=hindrance)
+            if standing != told:
+                told = standing
+                yield GitNews(hindrance=standing)
             if not standing and (found != seen or is_due):
                 news = await asyncio.to_thread(self._ask)
                 # Only what was still so afterwards is believed: git may have begun anew while we asked.
-                if self._signature() == found and not self.hindrance():
+                if self._signature() == found and not hindrance(self._directory):
                     seen, asked_at = found, loop.time()
                     if news is not None:
                         yield self._told(news)
             await asyncio.sleep(LOOK_EVERY_S)
-
-    def hindrance(self) -> str:
-        """Why git's state is not to be looked at now; "" if it is."""
-        for name, words in HINDRANCES.items():
-            if os.path.lexists(self._directory / name):
-                return words
-        return ""
 
     def _ask(self) -> tuple[str, str] | None:
         try:
@@ -103,6 +96,11 @@ class GitWatch:
             return self._directory / "HEAD"
         reference = head.removeprefix("ref: ").strip()
         return self._common / reference if head.startswith("ref: ") else self._directory / "HEAD"
+
+
+def hindrance(directory: Path) -> str:
+    """Why git's state is not to be looked at now; "" if it is."""
+    return next((words for name, words in HINDRANCES.items() if os.path.lexists(directory / name)), "")
 
 
 def _look_of(file: Path) -> tuple[int, int, int] | None:
