@@ -146,7 +146,7 @@ def test_a_folder_that_was_swept_away_comes_back(folder: Path) -> None:
         shutil.rmtree(folder)
         file.show(story.change("x.py").state, NOON)
         assert read(folder)["verdict"] == "failed"
-        assert sorted(path.name for path in folder.iterdir()) == [".gitignore", "locations", "status.json"]
+        assert sorted(path.name for path in folder.iterdir()) == [".gitignore", "heartbeat", "locations", "status.json"]
         file.tick(NOON + 9)
         assert (folder / "heartbeat").exists()
 

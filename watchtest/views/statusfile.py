@@ -84,7 +84,7 @@ class StatusFile:
         if self._is_due and not 0 <= now - self._written_at < INTERVAL_S:
             self._write(now)
         if not 0 <= now - self._beaten_at < self._writer.heartbeat_s:
-            self._beaten_at = now
+            self._beaten_at = now  # also when it fails: not more often than this
             self._try(lambda: self._beat(now))
 
     def _write(self, now: float) -> None:
@@ -106,19 +106,21 @@ class StatusFile:
             self._told_locations = said
 
     def _make_folder(self) -> None:
-        if make_folder(self.folder):
-            # The folder is new, or was swept clean: what lay beside the status is gone, too.
+        make_folder(self.folder)
+        if not os.path.lexists(self.folder / "heartbeat"):
+            # The folder is new, or was swept clean: all that lies beside the status has to be written again, now.
             self._told_locations = None
-            self._beaten_at = float("-inf")
+            self._beat(self._clock())
 
     def _beat(self, now: float) -> None:
         path = self.folder / "heartbeat"
         try:
             os.utime(path, (now, now))
         except FileNotFoundError:
-            self._make_folder()
+            make_folder(self.folder)
             replace_file(path, b"")
             os.utime(path, (now, now))
+        self._beaten_at = now
 
     def _try(self, action: Callable[[], None]) -> bool:
         try:
