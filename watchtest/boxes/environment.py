@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.dependency_groups import resolve_dependency_groups
+
 from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Read, StopWish
 from watchtest.boxes.session import Session
 from watchtest.core.model import Kind, Snapshot
@@ -21,6 +23,7 @@ from watchtest.errors import BoxError
 
 DEPENDENCY_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "*-requirements.txt")
 TEST_EXTRAS = ("test", "tests", "testing", "dev")
+TEST_GROUPS = ("test", "tests", "testing", "dev")
 TAIL_LINES = 8
 
 
@@ -45,7 +48,8 @@ def plan(wish: tuple[str, ...] | str, snapshot: Snapshot, read: Read) -> Setup:
 def inferred(files: list[str], snapshot: Snapshot, read: Read) -> list[str]:
     commands = [f"pip install -r {shlex.quote(path)}" for path in files if path.endswith(".txt")]
     if "pyproject.toml" in files:
-        commands += _project_install(_toml(read("pyproject.toml", snapshot.entries["pyproject.toml"])))
+        pyproject = _toml(read("pyproject.toml", snapshot.entries["pyproject.toml"]))
+        commands += [*_project_install(pyproject), *_group_install(pyproject)]
     elif "setup.py" in files:
         commands.append("pip install -e .")
     return commands
@@ -58,6 +62,19 @@ def _project_install(pyproject: Mapping[str, Any]) -> list[str]:
     optional = project.get("optional-dependencies")
     extras = [extra for extra in TEST_EXTRAS if isinstance(optional, dict) and extra in optional]
     return [f"pip install -e {shlex.quote('.[' + ','.join(extras) + ']') if extras else '.'}"]
+
+
+def _group_install(pyproject: Mapping[str, Any]) -> list[str]:
+    """The dependency group that tests need, by the names it usually has (PEP 735)."""
+    groups = pyproject.get("dependency-groups")
+    name = next((name for name in TEST_GROUPS if isinstance(groups, dict) and name in groups), None)
+    if groups is None or name is None:
+        return []
+    try:
+        needed = resolve_dependency_groups(groups, name)
+    except (ValueError, TypeError, LookupError, ExceptionGroup):
+        return []  # not a group that can be read: pip would not install it either
+    return [f"pip install {shlex.join(needed)}"] if needed else []
 
 
 def _toml(content: bytes) -> Mapping[str, Any]:
