@@ -75,13 +75,13 @@ def test_a_box_that_was_stopped_paused_or_killed_is_used_again(
 ) -> None:
     first = opened(place())
     container = docker_client.containers.get(first.id)
-    container.exec_run(["touch", "/root/kept"])
+    container.exec_run(["touch", "/var/kept"])
     getattr(container, harm)(**({"timeout": 1} if harm == "stop" else {}))
     again = opened(place())
     assert again.id == first.id
     container.reload()
     assert container.status == "running"
-    assert container.exec_run(["test", "-e", "/root/kept"]).exit_code == 0
+    assert container.exec_run(["test", "-e", "/var/kept"]).exit_code == 0
 
 
 def test_a_box_that_was_removed_is_made_anew(place: Make, docker_client: docker.DockerClient) -> None:
@@ -147,7 +147,7 @@ def test_the_certificates_of_the_host_are_in_the_box(place: Make, docker_client:
 def test_a_command_never_costs_the_user_their_box(place: Make, capfd: pytest.CaptureFixture[str]) -> None:
     first = opened(place())
     other = place(pids=99)
-    assert other.execute(["touch", "/root/mine"], {}, ()) == 0
+    assert other.execute(["touch", "/var/mine"], {}, ()) == 0
     kept = other.inspect()
     assert kept is not None
     assert kept.id == first.id

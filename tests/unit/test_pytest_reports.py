@@ -42,6 +42,13 @@ def test_a_green_that_was_never_promised_is_no_green() -> None:
     assert judge(execution(reports)).state is RunState.NO_TESTS
 
 
+def test_a_long_collection_is_promised_as_a_whole() -> None:
+    reports = PytestReports()
+    assert reports.take([{"k": "collected", "tests": ["a::1"]}]) == (frozenset(), ())
+    promised, _ = reports.take([{"k": "collected", "tests": ["a::2"]}, {"k": "collection_end"}])
+    assert promised == {"a::1", "a::2"}
+
+
 def test_red_is_not_overwritten_by_a_second_report() -> None:
     reports = PytestReports()
     reports.take([{"k": "collected", "tests": ["a::b"]}, {"k": "test", "test": "a::b", "outcome": "failed"}])

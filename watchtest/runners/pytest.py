@@ -27,18 +27,19 @@ class PytestReports:
         self._internal_error = ""
 
     def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
-        """The tests newly promised, and the results newly there."""
-        promised: set[str] = set()
+        """The tests that are promised, all at once when the collection ends, and the results newly there."""
+        promised: frozenset[str] = frozenset()
         results: list[Result] = []
         for row in rows:
             match row.get("k"):
                 case "collected":
                     tests = row.get("tests")
-                    promised.update(test for test in tests if _is_id(test)) if isinstance(tests, list) else None
+                    self.promised.update(filter(_is_id, tests)) if isinstance(tests, list) else None
                 case "test":
-                    results += [result for result in _results(row) if self._counts(result, promised)]
+                    results += [result for result in _results(row) if self._counts(result)]
                 case "collection_end":
                     self._has_collected = True
+                    promised = frozenset(self.promised)
                 case "collection_error":
                     self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
                 case "internal_error":
@@ -46,17 +47,15 @@ class PytestReports:
                 case "finish":
                     self._has_finished = True
                     self._withdrawn = _text(row.get("withdrawn"))
-        self.promised |= promised
         self.results |= {result.test: result for result in results}
-        return frozenset(promised), tuple(results)
+        return promised, tuple(results)
 
-    def _counts(self, result: Result, newly_promised: set[str]) -> bool:
+    def _counts(self, result: Result) -> bool:
         """Green is only believed of a test that was promised, and never over red; red is believed of any."""
         if result.outcome.is_red:
             return True
         before = self.results.get(result.test)
-        is_promised = result.test in self.promised or result.test in newly_promised
-        return is_promised and not (before is not None and before.outcome.is_red)
+        return result.test in self.promised and not (before is not None and before.outcome.is_red)
 
     def execution(
         self, *, exit_code: int | None, stopped: str | None, reason: str, output: str, stacks: str, duration_s: float
