@@ -17,9 +17,10 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import PROTOCOL, pytest_job
+from .errors import MirrorError
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
 from .job import Job
-from .mirror import Mirror, MirrorError
+from .mirror import Mirror
 
 TICK_S = 0.1
 TAKEOVER_LIMIT_S = 15.0

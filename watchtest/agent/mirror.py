@@ -11,29 +11,17 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
+from .errors import MirrorError, explained
 from .frames import path_bytes, path_text
+from .ledger import Ledger
+from .look import FILE, FOLDER, SYMLINK, Row, blob_id, is_real_folder, row_of, signature_of
 
-FILE, SYMLINK, FOLDER = "file", "symlink", "folder"
-Row = List[Any]
-"""[path, kind, mode, size, digest], as on the wire; [path, null] for a path that is not there."""
-RACY_NS = 50 * 1000 * 1000
-"""Kernel times have a grain of some milliseconds: a file this young may change without a trace in its times."""
 KEPT_FOLDER = b".watchtest"
-NO_SIGNATURE = (0, 0)
 _Seen = Tuple[bytes, Tuple[int, int], Row]
 """An owned path: where it lies, its signature, and the row it stood for."""
-
-
-class MirrorError(Exception):
-    """The mirror cannot be what was asked for. `code` is a stable word."""
-
-    def __init__(self, code: str, message: str) -> None:
-        Exception.__init__(self, message)
-        self.code = code
 
 
 class Mirror:
@@ -94,8 +82,8 @@ class Mirror:
 
     def _examine(self, path: str) -> Row:
         absolute = self._absolute(path)
-        signature = _signature(absolute)
-        row = _row(path, absolute, self._still_alive)
+        signature = signature_of(absolute)
+        row = row_of(path, absolute, self._still_alive)
         self._seen[path] = (absolute, signature, row)
         return row
 
@@ -138,7 +126,7 @@ class Mirror:
             else:
                 raise MirrorError("protocol", "unknown kind {!r} of {}".format(row[1], path))
         except OSError as error:
-            raise _explained(error, path) from error
+            raise explained(error, path) from error
         if is_last:
             self._announced[path] = row
 
@@ -149,7 +137,7 @@ class Mirror:
             raise MirrorError("sync", "a part of the delta failed, so it cannot be committed")
         for path, row in self._announced.items():
             absolute = self._absolute(path)
-            self._seen[path] = (absolute, _signature(absolute), list(row))
+            self._seen[path] = (absolute, signature_of(absolute), list(row))
         self._announced = {}
         self.generation = generation
 
@@ -179,7 +167,7 @@ class Mirror:
         os.rename(incoming.staged, absolute)
 
     def _put_symlink(self, path: str, row: Row, target: bytes) -> None:
-        if _blob_id(target) != row[4]:
+        if blob_id(target) != row[4]:
             raise MirrorError("sync", "the target of {} was damaged on its way".format(path))
         staged = os.path.join(self._stage, b"link")
         if os.path.lexists(staged):
@@ -192,7 +180,7 @@ class Mirror:
     def _make_folder(self, path: str) -> None:
         absolute = self._absolute(path)
         self._make_parents(path)
-        if not _is_real_folder(absolute):
+        if not is_real_folder(absolute):
             if os.path.lexists(absolute):
                 os.unlink(absolute)
             os.mkdir(absolute)
@@ -201,7 +189,7 @@ class Mirror:
         """The absolute path, with real folders above it and no folder in its own place."""
         self._make_parents(path)
         absolute = self._absolute(path)
-        if _is_real_folder(absolute):
+        if is_real_folder(absolute):
             shutil.rmtree(absolute)
         return absolute
 
@@ -213,7 +201,7 @@ class Mirror:
         current = self.root
         for part in folder.split(b"/") if folder else ():
             current = os.path.join(current, part)
-            if _is_real_folder(current):
+            if is_real_folder(current):
                 continue
             # A file, or a symlink that a test put here and that would lead us out of the root.
             if os.path.lexists(current):
@@ -225,7 +213,7 @@ class Mirror:
             return
         absolute = self._absolute(path)
         try:
-            if _is_real_folder(absolute):
+            if is_real_folder(absolute):
                 os.rmdir(absolute)
             else:
                 os.unlink(absolute)
@@ -234,7 +222,7 @@ class Mirror:
         except OSError as error:
             # A folder in which the box's own files remain stays.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise _explained(error, path) from error
+                raise explained(error, path) from error
         _forget_bytecode(absolute)
         self._remove_empty_folders(os.path.dirname(absolute))
 
@@ -242,7 +230,7 @@ class Mirror:
         current = self.root
         for part in path_bytes(path).split(b"/")[:-1]:
             current = os.path.join(current, part)
-            if not _is_real_folder(current):
+            if not is_real_folder(current):
                 return False
         return True
 
@@ -256,60 +244,6 @@ class Mirror:
 
     def _absolute(self, path: str) -> bytes:
         return os.path.join(self.root, path_bytes(path))
-
-
-class Ledger:
-    """The owned paths, on disk, so that the next agent knows what it may delete. Append-only between starts."""
-
-    def __init__(self, file: bytes) -> None:
-        self._file = file
-        self.paths = _replay(file)
-        self._compact()
-
-    def add(self, paths: Iterable[str]) -> None:
-        new = [path for path in paths if path not in self.paths]
-        self._append(b"+", new)
-        self.paths.update(new)
-
-    def drop(self, paths: Iterable[str]) -> None:
-        old = [path for path in paths if path in self.paths]
-        self._append(b"-", old)
-        self.paths.difference_update(old)
-
-    def _append(self, sign: bytes, paths: List[str]) -> None:
-        if not paths:
-            return
-        try:
-            with open(self._file, "ab") as stream:
-                stream.write(b"".join(sign + path_bytes(path) + b"\0" for path in paths))
-        except OSError as error:
-            raise _explained(error, path_text(self._file)) from error
-
-    def _compact(self) -> None:
-        fresh = self._file + b".new"
-        try:
-            with open(fresh, "wb") as stream:
-                stream.write(b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(self.paths)))
-            os.replace(fresh, self._file)
-        except OSError as error:
-            raise _explained(error, path_text(self._file)) from error
-
-
-def _replay(file: bytes) -> Set[str]:
-    paths: Set[str] = set()
-    try:
-        with open(file, "rb") as stream:
-            records = stream.read().split(b"\0")
-    except FileNotFoundError:
-        return paths
-    # What follows the last NUL is a record that a crash cut off; nothing was written for it yet.
-    for record in records[:-1]:
-        path = path_text(record[1:])
-        if record[:1] == b"+":
-            paths.add(path)
-        else:
-            paths.discard(path)
-    return paths
 
 
 class _Incoming:
@@ -347,56 +281,6 @@ def _checked(path: str) -> str:
     return path
 
 
-def _row(path: str, absolute: bytes, still_alive: Callable[[], None]) -> Row:
-    try:
-        found = os.lstat(absolute)
-        if stat.S_ISLNK(found.st_mode):
-            target = os.readlink(absolute)
-            return [path, SYMLINK, 0o777, len(target), _blob_id(target)]
-        if stat.S_ISDIR(found.st_mode):
-            return [path, FOLDER, 0o755, 0, ""]
-        if stat.S_ISREG(found.st_mode):
-            digest = _file_id(absolute, found.st_size, still_alive)
-            return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, digest]
-    except OSError:
-        # Missing, or made unreadable by a test: either way not what the snapshot says, and written anew.
-        pass
-    return [path, None]
-
-
-def _signature(absolute: bytes) -> Tuple[int, int]:
-    """What changes with every change of a path: whatever is done to a file, or put in its place, renews its ctime.
-
-    A path that changed a moment ago has none that can be relied on, and is looked at again the next time.
-    """
-    try:
-        found = os.lstat(absolute)
-    except OSError:
-        return NO_SIGNATURE
-    is_young = time.time_ns() - found.st_ctime_ns < RACY_NS
-    return NO_SIGNATURE if is_young else (found.st_ctime_ns, found.st_ino)
-
-
-def _is_real_folder(absolute: bytes) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(absolute).st_mode)
-    except OSError:
-        return False
-
-
-def _blob_id(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _file_id(absolute: bytes, size: int, still_alive: Callable[[], None]) -> str:
-    digest = hashlib.sha1(b"blob %d\0" % size)
-    with open(absolute, "rb") as stream:
-        for piece in iter(lambda: stream.read(1024 * 1024), b""):
-            digest.update(piece)
-            still_alive()
-    return digest.hexdigest()
-
-
 def _make_younger(staged: bytes, absolute: bytes) -> None:
     """A same-size edit within one second would run the old code: Python compares size and whole seconds.
 
@@ -431,8 +315,3 @@ def _forget_bytecode(absolute: bytes) -> None:
         os.rmdir(cache)
     except OSError:
         pass  # holds the bytecode of other modules
-
-
-def _explained(error: OSError, path: str) -> MirrorError:
-    code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "sync"
-    return MirrorError(code, "{} cannot be written in the box: {}".format(path, error.strerror or error))
