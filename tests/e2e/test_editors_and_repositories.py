@@ -1,0 +1,112 @@
+"""How editors save, and what doctor says of repositories that look different from each lane."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from git_repo import Repo
+from watcher import Project
+
+GREEN = "def test_it():\n    assert 1\n"
+
+
+@pytest.fixture
+def kind() -> str:
+    """What the host does before a sync is the same for every box."""
+    return "local"
+
+
+def by_vim(file: Path) -> None:
+    """A backup, a rename and a new file, as vim does it when told to keep backups."""
+    command = ["vim", "-u", "NONE", "-es", "-c", "set backup backupcopy=no writebackup", "-c", "normal Go# by vim"]
+    subprocess.run([*command, "-c", "wq", str(file)], check=True, timeout=20, stdin=subprocess.DEVNULL)
+
+
+def by_rename(file: Path) -> None:
+    other = file.with_suffix(".tmp~")
+    other.write_text(file.read_text() + "# by rename\n")
+    other.replace(file)
+
+
+def twice(file: Path) -> None:
+    """An editor, and right behind it the formatter it calls."""
+    file.write_text(file.read_text() + "#   unformatted\n")
+    time.sleep(0.02)
+    file.write_text(file.read_text().replace("#   unformatted", "# formatted"))
+
+
+@pytest.mark.parametrize("save", [by_vim, by_rename, twice])
+def test_every_way_of_saving_is_one_cycle(project: Project, save: Callable[[Path], None]) -> None:
+    if save is by_vim and shutil.which("vim") is None:
+        pytest.skip("no vim on this machine")
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    before = watcher.output.count(" running ")
+    save(project.root / "test_it.py")
+    watcher.wait_for_verdict("passed")
+    assert watcher.output.count(" running ") - before == 1
+
+
+def test_a_touch_and_the_same_bytes_again_run_nothing(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    before = watcher.output.count(" running ")
+    os.utime(project.root / "test_it.py")
+    watcher.wait_for_words("no content changed, nothing to run")
+    project.save("test_it.py", GREEN)
+    watcher.wait_until("both seen", lambda: watcher.output.count("no content changed") == 2)
+    assert watcher.output.count(" running ") == before
+
+
+def test_a_rename_of_case_alone_arrives(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    project.save("readme.txt", "x")
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    (project.root / "readme.txt").rename(project.root / "README.txt")
+    watcher.wait_for_verdict("passed")
+    assert project.box_tree() == project.tree()
+    assert "README.txt" in project.box_tree()
+
+
+def test_a_sparse_checkout_is_whole_in_the_git_lanes_and_doctor_says_so(project: Project) -> None:
+    repo = Repo(project.root)
+    repo.save("test_it.py", GREEN)
+    repo.save("far/away.txt", "x")
+    repo.save("near/by.txt", "x")
+    repo.commit()
+    repo.git("sparse-checkout", "set", "near")
+    assert not (project.root / "far").exists()
+    watcher = project.watch("--trigger=save=all", "--trigger=commit=all")
+
+    def both_known() -> bool:
+        lanes = watcher.own_status.get("lanes") or {}
+        return all(lanes.get(name) and lanes[name]["verdict"] == "passed" for name in ("save", "commit"))
+
+    watcher.wait_until("both verdicts", both_known)
+    assert "far/away.txt" not in project.box_tree("save")
+    assert "far/away.txt" in project.box_tree("commit")
+    said = project.command("doctor", env={"WATCHTEST_BOX_ENGINE": "local"})
+    assert said.returncode == 0, said
+    assert "a sparse checkout: stage and commit lanes test the whole tree" in said.stdout
+
+
+def test_doctor_names_filters_hindrances_and_what_is_left_out(project: Project) -> None:
+    repo = Repo(project.root)
+    repo.save("test_it.py", GREEN)
+    repo.commit()
+    repo.git("config", "core.autocrlf", "true")
+    os.mkfifo(project.root / "pipe")
+    (project.root / ".git" / "MERGE_HEAD").write_text("0" * 40)
+    said = project.command("doctor", env={"WATCHTEST_BOX_ENGINE": "local"}).stdout
+    assert "core.autocrlf is set" in said
+    assert "wait: a merge stands" in said
+    assert "pipe: is a named pipe" in said
