@@ -8,7 +8,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from engine.images import BARE, PYTHON_311, PYTHON_313
+from engine.images import BARE, PYTHON_311
 
 HERE = Path(__file__).parent
 
@@ -24,12 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def python_image() -> str:
     """Debian's Python 3.11 with Debian's pytest."""
     return PYTHON_311
-
-
-@pytest.fixture(scope="session")
-def newer_python_image() -> str:
-    """Debian's Python 3.13 with Debian's pytest."""
-    return PYTHON_313
 
 
 @pytest.fixture(scope="session")

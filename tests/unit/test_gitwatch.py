@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,19 +150,21 @@ def test_a_merge_that_stands_is_waited_for(repo: Repo, seen: Seen) -> None:
     assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
 
 
-def test_a_lock_is_waited_for_and_named(repo: Repo, seen: Seen) -> None:
+def test_a_lock_is_waited_for_and_named(repo: Repo, seen: Seen, tmp_path: Path) -> None:
     repo.save("b.py", "2\n")
-    lock = repo.root / ".git" / "index.lock"
+    index, lock = repo.root / ".git" / "index", repo.root / ".git" / "index.lock"
+    staged = tmp_path / "staged"
+    shutil.copyfile(index, staged)
+    repo.git("add", "b.py", GIT_INDEX_FILE=str(staged))
 
-    def lock_and_stage() -> None:
-        repo.git("add", "b.py")
+    def change_under_a_lock() -> None:
         lock.touch()
+        shutil.copyfile(staged, index)
         subprocess.run(["sleep", "0.6"], check=True, timeout=5)
         lock.unlink()
 
-    told = seen(lock_and_stage)
-    assert [news.index for news in told if news.index] != []
-    assert told[0].hindrance == "git is at work (index.lock)" or told[0].index
+    told = seen(change_under_a_lock)
+    assert told == [GitNews(hindrance="git is at work (index.lock)"), GitNews(index=repo.staged_tree(tmp_path))]
 
 
 def test_the_first_commit_of_all_is_told(tmp_path: Path) -> None:

@@ -198,3 +198,12 @@ def test_a_closed_stream_and_a_poor_encoding_are_no_obstacle() -> None:
     assert b"syncing ? run s.1 ? save" in raw.getvalue()
     stream.close()
     plain.show(before, after, event)
+
+
+def test_what_a_failed_setup_said_is_shown_below_its_line() -> None:
+    problem = replace(
+        LOST, message="setup failed: pip install x (exit code 1)\nERROR: no matching \x1b[31mdistribution"
+    )
+    said_lines = lines(Story().change("x.py").breaks(problem, is_passing=False))
+    at = said_lines.index("engine: setup failed: pip install x (exit code 1)")
+    assert said_lines[at + 1 : at + 3] == ["  | ERROR: no matching distribution", f"  {LOST.hint}"]

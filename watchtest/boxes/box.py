@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watchtest.boxes.agentzip import agent_zip
 from watchtest.boxes.base import Note, Place
 from watchtest.boxes.channel import Channel
@@ -42,8 +44,8 @@ class Box:
         except BaseException:
             await self.disconnect()
             raise
-        self.session, self.info = session, opened.info
-        return session, opened.info
+        self.session, self.info = session, replace(opened.info, python=session.python)
+        return session, self.info
 
     async def disconnect(self) -> None:
         if self._channel is not None:

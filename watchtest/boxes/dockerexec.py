@@ -18,7 +18,7 @@ from docker.errors import NotFound
 from watchtest.errors import BoxError
 
 HEADER = struct.Struct(">BxxxL")
-STDOUT, STDERR = 1, 2
+STDOUT = 1
 LAST_WORDS = 8 * 1024
 EXIT_CODE_LIMIT_S = 10.0
 

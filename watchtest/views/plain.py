@@ -185,6 +185,8 @@ def _ended(before: LaneState, after: LaneState, event: RunEnded) -> Iterator[str
             yield stop.value + ("; its changes wait for the next save or command" if is_held else "")
         case Broke(problem=problem):
             yield words.problem(problem)
+            # What a failed command said stands below its first line.
+            yield from (f"  | {line}" for line in tail("\n".join(problem.message.splitlines()[1:]), RAW_LINES))
             if problem.hint:
                 yield f"  {one_line(problem.hint, 500)}"
             if isinstance(after.activity, Broken):
