@@ -1,6 +1,6 @@
-"""The gate of every test marked `docker`, wherever it lies.
+"""The gate of every test marked with what it needs of the machine (`docker`, `podman`, `bubblewrap`), wherever it lies.
 
-Without an engine such a test skips and says so. Under WATCHTEST_REQUIRE_ENGINE=1 it fails instead, and the session
+Without that such a test skips and says so. Under WATCHTEST_REQUIRE_ENGINE=1 it fails instead, and the session
 fails if one was skipped for any reason: a skipped test proves nothing.
 """
 
@@ -12,11 +12,25 @@ from pathlib import Path
 
 import pytest
 from engine.images import lack
+from engine.main import podman_place
 from engine.wire import Engine
 
+from watchtest.boxes.local.bubblewrap import NoBubblewrap, find_bubblewrap
+
 HELP = "`python tests/engine up` (as root on Debian) gives the tests an engine"
+NEEDS = {
+    "docker": lambda: lack(Engine.from_environment(os.environ)),
+    "podman": lambda: lack(Engine(podman_place(os.environ).host)),
+    "bubblewrap": lambda: lack_of_bubblewrap(),
+}
+"""What a mark asks for: why it is missing, in one line, or None."""
 
 _skipped: set[str] = set()
+
+
+def lack_of_bubblewrap() -> str | None:
+    found = find_bubblewrap(os.environ, is_cut_off=True)
+    return f"{found.reason} ({found.hint})" if isinstance(found, NoBubblewrap) else None
 
 
 def engine_is_required() -> bool:
@@ -24,29 +38,30 @@ def engine_is_required() -> bool:
 
 
 @functools.cache
-def engine_lack() -> str | None:
+def lack_of(mark: str) -> str | None:
     """Asked once a session, before any test could change the environment."""
-    return lack(Engine.from_environment(os.environ))
+    return NEEDS[mark]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("docker") is None or (missing := engine_lack()) is None:
-        return
-    if engine_is_required():
-        pytest.fail(f"an engine is required, but {missing}; {HELP}", pytrace=False)
-    pytest.skip(f"DOCKER TEST NOT RUN: {missing}; {HELP}")
+    for mark in NEEDS:
+        if item.get_closest_marker(mark) is None or (missing := lack_of(mark)) is None:
+            continue
+        if engine_is_required():
+            pytest.fail(f"an engine is required, but {missing}; {HELP}", pytrace=False)
+        pytest.skip(f"{mark.upper()} TEST NOT RUN: {missing}; {HELP}")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     # An expected failure is also reported as skipped, though it ran.
-    if report.skipped and "docker" in report.keywords and not hasattr(report, "wasxfail"):
+    if report.skipped and any(mark in report.keywords for mark in NEEDS) and not hasattr(report, "wasxfail"):
         _skipped.add(report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     # A module that skips itself has no tests to tell of; its folder tells that they were Docker tests.
-    if report.skipped and "docker" in Path(report.nodeid.partition("::")[0]).parts:
+    if report.skipped and not NEEDS.keys().isdisjoint(Path(report.nodeid.partition("::")[0]).parts):
         _skipped.add(report.nodeid)
 
 

@@ -18,7 +18,24 @@ from watchtest.errors import WatchtestError
 
 BUG = 3
 INTERRUPTED = 130
-COMMANDS = ("watch", "status", "gate", "history", "exec", "sync", "doctor", "init", "config", "demo")
+COMMANDS = (
+    "watch",
+    "status",
+    "gate",
+    "history",
+    "exec",
+    "shell",
+    "logs",
+    "snapshot",
+    "reset",
+    "sync",
+    "doctor",
+    "ps",
+    "prune",
+    "init",
+    "config",
+    "demo",
+)
 DEFAULT = "watch"
 _WITH_VALUE = ("-C", "--workspace", "--config")
 

@@ -9,7 +9,9 @@
     ├── EngineError           4   no container engine, or it refuses us
     │   └── ImageError        4   the image is not there and cannot be had
     ├── BoxError              4   the box cannot be made or has broken
+    │   ├── DiskFull          4   no room is left in the box; somebody may free some
     │   ├── ChannelLost       4   the connection to the agent has ended; the outcome of what ran is unknown
+    │   ├── ServiceError      4   a service that the tests need is not ready
     │   └── BoxGone           4   the container vanished or stopped under our hands
     └── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
 
@@ -26,6 +28,8 @@ class WatchtestError(Exception):
     code = "error"
     is_passing = False
     """It may be over by itself: worth another try."""
+    is_awaited = False
+    """Somebody else's to mend, and cheap to ask for: tried again without an end."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -63,20 +67,31 @@ class SourceShrank(WorkspaceError):
 class EngineError(WatchtestError):
     code = "engine"
     is_passing = True
+    is_awaited = True
 
 
 class ImageError(EngineError):
     code = "image"
     is_passing = False
+    is_awaited = False
 
 
 class BoxError(WatchtestError):
     code = "box"
 
 
+class DiskFull(BoxError):
+    code = "disk_full"
+    is_passing = True
+
+
 class ChannelLost(BoxError):
     code = "channel"
     is_passing = True
+
+
+class ServiceError(BoxError):
+    code = "service"
 
 
 class BoxGone(BoxError):

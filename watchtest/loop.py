@@ -27,7 +27,6 @@ from watchtest.core.events import (
     Woke,
 )
 from watchtest.core.model import Lane, Problem, Snapshot, Stop
-from watchtest.core.model import Run as RunModel
 from watchtest.core.state import Idle, State
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
@@ -84,6 +83,8 @@ class Loop:
 
     async def run(self) -> State:
         """Until it is told to leave, or a background task fails. The last state."""
+        for pipeline in self._pipelines.values():
+            pipeline.listen(self.post)
         background = [asyncio.create_task(self._watch(watching), name="watch") for watching in self._watching]
         background.append(asyncio.create_task(self._tick(), name="tick"))
         try:
@@ -128,9 +129,9 @@ class Loop:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case StartRun(run, paths, known):
+            case StartRun(run):
                 wish = StopWish()
-                task = asyncio.create_task(self._carry_out(run, paths, known, wish), name=f"run {run.id}")
+                task = asyncio.create_task(self._carry_out(effect, wish), name=f"run {run.id}")
                 self._runs[run.lane] = _Under(task, wish)
             case StopRun(lane, _, stop):
                 self._runs[lane].wish.ask(stop)
@@ -177,14 +178,15 @@ class Loop:
         state = self.state.lanes[lane]
         return isinstance(state.activity, Idle) and not state.pending and state.knowledge.snapshot is snapshot
 
-    async def _carry_out(self, run: RunModel, paths: frozenset[str], known: Snapshot | None, wish: StopWish) -> None:
+    async def _carry_out(self, start: StartRun, wish: StopWish) -> None:
         """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""
+        run = start.run
         ending: Ending = Broke(Problem("bug", "the run was abandoned"), is_passing=False)
         try:
-            ending = await self._pipelines[run.lane].carry_out(run, paths, known, self.post, wish)
+            ending = await self._pipelines[run.lane].carry_out(start, self.post, wish)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
-            ending = Broke(Problem(error.code, error.message, error.hint), error.is_passing)
+            ending = Broke(Problem(error.code, error.message, error.hint), error.is_passing, error.is_awaited)
         except Exception as error:
             log.exception("run %s failed by a bug", run.id)
             where = traceback.extract_tb(error.__traceback__)[-1]

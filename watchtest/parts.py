@@ -10,20 +10,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from watchtest import byhand
 from watchtest.acceptance import take_acceptance
 from watchtest.boxes.base import Limits, Place
 from watchtest.boxes.box import Box
-from watchtest.boxes.docker import ContainerSpec, DockerPlace, connect
+from watchtest.boxes.docker.container import ContainerSpec
+from watchtest.boxes.docker.engines import Engine, connect, find_engine
+from watchtest.boxes.docker.images import Owner
+from watchtest.boxes.docker.place import DockerPlace
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.local import LocalPlace
-from watchtest.config import Config
+from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.recipe.recipe import RecipeWish
+from watchtest.boxes.servicekeys import Check, Definition
+from watchtest.boxes.services import Services
+from watchtest.config import Config, Ready, Service
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
+from watchtest.machine import machine_id
 from watchtest.pipeline import Pipeline, Source
 from watchtest.sources.gittree import GitTree, TreeId
+from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE")
+CONTAINER_KEYS = ("user", "memory", "cpus", "pids", "hardened", "ports")
+"""Keys of `box` that the local box cannot obey."""
 MEBIBYTE = 1024 * 1024
 
 
@@ -56,26 +67,30 @@ def workspace_key(workspace: Path) -> str:
 
 def choose_place(setting: Setting, owner: str, say: Callable[[str], None]) -> Place:
     """The box of a lane, or of the gate; `auto` means a container wherever there is an engine."""
-    engine = setting.config.box.engine
-    if engine == "docker":
-        return docker_place(setting, owner)
-    if engine == "auto":
-        try:
-            connect(setting.environ).close()
-        except EngineError as error:
-            say(f"no container engine ({error.message}): tests run in the local box")
-        else:
-            return docker_place(setting, owner)
-    return local_place(setting, owner)
+    wish = setting.config.box.engine
+    if wish == "local":
+        return local_place(setting, owner)
+    if wish != "auto":
+        return docker_place(setting, owner, lambda: find_engine(setting.environ, wish), wish)
+    try:
+        found = find_engine(setting.environ, wish)
+    except EngineError as error:
+        say(f"no container engine ({error.message}): tests run in the local box")
+        return local_place(setting, owner)
+    found.close()
+    for miss in found.passed_over:
+        say(f"{found.describe()[0]} makes the box, because {miss}")
+    # From now on this one and no other: a box must not move to another engine while its own is away for a moment.
+    return docker_place(setting, owner, lambda: connect(found.at), found.kind)
 
 
-def docker_place(setting: Setting, owner: str) -> DockerPlace:
+def docker_place(setting: Setting, lane: str, dial: Callable[[], Engine], engine: str) -> DockerPlace:
     box = setting.config.box
+    key = workspace_key(setting.workspace)
     spec = ContainerSpec(
-        name=f"watchtest-{workspace_key(setting.workspace)}-{owner}",
-        workspace=str(setting.workspace),
-        lane=owner,
-        image=chosen_image(box.image),
+        name=f"watchtest-{key}-{lane}",
+        lane=lane,
+        owner=Owner(str(setting.workspace), machine_id(), f"watchtest/{key}"),
         workdir=box.workdir,
         user=box.user,
         python=box.python,
@@ -84,19 +99,38 @@ def docker_place(setting: Setting, owner: str) -> DockerPlace:
         cpus=box.cpus,
         pids=box.pids,
         hardened=box.hardened,
+        # One box can have a port of this machine; it is the one of the lane people look at.
+        ports=box.ports if lane == Lane.SAVE else (),
+        cache_volume=f"watchtest-{key}-cache" if box.cache else "",
         ca_bundle=ca_bundle(box.ca, setting.environ),
     )
-    return DockerPlace(spec, setting.environ)
+    return DockerPlace(spec, dial, engine)
 
 
 def local_place(setting: Setting, owner: str) -> LocalPlace:
-    folder = setting.folders.cache / "boxes" / f"{workspace_key(setting.workspace)}-{owner}"
-    return LocalPlace(folder, setting.environ, setting.config.box.python)
+    box = setting.config.box
+    ca_bundle(box.ca, setting.environ)  # a file that cannot be read is said now, not by pip later
+    spec = LocalSpec(
+        folder=setting.folders.cache / "boxes" / f"{workspace_key(setting.workspace)}-{owner}",
+        workspace=str(setting.workspace),
+        python=box.python,
+        sandbox=box.sandbox,
+        network=box.network,
+        certificates=box.ca,
+        without_effect=tuple(f"box.{key}" for key in CONTAINER_KEYS if key in box.model_fields_set),
+    )
+    return LocalPlace(spec, setting.environ)
 
 
-def chosen_image(image: str) -> str:
-    """`auto`: the official image of the Python that runs watchtest."""
-    return image if image != "auto" else f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
+def recipe_wish(setting: Setting) -> RecipeWish:
+    box = setting.config.box
+    return RecipeWish(
+        host_python=sys.version_info[:2],
+        dependencies=box.dependencies,
+        image=box.image,
+        dockerfile=box.dockerfile,
+        setup=box.setup,
+    )
 
 
 def ca_bundle(wish: str, environ: Mapping[str, str]) -> bytes:
@@ -122,6 +156,35 @@ def build_environment(setting: Setting, place: Place) -> Environment:
     return Environment(place, timeout_s=box.setup_timeout_s, grace_s=runner.grace_s, python=box.python, env=carried)
 
 
+def build_services(setting: Setting, place: Place) -> Services:
+    grace_s = setting.config.runner.grace_s
+    return Services(
+        tuple(_definition(service, grace_s) for service in setting.config.services),
+        lambda globs: specification(globs, "services.restart_on").match_file,
+        is_tied=not place.keeps_processes,
+    )
+
+
+def _definition(service: Service, grace_s: float) -> Definition:
+    command, ready = service.command, service.ready
+    return Definition(
+        name=service.name,
+        argv=("/bin/sh", "-c", command) if isinstance(command, str) else command,
+        ready=_check(ready) if ready is not None else None,
+        ready_timeout_s=ready.timeout_s if ready is not None else 0.0,
+        restart_on=service.restart_on,
+        env=service.env,
+        restart_limit=service.restart_limit,
+        grace_s=grace_s,
+    )
+
+
+def _check(ready: Ready) -> Check:
+    if ready.tcp is not None:
+        return Check("tcp", ready.tcp)
+    return Check("http", ready.http) if ready.http is not None else Check("command", ready.command or "")
+
+
 def policies(config: Config) -> dict[Lane, Policy]:
     """The lanes that are on, and how much each runs. With every trigger off there is still the save lane, to ask."""
     triggers = config.triggers
@@ -137,9 +200,11 @@ def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Source) -
         source=source,
         box=Box(place),
         environment=build_environment(setting, place),
-        setup=setting.config.box.setup,
+        services=build_services(setting, place),
+        wish=recipe_wish(setting),
         runner_args=runner.args,
         limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s),
+        done_by_hand=(lambda: byhand.take(setting.workspace)) if lane is Lane.SAVE else tuple,
         may_shrink=lambda: not setting.config.watch.shrink_guard or take_acceptance(setting.workspace),
     )
 

@@ -1,4 +1,4 @@
-"""One run, top to bottom: ensure the box, take the snapshot, sync, set up, execute. Decides nothing about when."""
+"""One run, top to bottom: box, snapshot, sync, setup, services, tests. Decides nothing about when."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from watchtest.boxes.base import Job, Limits, PytestWish, StopWish
+from watchtest.boxes.base import Job, Limits, Note, PytestWish, Recipe, StopWish
 from watchtest.boxes.box import Box
-from watchtest.boxes.environment import Environment, plan
+from watchtest.boxes.channel import FREE_ROOM
+from watchtest.boxes.environment import Environment
+from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
+from watchtest.boxes.services import Services, Surroundings
 from watchtest.boxes.session import Session
 from watchtest.core.events import (
     EVERYTHING,
+    BoxLost,
     BoxSeen,
     Collected,
     Ending,
@@ -22,17 +26,33 @@ from watchtest.core.events import (
     Halted,
     Judged,
     Noted,
+    ServicesSeen,
     SnapshotTaken,
+    StartRun,
     TestsEnded,
     Unchanged,
 )
-from watchtest.core.model import Entry, Execution, Lane, Only, Result, Run, Snapshot, Stop
-from watchtest.errors import RunnerError, SourceMoved, SourceShrank
+from watchtest.core.model import (
+    BoxInfo,
+    Entry,
+    Execution,
+    Lane,
+    Only,
+    Problem,
+    Result,
+    Run,
+    ServiceInfo,
+    Snapshot,
+    Stop,
+)
+from watchtest.errors import DiskFull, RunnerError, SourceMoved, SourceShrank
 from watchtest.runners.pytest import NO_PYTEST, PytestReports
 
 SYNC_TRIES = 5
 SHRINK_FROM = 20
 """Below so many paths a box is filled again before anybody could answer."""
+LEFT_OUT_LINES = 10
+BY_HAND_SHOWN = 5
 BATCH_S = 0.05
 """Results are handed on in batches: a state a test would cost more than the test."""
 
@@ -50,6 +70,17 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Ready:
+    """A box at the very snapshot it is to be tested with."""
+
+    session: Session
+    info: BoxInfo
+    snapshot: Snapshot
+    generation: int
+    recipe: Recipe
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """The parts of one lane."""
 
@@ -57,57 +88,133 @@ class Pipeline:
     source: Source
     box: Box
     environment: Environment
-    setup: tuple[str, ...] | str
+    services: Services
+    wish: RecipeWish
     runner_args: tuple[str, ...]
     limits: Limits
     may_shrink: Callable[[], bool]
     """Whether a sync may delete more than half of the box; asked only when one would."""
+    done_by_hand: Callable[[], tuple[str, ...]] = tuple
+    """What the user had done in a box that is gone; asked when another was made."""
+    said: set[str] = field(default_factory=set)
+    """Paths that were left out, and said so: once is enough."""
 
-    async def carry_out(
-        self, run: Run, paths: frozenset[str], known: Snapshot | None, post: Post, wish: StopWish
-    ) -> Ending:
+    def listen(self, post: Post) -> None:
+        """Hear of a box that is lost, and of services that change, while nobody uses them."""
+
+        def lost(reason: str) -> None:
+            problem = Problem("channel", f"lost the agent in the box: {reason}", "it is brought back by itself")
+            post(BoxLost(self.lane, time.time(), problem))
+
+        def seen(services: tuple[ServiceInfo, ...]) -> None:
+            # By the same way as notes, so that they keep their order.
+            asyncio.get_running_loop().call_soon(post, ServicesSeen(self.lane, time.time(), services))
+
+        self.box.on_lost = lost
+        self.services.on_seen = seen
+
+    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
         """The whole of a run. Raises WatchtestError when the tool, not the code, fails."""
 
         def note(text: str) -> None:
             loop.call_soon_threadsafe(post, Noted(self.lane, time.time(), text))
 
+        def seen(info: BoxInfo) -> None:
+            post(BoxSeen(self.lane, time.time(), info))
+
+        run, known = start.run, start.known_snapshot
         loop = asyncio.get_running_loop()
-        session, info = await self.box.ensure(note)
-        post(BoxSeen(self.lane, time.time(), info))
+        ready = await self._brought_to_the_source(start.paths, note, seen, wish)
+        if ready is None or wish.stop:
+            return Halted(wish.stop or Stop.CANCELLED)
+        is_known = known is not None and ready.snapshot.entries == known.entries and ready.info.id == start.known_box
+        is_needless = is_known and not run.is_forced
+        if not is_needless:
+            post(SnapshotTaken(self.lane, time.time(), run.id, ready.snapshot))
+            self._say_what_is_left_out(ready.snapshot, note)
+        # Even with nothing to run: a box that was brought back has to be whole again.
+        prepared = await self.environment.prepare(ready.session, ready.recipe, note, wish)
+        if prepared is None or wish.stop:
+            return Halted(wish.stop or Stop.CANCELLED)
+        if prepared.is_fresh:
+            # Setup may have written into the tree: lock files, generated code.
+            await ready.session.refresh()
+            generation, _ = await ready.session.sync(ready.snapshot, self.source.read)
+            ready = replace(ready, generation=generation)
+        around = Surroundings(self.environment.variables, self.environment.path_first)
+        await self.services.ensure(ready.session, ready.snapshot, around, note, wish, is_forced=run.is_forced)
         if wish.stop:
             return Halted(wish.stop)
-        session, snapshot, generation = await self._sync(session, paths)
-        if known is not None and not run.is_forced and snapshot.entries == known.entries:
-            return Unchanged(snapshot)
-        post(SnapshotTaken(self.lane, time.time(), run.id, snapshot))
-        for left_out in snapshot.left_out[:10]:
-            note(f"left out: {left_out.path} ({left_out.reason})")
-        setup = await asyncio.to_thread(plan, self.setup, snapshot, self.source.read)
-        python = await self.environment.prepare(session, setup, note, wish)
-        if python is None or wish.stop:
-            return Halted(wish.stop or Stop.CANCELLED)
-        execution = await self._execute(session, run, python, generation, post, wish)
+        if is_needless:
+            return Unchanged(ready.snapshot)
+        execution = await self._execute(ready.session, run, prepared.python, ready.generation, post, wish)
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
-        return Judged(snapshot, execution)
+        return Judged(ready.snapshot, execution, ready.info.id)
 
-    async def _sync(self, session: Session, paths: frozenset[str]) -> tuple[Session, Snapshot, int]:
+    async def prepare(self, note: Note, wish: StopWish) -> None:
+        """All of it but the tests: the box there, at the source as it is now, and set up."""
+        ready = await self._brought_to_the_source(frozenset({EVERYTHING}), note, lambda _info: None, wish)
+        if ready is not None:
+            self._say_what_is_left_out(ready.snapshot, note)
+            await self.environment.prepare(ready.session, ready.recipe, note, wish)
+
+    async def _brought_to_the_source(
+        self, paths: frozenset[str], note: Note, seen: Callable[[BoxInfo], None], wish: StopWish
+    ) -> _Ready | None:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
-            snapshot = await self._look(session, paths)
-            self._guard(session.path_count, snapshot)
             try:
-                generation, _ = await session.sync(snapshot, self.source.read)
+                ready = await self._brought_once(paths, note, seen, wish)
             except SourceMoved:
                 # Nobody may have told yet what it was that changed.
                 paths = frozenset({EVERYTHING})
-                session, _ = await self.box.ensure(lambda _text: None)
                 continue
-            return session, snapshot, generation
+            if ready is not None or wish.stop:
+                return ready
         raise SourceMoved(
             f"files kept changing while they were synced ({SYNC_TRIES} times in a row)",
             hint="what writes into the workspace all the time belongs into .gitignore or watch.ignore",
         )
+
+    async def _brought_once(
+        self, paths: frozenset[str], note: Note, seen: Callable[[BoxInfo], None], wish: StopWish
+    ) -> _Ready | None:
+        """None: it was stopped, or the source asks for another box than the one there is."""
+        recipe = self.box.recipe if self.box.is_open else None
+        if recipe is None:
+            # What the box is made of is in the source, too.
+            recipe = await self._recipe(await asyncio.to_thread(self.source.snapshot, paths))
+        session, info = await self.box.ensure(recipe, note)
+        seen(info)
+        self._say_what_is_lost(info, note)
+        if wish.stop:
+            return None
+        snapshot = await self._look(session, paths)
+        recipe, used = await self._recipe(snapshot), recipe
+        if recipe.image != used.image:
+            await self.box.disconnect()
+            return None
+        self._guard(session.path_count, snapshot)
+        generation, _ = await session.sync(snapshot, self.source.read)
+        return _Ready(session, info, snapshot, generation, recipe)
+
+    async def _recipe(self, snapshot: Snapshot) -> Recipe:
+        return await asyncio.to_thread(recipe_of, self.wish, snapshot, self.source.read)
+
+    def _say_what_is_lost(self, info: BoxInfo, note: Note) -> None:
+        lost = self.done_by_hand() if any(text.startswith("created") for text in info.notes) else ()
+        if lost:
+            what = "; ".join(lost[-BY_HAND_SHOWN:])
+            note(f"a new box: what was done by hand in the old one is gone ({what}); `watchtest snapshot` keeps a box")
+
+    def _say_what_is_left_out(self, snapshot: Snapshot, note: Note) -> None:
+        fresh = [left_out for left_out in snapshot.left_out if left_out.path not in self.said]
+        for left_out in fresh[:LEFT_OUT_LINES]:
+            note(f"left out {left_out.path}: {left_out.reason}")
+        if len(fresh) > LEFT_OUT_LINES:
+            note(f"left out {len(fresh) - LEFT_OUT_LINES} more; `watchtest doctor` lists them")
+        self.said.update(left_out.path for left_out in fresh)
 
     async def _look(self, session: Session, paths: frozenset[str]) -> Snapshot:
         """At both ends at once: what is there now, and what became of the tree in the box."""
@@ -161,6 +268,9 @@ class Pipeline:
                 f"pytest is not installed in the box ({python})",
                 hint="`watchtest exec -- pip install pytest`, or add that command to box.setup",
             )
+        if end.full_disk and end.exit_code != 0:
+            # Whatever is red now may be so for want of room; that is not the code's fault.
+            raise DiskFull(f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_ROOM)
         return reports.execution(
             exit_code=end.exit_code,
             stopped=end.stopped,

@@ -77,7 +77,7 @@ def watching(root: Path, engine: str, image: str) -> Iterator[subprocess.Popen[b
         watcher.terminate()
         watcher.wait(30)
         if engine == "docker":
-            from watchtest.boxes.docker import remove_boxes
+            from watchtest.boxes.inventory import remove_boxes
 
             remove_boxes(str(root.resolve()), os.environ)
 

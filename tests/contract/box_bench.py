@@ -7,6 +7,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from engine.images import PYTHON_313
+from places import recipe
+
 from watchtest.boxes.base import Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.boxes.box import Box
 from watchtest.boxes.session import Session
@@ -54,7 +57,7 @@ class Bench:
         return self._loop.run_until_complete(asyncio.wait_for(action, 60))
 
     def open(self) -> Session:
-        session, _ = self.do(self.box.ensure(lambda _text: None))
+        session, _ = self.do(self.box.ensure(recipe(PYTHON_313), lambda _text: None))
         return session
 
     def sync(self, tree: Tree) -> Delta:

@@ -9,27 +9,35 @@ from pathlib import Path
 
 import pytest
 from box_bench import Bench
-from engine.images import PYTHON_313
+from places import container_spec, docker_place, podman_environ
 
 from watchtest.boxes.base import Place
-from watchtest.boxes.docker import ContainerSpec, DockerPlace, remove_boxes
-from watchtest.boxes.local import LocalPlace
+from watchtest.boxes.inventory import remove_boxes
+from watchtest.boxes.local.place import LocalPlace, LocalSpec
+
+KINDS = (
+    "local",
+    pytest.param("bubblewrap", marks=pytest.mark.bubblewrap),
+    pytest.param("docker", marks=pytest.mark.docker),
+    pytest.param("podman", marks=pytest.mark.podman),
+)
 
 
-@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(params=KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    workspace = str(tmp_path)
-    if request.param == "local":
-        place: Place = LocalPlace(tmp_path / "box", os.environ)
+    environ = podman_environ() if request.param == "podman" else os.environ
+    if request.param in ("local", "bubblewrap"):
+        sandbox = "on" if request.param == "bubblewrap" else "off"
+        spec = LocalSpec(tmp_path / "box", str(tmp_path / "workspace"), python=sys.executable, sandbox=sandbox)
+        place: Place = LocalPlace(spec, os.environ)
         python = sys.executable
     else:
-        name = f"watchtest-contract-{os.getpid()}-{tmp_path.name}".lower()
-        place = DockerPlace(ContainerSpec(name, workspace, "save", PYTHON_313, "/workspace"), os.environ)
+        place = docker_place(container_spec(tmp_path), environ)
         python = "python3"
     bench = Bench(place, python)
     try:
         yield bench
     finally:
         bench.close()
-        if request.param == "docker":
-            remove_boxes(workspace, os.environ)
+        if request.param in ("docker", "podman"):
+            remove_boxes(str(tmp_path), environ)

@@ -3,12 +3,20 @@ for that mark (skip loudly, or fail when an engine is required) is in tests/conf
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import docker
 import pytest
 from engine.images import BARE, PYTHON_311
+from places import Make, container_spec, docker_place
+
+from watchtest.boxes.docker.container import ContainerSpec
+from watchtest.boxes.docker.place import DockerPlace
+from watchtest.boxes.inventory import remove_boxes
 
 HERE = Path(__file__).parent
 
@@ -37,3 +45,31 @@ def docker_client() -> Iterator[docker.DockerClient]:
     client = docker.from_env()
     yield client
     client.close()
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> ContainerSpec:
+    return container_spec(tmp_path)
+
+
+@pytest.fixture
+def place(spec: ContainerSpec) -> Iterator[Make]:
+    """Places of one workspace; whatever they make is gone afterwards."""
+    made: list[DockerPlace] = []
+
+    def make(**changes: object) -> DockerPlace:
+        made.append(docker_place(dataclasses.replace(spec, **changes)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for place in made:
+        place.close()
+    remove_boxes(spec.owner.workspace, os.environ)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of this machine that nobody listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
 import pytest
+from places import Make, opened, recipe
 
-from watchtest.boxes.agentzip import agent_zip
-from watchtest.boxes.docker import ContainerSpec, DockerPlace, remove_boxes
-from watchtest.core.model import BoxInfo
+from watchtest.boxes.docker.container import ContainerSpec, _make
+from watchtest.boxes.docker.engines import find_engine
+from watchtest.boxes.docker.images import Origin
+from watchtest.boxes.docker.place import DockerPlace
+from watchtest.boxes.inventory import remove_boxes
 from watchtest.errors import BoxError, EngineError, ImageError
-
-Make = Callable[..., DockerPlace]
-
-
-@pytest.fixture
-def spec(tmp_path: Path, python_image: str) -> ContainerSpec:
-    name = f"watchtest-docker-{os.getpid()}-{tmp_path.name}".lower()
-    return ContainerSpec(name, str(tmp_path), "save", python_image, "/workspace")
-
-
-@pytest.fixture
-def place(spec: ContainerSpec) -> Iterator[Make]:
-    """Places of one workspace; whatever they make is gone afterwards."""
-    made: list[DockerPlace] = []
-
-    def make(**changes: object) -> DockerPlace:
-        made.append(DockerPlace(dataclasses.replace(spec, **changes), os.environ))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for place in made:
-        place.close()
-    remove_boxes(spec.workspace, os.environ)
-
-
-def opened(place: DockerPlace) -> BoxInfo:
-    box = place.open(agent_zip(), lambda _text: None)
-    box.stream.close()
-    return box.info
 
 
 def test_a_box_is_made_once_and_adopted_ever_after(place: Make) -> None:
@@ -91,20 +64,40 @@ def test_a_box_that_was_removed_is_made_anew(place: Make, docker_client: docker.
 
 
 def test_a_box_that_was_only_created_is_filled_and_started(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient
+    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
 ) -> None:
     """What a watcher leaves that is killed between the two calls."""
-    made = place()._make(["sleep", "1000"])
+    base = docker_client.images.get(python_image)
+    origin = Origin(python_image, str(base.id))
+    made = _make(docker_client.api, spec, origin, python_image, ["sleep", "1000"], lambda _text: None)
     info = opened(place())
-    assert info.id == made["Id"]
+    assert info.id == made
     assert info.state == "running"
 
 
-def test_changed_settings_make_another_box(place: Make) -> None:
+def test_changed_limits_make_another_container_with_the_same_content(
+    place: Make, docker_client: docker.DockerClient
+) -> None:
     first = opened(place())
-    second = opened(place(pids=99))
+    docker_client.containers.get(first.id).exec_run(["touch", "/var/installed-by-hand"])
+    second = opened(place(pids=99, memory="256m"))
     assert first.id != second.id
-    assert "settings have changed" in second.notes[0]
+    assert second.notes == ("made anew with its content: its limits have changed",)
+    container = docker_client.containers.get(second.id)
+    assert container.attrs["HostConfig"]["PidsLimit"] == 99
+    assert container.exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0
+    with pytest.raises(docker.errors.NotFound):
+        docker_client.containers.get(first.id)
+    assert opened(place(pids=99, memory="256m")).notes == ("adopted",)
+
+
+def test_another_user_or_image_makes_a_fresh_box(place: Make, bare_image: str) -> None:
+    first = opened(place())
+    second = opened(place(user="nobody"))
+    assert first.id != second.id
+    assert second.notes == ("created anew: its user or its folder has changed",)
+    with pytest.raises(BoxError, match="no Python"):
+        opened(place(), recipe(bare_image))
 
 
 def test_an_unprivileged_user_can_write_the_workspace(place: Make, docker_client: docker.DockerClient) -> None:
@@ -165,15 +158,15 @@ def test_an_image_with_python_and_no_sleep_keeps_alive(
     finally:
         made.remove(force=True)
     try:
-        assert opened(place(image="watchtest-test/no-sleep:latest")).state == "running"
+        assert opened(place(), recipe("watchtest-test/no-sleep:latest")).state == "running"
     finally:
-        remove_boxes(spec.workspace, os.environ)
+        remove_boxes(spec.owner.workspace, os.environ)
         docker_client.images.remove("watchtest-test/no-sleep:latest", force=True)
 
 
 def test_an_image_that_cannot_be_had_says_what_to_do(place: Make) -> None:
     with pytest.raises(ImageError, match="watchtest-test/nothing:here is not here and cannot be pulled") as caught:
-        opened(place(image="watchtest-test/nothing:here"))
+        opened(place(), recipe("watchtest-test/nothing:here"))
     assert "docker pull" in caught.value.hint
 
 
@@ -181,9 +174,9 @@ def test_an_image_without_python_says_what_to_do_and_still_executes(
     place: Make, bare_image: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(BoxError, match=r"no Python 3\.8 or newer") as caught:
-        opened(place(image=bare_image))
+        opened(place(), recipe(bare_image))
     assert "box.python" in caught.value.hint
-    assert place(image=bare_image).execute(["sh", "-c", "echo here; echo there >&2; exit 7"], {}, ()) == 7
+    assert place().execute(["sh", "-c", "echo here; echo there >&2; exit 7"], {}, ()) == 7
     assert capfd.readouterr() == ("here\n", "there\n")
 
 
@@ -218,14 +211,14 @@ def docker_py_leaks() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("docker_py_leaks")
 def test_no_engine_says_what_to_do(spec: ContainerSpec, tmp_path: Path) -> None:
-    place = DockerPlace(spec, {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+    place = DockerPlace(spec, lambda: find_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}))
     with pytest.raises(EngineError, match="no Docker engine answers") as caught:
-        place.open(agent_zip(), lambda _text: None)
+        opened(place)
     assert "local" in caught.value.hint
 
 
 def test_a_bad_docker_host_says_so(spec: ContainerSpec) -> None:
-    place = DockerPlace(spec, {"DOCKER_HOST": "carrier-pigeon://roof"})
+    place = DockerPlace(spec, lambda: find_engine({"DOCKER_HOST": "carrier-pigeon://roof"}))
     with pytest.raises(EngineError, match="carrier-pigeon://roof"):
         place.inspect()
 
@@ -234,11 +227,11 @@ def test_a_bad_docker_host_says_so(spec: ContainerSpec) -> None:
 def test_no_permission_on_the_socket_says_what_to_do(tmp_path: Path) -> None:
     script = """
 import os
-from watchtest.boxes.docker import connect
+from watchtest.boxes.docker.engines import find_engine
 from watchtest.errors import EngineError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
-    connect({})
+    find_engine({"DOCKER_HOST": "unix:///var/run/docker.sock"})
 except EngineError as error:
     print(error)
 """
@@ -265,3 +258,10 @@ def test_execute_passes_stdin_variables_and_path(
             os.close(saved)
     assert code == 0
     assert capfd.readouterr().out == "from outside\nvariable\n/first\n/workspace\n"
+
+
+def test_an_image_that_cannot_be_had_does_not_cost_the_box_there_is(place: Make) -> None:
+    first = opened(place())
+    with pytest.raises(ImageError):
+        opened(place(), recipe("watchtest-test/nothing:here"))
+    assert opened(place()).id == first.id

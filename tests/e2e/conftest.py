@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
-from watcher import Project
+from watcher import Project, environ_around
 
-from watchtest.boxes.docker import remove_boxes
+from watchtest.boxes.inventory import remove_boxes
 
 KINDS = ("local", pytest.param("docker", marks=pytest.mark.docker))
-FOREIGN = ("WATCHTEST_", "PYTEST_", "COV_", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX", "XDG_")
 
 MakeProject = Callable[..., Project]
 
@@ -47,20 +45,11 @@ def make_project(lone_pytest: Path) -> Iterator[MakeProject]:
     def make(around: Path, kind: str) -> Project:
         root = around / "my pröject"  # a blank and an umlaut, for all of them
         root.mkdir(parents=True)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        environ |= {
-            "HOME": str(around),
-            "TZ": "UTC",
-            "LC_ALL": "C.UTF-8",
-            "XDG_CONFIG_HOME": str(around / "config"),
-            "WATCHTEST_CACHE_DIR": str(around / "cache"),
-            "WATCHTEST_STATE_DIR": str(around / "state"),
-            "WATCHTEST_NOTIFY_DESKTOP": "false",
-            "WATCHTEST_BOX_IMAGE": PYTHON_313,
-        }
+        environ = environ_around(around, PYTHON_313)
         if kind == "local":
             link = f'cd "$VIRTUAL_ENV"/lib/python3*/site-packages && echo {shlex.quote(str(lone_pytest))} > pytest.pth'
             environ["WATCHTEST_BOX_SETUP"] = f"['{link}']"
+            environ["WATCHTEST_BOX_SANDBOX"] = "off"  # which would hide that folder; test_bubblewrap.py has it on
         project = Project(root, around, kind, environ)
         made.append(project)
         return project
@@ -74,6 +63,14 @@ def make_project(lone_pytest: Path) -> Iterator[MakeProject]:
 def project(tmp_path: Path, kind: str, make_project: MakeProject) -> Iterator[Project]:
     """An empty workspace of this test's own."""
     project = make_project(tmp_path, kind)
+    yield project
+    end(project)
+
+
+@pytest.fixture
+def docker_project(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
+    """The same, for a story that only containers can tell."""
+    project = make_project(tmp_path, "docker")
     yield project
     end(project)
 

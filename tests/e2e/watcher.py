@@ -26,6 +26,7 @@ Status = dict[str, Any]
 Tree = dict[str, list[Any]]
 T = TypeVar("T")
 
+FOREIGN = ("WATCHTEST_", "PYTEST_", "COV_", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX", "XDG_")
 LIMIT_S = 30.0
 POLL_S = 0.01
 
@@ -52,6 +53,21 @@ def look(folder, prefix):
 look(root, b"")
 sys.stdout.write(json.dumps(found))
 """
+
+
+def environ_around(around: Path, image: str) -> dict[str, str]:
+    """The environment of a watcher that shares no cache, state or setting with anybody."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return kept | {
+        "HOME": str(around),
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+        "XDG_CONFIG_HOME": str(around / "config"),
+        "WATCHTEST_CACHE_DIR": str(around / "cache"),
+        "WATCHTEST_STATE_DIR": str(around / "state"),
+        "WATCHTEST_NOTIFY_DESKTOP": "false",
+        "WATCHTEST_BOX_IMAGE": image,
+    }
 
 
 @dataclass
@@ -88,7 +104,9 @@ class Project:
         watcher.must_be_tidy()
         return code, watcher.said
 
-    def command(self, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, *argv: str, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
+    ) -> subprocess.CompletedProcess[str]:
         """Another command of watchtest on this workspace."""
         return subprocess.run(
             [sys.executable, "-m", "watchtest", *argv],
@@ -97,13 +115,13 @@ class Project:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
-            timeout=LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
 
-    def execute(self, *argv: str) -> subprocess.CompletedProcess[str]:
+    def execute(self, *argv: str, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
         """`watchtest exec`."""
-        return self.command("exec", "--engine", self.kind, "--", *argv)
+        return self.command("exec", "--engine", self.kind, "--", *argv, limit_s=limit_s)
 
     # -- trees, without any code of ours -----------------------------------------------------------
 

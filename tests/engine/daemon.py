@@ -1,6 +1,7 @@
-"""Starts a dockerd where none answers, installing it first on Debian, and stops exactly the one it started.
+"""Starts an engine where none answers, installing it first on Debian, and stops exactly the one it started.
 
 What was started is written down beside the images, so that a later `down` in another process can find it.
+Which program that is, dockerd or podman, is for a `Startable` to say.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from engine.command import EngineScriptError, last_lines, run
 from engine.process import OwnProcess, children_of
@@ -26,12 +28,43 @@ POLL_S = 0.1
 PROGRAMS = {"dockerd": "docker.io", "iptables": "iptables"}
 
 
+class Startable(Protocol):
+    """An engine that can be started, and where it lives then."""
+
+    @property
+    def name(self) -> str:
+        """Of its program."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def log(self) -> Path: ...
+
+    @property
+    def record(self) -> Path: ...
+
+    @property
+    def pid_files(self) -> tuple[Path, ...]: ...
+
+    def prepare(self) -> None:
+        """Make the folders and files that it needs to start."""
+
+    def command(self) -> list[str]: ...
+
+    def environment(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a started engine lives. `root` keeps all of it in one folder, apart from any other engine."""
+    """Where a started dockerd lives. `root` keeps all of it in one folder, apart from any other engine."""
 
     state: Path
     root: Path | None = None
+
+    @property
+    def name(self) -> str:
+        return "dockerd"
 
     @property
     def host(self) -> str:
@@ -46,12 +79,19 @@ class Place:
         return self.state / "started.json"
 
     @property
-    def pid_files(self) -> tuple[Path, Path]:
+    def pid_files(self) -> tuple[Path, ...]:
         """Of dockerd, and of the containerd that it starts."""
         containerd = Path("containerd", "containerd.pid")
         if self.root is None:
             return Path("/var/run/docker.pid"), Path("/var/run/docker") / containerd
         return self.root / "dockerd.pid", self.root / "exec" / containerd
+
+    def prepare(self) -> None:
+        if self.root:
+            self.root.mkdir(parents=True, exist_ok=True)
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
 
     def command(self) -> list[str]:
         if self.root is None:
@@ -89,7 +129,7 @@ def install(programs: dict[str, str], say: Callable[[str], None]) -> None:
     say(f"installed {', '.join(packages)} in {time.monotonic() - began:.1f} s")
 
 
-def start(place: Place, say: Callable[[str], None]) -> Engine:
+def start(place: Startable, say: Callable[[str], None]) -> Engine:
     """Returns when the engine answers; otherwise ends what it began and shows the end of the log."""
     if os.geteuid() != 0:
         raise EngineScriptError(
@@ -97,15 +137,19 @@ def start(place: Place, say: Callable[[str], None]) -> Engine:
             "start Docker yourself, or name a reachable engine in DOCKER_HOST"
         )
     place.log.parent.mkdir(parents=True, exist_ok=True)
-    if place.root:
-        place.root.mkdir(parents=True, exist_ok=True)
+    place.prepare()
     began = time.monotonic()
     with place.log.open("wb") as log:
         # Its own session: Ctrl-C at a test run is not meant for the engine.
         daemon = subprocess.Popen(
-            place.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            place.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **place.environment()},
+            start_new_session=True,
         )
-    own = OwnProcess.of("dockerd", daemon.pid)
+    own = OwnProcess.of(place.name, daemon.pid)
     if own is not None:
         _write_record(place, [own])
     engine = Engine(place.host)
@@ -115,14 +159,14 @@ def start(place: Place, say: Callable[[str], None]) -> Engine:
         # Whatever stopped the wait, Ctrl-C included, no half-started engine stays behind.
         stop(place)
         raise
-    _write_record(place, _family(daemon.pid))
+    _write_record(place, _family(place.name, daemon.pid))
     # The engine is meant to outlive us, so nobody will wait for it; Python would warn of that.
     daemon.returncode = 0
-    say(f"started dockerd (process {daemon.pid}) at {place.host} in {time.monotonic() - began:.1f} s")
+    say(f"started {place.name} (process {daemon.pid}) at {place.host} in {time.monotonic() - began:.1f} s")
     return engine
 
 
-def stop(place: Place) -> list[str]:
+def stop(place: Startable) -> list[str]:
     """Ends what the record names, if it is still that very process. Tells what happened to each."""
     lines = []
     for own in started(place):
@@ -135,7 +179,7 @@ def stop(place: Place) -> list[str]:
     return lines
 
 
-def started(place: Place) -> list[OwnProcess]:
+def started(place: Startable) -> list[OwnProcess]:
     try:
         text = place.record.read_text()
     except FileNotFoundError:
@@ -144,7 +188,7 @@ def started(place: Place) -> list[OwnProcess]:
         return [OwnProcess(**fields) for fields in json.loads(text)]
     except (ValueError, TypeError) as error:
         raise EngineScriptError(
-            f"{place.record} cannot be read ({error}); look for a dockerd of ours by hand, then remove the file"
+            f"{place.record} cannot be read ({error}); look for a {place.name} of ours by hand, then remove the file"
         ) from error
 
 
@@ -153,26 +197,26 @@ def _is_installed(program: str) -> bool:
     return Path(program).exists() or shutil.which(program) is not None
 
 
-def _wait_for_answer(engine: Engine, daemon: subprocess.Popen[bytes], place: Place) -> None:
+def _wait_for_answer(engine: Engine, daemon: subprocess.Popen[bytes], place: Startable) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while (absence := engine.absence()) is not None:
         if daemon.poll() is not None:
-            why = f"`dockerd` ended with {daemon.returncode}"
+            why = f"`{place.name}` ended with {daemon.returncode}"
         elif time.monotonic() > deadline:
-            why = f"`dockerd` did not answer within {START_TIMEOUT_S:.0f} s ({absence})"
+            why = f"`{place.name}` did not answer within {START_TIMEOUT_S:.0f} s ({absence})"
         else:
             time.sleep(POLL_S)
             continue
         raise EngineScriptError(f"{why}; the end of {place.log}:\n{last_lines(place.log.read_text())}")
 
 
-def _family(pid: int) -> list[OwnProcess]:
+def _family(name: str, pid: int) -> list[OwnProcess]:
     """dockerd first: it stops its containerd by itself; that one is named in case dockerd could not."""
-    members = [("dockerd", pid), *(child for child in children_of(pid) if child[0] == "containerd")]
+    members = [(name, pid), *(child for child in children_of(pid) if child[0] == "containerd")]
     return [own for name, member in members if (own := OwnProcess.of(name, member)) is not None]
 
 
-def _write_record(place: Place, processes: list[OwnProcess]) -> None:
+def _write_record(place: Startable, processes: list[OwnProcess]) -> None:
     unfinished = place.record.with_suffix(".unfinished")
     unfinished.write_text(json.dumps([asdict(own) for own in processes], indent=1))
     unfinished.rename(place.record)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from engine import daemon, images
+from engine import daemon, images, podman
 from engine.command import EngineScriptError
 from engine.wire import Engine
 
@@ -29,14 +29,15 @@ def main(argv: Sequence[str]) -> int:
     os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
     root = options.root.resolve() if options.root else None
     place = daemon.Place(root or cache, root)
+    beside = None if root else podman_place(os.environ)
     engine = Engine(place.host) if root else Engine.from_environment(os.environ)
     signal.signal(signal.SIGTERM, _told_to_end)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         if options.command == "status":
-            return status(engine, place)
+            return status(engine, place, beside)
         with _lock(cache):
-            return up(engine, place, cache) if options.command == "up" else down(place)
+            return up(engine, place, beside, cache) if options.command == "up" else down(place, beside)
     except (EngineScriptError, OSError) as error:
         print(f"tests/engine {options.command}: {error}", file=sys.stderr)
         return 1
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         return 130
 
 
-def up(engine: Engine, place: daemon.Place, cache: Path) -> int:
+def up(engine: Engine, place: daemon.Place, beside: podman.PodmanPlace | None, cache: Path) -> int:
     began = time.monotonic()
     if (absence := engine.absence()) is None:
         _say(f"found engine {engine.version()} at {engine.host}")
@@ -53,29 +54,54 @@ def up(engine: Engine, place: daemon.Place, cache: Path) -> int:
     else:
         for line in daemon.stop(place):
             _say(f"cleared away: {line}")
-        daemon.install({**daemon.PROGRAMS, **BUILD_PROGRAMS}, _say)
+        daemon.install({**daemon.PROGRAMS, **BUILD_PROGRAMS, **(podman.PROGRAMS if beside else {})}, _say)
         # Where the system starts services by itself, the package has just started one.
         if engine.absence() is None:
             _say(f"found engine {engine.version()} at {engine.host}: its package started it, so it stays the system's")
         else:
             daemon.start(place, _say)
     _provide_images(engine, cache)
+    if beside:
+        _up_beside(beside, cache)
     _say(f"ready in {time.monotonic() - began:.1f} s")
     return 0
 
 
-def down(place: daemon.Place) -> int:
-    lines = daemon.stop(place) or ["nothing to stop: no engine was started from here"]
+def _up_beside(place: podman.PodmanPlace, cache: Path) -> None:
+    """podman too, for the tests of boxes on it. Whoever may not start one can do without: those tests then skip."""
+    engine = Engine(place.host)
+    if engine.absence() is None:
+        _say(f"found podman {engine.version()} at {engine.host}")
+    elif os.geteuid() != 0:
+        _say("no podman is started: that needs root; tests on podman will be skipped")
+        return
+    else:
+        daemon.stop(place)
+        daemon.install(podman.PROGRAMS, _say)
+        daemon.start(place, _say)
+    _provide_images(engine, cache)
+
+
+def down(place: daemon.Place, beside: podman.PodmanPlace | None) -> int:
+    lines = daemon.stop(place)
+    if beside and daemon.started(beside):
+        try:
+            beside.end_containers()
+        finally:
+            lines += daemon.stop(beside)
+    lines = lines or ["nothing to stop: no engine was started from here"]
     for line in lines:
         _say(line)
     return 0
 
 
-def status(engine: Engine, place: daemon.Place) -> int:
-    """0 when the tests can use the engine as it is."""
+def status(engine: Engine, place: daemon.Place, beside: podman.PodmanPlace | None) -> int:
+    """0 when the tests can use the engine as it is; podman is told of, but can be done without."""
     lacks = images.lack(engine)
     _say(lacks or f"engine {engine.version()} at {engine.host} has every test image")
-    for own in daemon.started(place):
+    if beside:
+        _say(images.lack(Engine(beside.host)) or f"podman at {beside.host} has every test image")
+    for own in [*daemon.started(place), *(daemon.started(beside) if beside else ())]:
         _say(f"started from here: {own.name} (process {own.pid}), {'running' if own.is_alive() else 'ended'}")
     return 1 if lacks else 0
 
@@ -83,6 +109,11 @@ def status(engine: Engine, place: daemon.Place) -> int:
 def cache_folder(environment: Mapping[str, str]) -> Path:
     base = environment.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "watchtest-test-images"
+
+
+def podman_place(environment: Mapping[str, str]) -> podman.PodmanPlace:
+    """The podman of the tests; its socket lies there whether or not it was started from here."""
+    return podman.PodmanPlace(cache_folder(environment) / "podman")
 
 
 def _provide_images(engine: Engine, cache: Path) -> None:

@@ -72,11 +72,9 @@ class Engine:
 
     def import_image(self, tarball: Path, tag: str, labels: Mapping[str, str]) -> None:
         """What `docker import` does."""
-        repository, _, version = tag.rpartition(":")
         changes = ['CMD ["/bin/bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
-        query = urlencode(
-            [("fromSrc", "-"), ("repo", repository), ("tag", version), *(("changes", line) for line in changes)]
-        )
+        # The tag goes with the name: podman 4 does not read it from a field of its own.
+        query = urlencode([("fromSrc", "-"), ("repo", tag), *(("changes", line) for line in changes)])
         with tarball.open("rb") as body:
             headers = {"Content-Type": "application/x-tar", "Content-Length": str(tarball.stat().st_size)}
             connection = self._connection(IMPORT_TIMEOUT_S)

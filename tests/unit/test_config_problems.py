@@ -22,10 +22,10 @@ def problems(workspace: Path, **given_inputs: Any) -> list[str]:
 
 
 BOX_KEYS = (
-    "engine, image, workdir, user, python, setup, setup_timeout_s, environment, "
-    "ca, network, memory, cpus, pids, hardened"
+    "engine, image, dockerfile, workdir, user, python, setup, dependencies, setup_timeout_s, environment, "
+    "ca, network, sandbox, ports, cache, memory, cpus, pids, hardened"
 )
-SECTIONS = "triggers, watch, box, runner, notify, history"
+SECTIONS = "triggers, watch, box, runner, notify, history, services"
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,15 @@ SECTIONS = "triggers, watch, box, runner, notify, history"
     [
         ('box.engine = "dokcer"', 'box.engine = "dokcer": no such engine; did you mean "docker"?'),
         ('box.engine = "Docker"', 'box.engine = "Docker": no such engine; did you mean "docker"?'),
-        ('box.engine = "podman"', 'box.engine = "podman": no such engine; choose "auto", "docker" or "local"'),
-        ("box.engine = 3", 'box.engine = 3: must be "auto", "docker" or "local"'),
+        (
+            'box.engine = "kubernetes"',
+            'box.engine = "kubernetes": no such engine; choose "auto", "docker", "podman" or "local"',
+        ),
+        ("box.engine = 3", 'box.engine = 3: must be "auto", "docker", "podman" or "local"'),
         ('triggers.save = "al"', 'triggers.save = "al": no such policy; did you mean "all"?'),
         ('box.network = "of"', 'box.network = "of": no such value; did you mean "off"?'),
         ("[bxo]", 'bxo: unknown section; did you mean "box"?'),
-        ("[services]", f"services: unknown section; the sections are {SECTIONS}"),
+        ("[serfices]", 'serfices: unknown section; did you mean "services"?'),
         ("[[box]]", "box: must be a section; write [box] on a line of its own"),
         ("box = true", "box = true: must be a section; write [box] on a line of its own"),
         ("box.engin = 1", 'box.engin = 1: unknown key; did you mean "engine"?'),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from watchtest.config import Config, json_schema, keys
+from watchtest.config import Config, Ready, Service, json_schema, keys
 from watchtest.config.lines import lines_of_keys
 from watchtest.config.model import SECTIONS
 from watchtest.config.problems import problems_in
@@ -22,7 +22,7 @@ SCHEMA = json_schema()
 
 def test_config_toml_has_every_key_with_its_default_and_nothing_else() -> None:
     data = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    assert data == Config().model_dump(mode="json")
+    assert data == Config().model_dump(mode="json", exclude={"services"})
     assert [f"{section}.{key}" for section, table in data.items() for key in table] == list(keys())
 
 
@@ -32,6 +32,20 @@ def test_config_toml_has_the_description_of_each_key_above_it(key: str) -> None:
     section, name = key.split(".")
     line = lines_of_keys(text)[section, name]
     assert text.split("\n")[line - 2] == f"# {keys()[key].description}"
+
+
+def test_config_toml_shows_a_service_with_every_key_and_its_description() -> None:
+    text = CONFIG.read_text(encoding="utf-8")
+    example = [line.removeprefix("# ") for line in text[text.index("# [[services]]") :].splitlines()]
+    [service] = Config.model_validate(tomllib.loads("\n".join(example))).services
+    assert list(tomllib.loads("\n".join(example))["services"][0]) == list(Service.model_fields)
+    for name, field in Service.model_fields.items():
+        [place] = [number for number, line in enumerate(example) if line.startswith(f"{name} = ")]
+        assert example[place - 1] == f"# {field.description}"
+        if not field.is_required() and name != "ready":
+            assert getattr(service, name) == field.default
+    assert service.ready is not None
+    assert service.ready.timeout_s == Ready.model_fields["timeout_s"].default
 
 
 def test_the_schema_is_one() -> None:
@@ -52,8 +66,8 @@ def test_the_schema_describes_each_key(key: str) -> None:
 
 def test_the_schema_lists_the_choices() -> None:
     box = SCHEMA["$defs"]["Box"]["properties"]
-    assert box["engine"]["enum"] == ["auto", "docker", "local"]
-    assert box["network"]["enum"] == ["on", "off"]
+    assert box["engine"]["enum"] == ["auto", "docker", "podman", "local"]
+    assert box["network"]["enum"] == ["on", "off", "setup"]
     assert SCHEMA["$defs"]["Triggers"]["properties"]["save"]["enum"] == ["off", "affected", "failed", "all"]
 
 

@@ -106,13 +106,14 @@ def suite(tmp_path: Path) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TESTS / "engine", tests / "engine", ignore=ignore)
     shutil.copy(TESTS / "conftest.py", tests)
+    shutil.copy(TESTS / "places.py", tests)
     (tests / "docker").mkdir()
     shutil.copy(TESTS / "docker" / "conftest.py", tests / "docker")
     (tests / "docker" / "test_folder.py").write_text("def test_by_folder(): pass\n")
     (tests / "test_plain.py").write_text(
         "import pytest\n\ndef test_plain(): pass\n\n@pytest.mark.docker\ndef test_by_mark(): pass\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = docker: needs an engine\naddopts = -ra\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  docker: an engine\n  podman: podman\naddopts = -ra\n")
     return tmp_path
 
 
@@ -146,9 +147,10 @@ def test_with_an_engine_and_its_images_every_docker_test_runs(suite: Path, answe
     assert (code, "3 passed" in output) == (0, True), output
 
 
-def verdict(suite: Path, *, required: bool, host: str = "unix:///nowhere.sock") -> tuple[int, str]:
+def verdict(suite: Path, *, required: bool, host: str = "unix:///nowhere.sock", **variables: str) -> tuple[int, str]:
     environment = {
         **os.environ,
+        **variables,
         "DOCKER_HOST": host,
         "WATCHTEST_REQUIRE_ENGINE": "1" if required else "0",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -179,6 +181,19 @@ def test_without_a_required_engine_every_docker_test_fails(suite: Path) -> None:
     assert code == 1, output
     assert "2 errors" in output or "2 failed" in output
     assert "an engine is required, but no engine answers" in output
+
+
+@pytest.mark.parametrize(("is_required", "told"), [(False, "PODMAN TEST NOT RUN: "), (True, "an engine is required")])
+def test_a_podman_test_needs_podman_whatever_else_there_is(
+    suite: Path, answering_host: str, tmp_path: Path, is_required: bool, told: str
+) -> None:
+    (suite / "tests" / "test_plain.py").write_text("import pytest\n\n@pytest.mark.podman\ndef test_it(): pass\n")
+
+    code, output = verdict(suite, required=is_required, host=answering_host, XDG_CACHE_HOME=str(tmp_path))
+
+    assert code == int(is_required), output
+    assert f"{told}, but no engine answers" in output if is_required else told in output
+    assert f"unix://{tmp_path}/watchtest-test-images/podman/podman.sock" in output
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2] / "watchtest"
 MODULES = sorted(ROOT.rglob("*.py"))
 OUTSIDE = {
-    "docker": ("boxes/docker.py", "boxes/dockererrors.py", "boxes/dockerexec.py"),
-    "requests": ("boxes/dockererrors.py",),
+    "docker": ("boxes/docker/", "boxes/inventory.py"),
+    "requests": ("boxes/docker/errors.py",),
     "watchfiles": ("sources/",),
     "git": ("sources/git.py",),
     "rich": ("views/", "commands/"),
@@ -24,6 +24,8 @@ OUTSIDE = {
     "pathspec": ("sources/globs.py",),
     "filelock": ("history/opening.py", "commands/", "lock.py"),
     "platformdirs": ("commands/",),
+    "packaging": ("boxes/recipe/languages/",),
+    "json5": ("boxes/recipe/projectfiles.py",),
     "pytest": ("agent/pytest_plugin.py",),
 }
 SEPARATE = ("boxes", "runners", "views", "sources", "history")

@@ -24,7 +24,7 @@ from watchtest.core.events import (
     Unchanged,
     Woke,
 )
-from watchtest.core.model import Failure, Lane, LeftOut, Outcome, Result, Stop
+from watchtest.core.model import Failure, Lane, Outcome, Result, Stop
 from watchtest.views.plain import Plain
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -78,16 +78,14 @@ def test_a_save_without_new_content_is_said() -> None:
     assert lines(story)[-1] == "no content changed, nothing to run"
 
 
-def test_notes_and_files_left_out_are_said_once() -> None:
+def test_notes_are_said_once() -> None:
     story = Story().change()
     for text in ("setup: pip install", "setup: pip install", "setup: done\x1b[2J"):
         story.on(Noted(Lane.SAVE, story.now, text))
-    left_out = (LeftOut("secret.bin", "permission denied"),)
-    story.sync("t1", left_out=left_out).box().box()
+    story.sync("t1").box().box()
     assert lines(story)[2:] == [
         "setup: pip install",
         "setup: done",
-        "left out secret.bin: permission denied",
         "box: docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
     ]
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from watchtest.core.events import (
     EVERYTHING,
+    BoxLost,
+    BoxSeen,
     Broke,
     CancelAsked,
     Changed,
@@ -30,6 +32,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import (
     All,
+    BoxInfo,
     Entry,
     Execution,
     Kind,
@@ -202,6 +205,67 @@ def test_a_manual_run_that_broke_is_still_owed() -> None:
     again = started(watch.happen(Woke(SAVE, wake.at)))
     assert again is not None
     assert again.run.selection == wanted
+
+
+def lost(watch: Watch) -> tuple[Effect, ...]:
+    watch.now += 1
+    return watch.happen(BoxLost(SAVE, watch.now, GONE))
+
+
+def test_a_box_lost_at_rest_is_looked_after_and_nothing_is_claimed_meanwhile() -> None:
+    watch = Watch()
+    watch.save()
+    watch.end(replace(green(), box="1a2b"))
+    (wake,) = lost(watch)
+    assert wake == WakeAt(SAVE, watch.now + 0.5)
+    assert watch.lane.problem == GONE
+    assert watch.lane.pending, "green and pending is not green"
+    start = started(watch.happen(Woke(SAVE, watch.now + 0.5)))
+    assert start is not None
+    assert start.known_box == "1a2b"
+    assert start.paths == {EVERYTHING}
+    assert watch.lane.problem == GONE, "until the box is there again"
+    watch.happen(BoxSeen(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
+    assert watch.lane.problem is None
+    watch.end(Unchanged(snapshot("t1")))
+    assert watch.lane.activity == Idle()
+    assert watch.lane.knowledge.verdict is Verdict.PASSED
+
+
+def test_a_box_lost_in_the_middle_of_a_run_is_that_runs_own_matter() -> None:
+    watch = Watch()
+    watch.save()
+    before = watch.state
+    assert lost(watch) == ()
+    assert watch.state == before
+
+
+def test_a_box_lost_after_a_cancel_is_said_and_left_for_the_next_run() -> None:
+    watch = Watch()
+    watch.happen(RunAsked(SAVE, 1.0))
+    watch.happen(CancelAsked(SAVE, 1.1))
+    watch.end(Halted(Stop.CANCELLED))
+    assert lost(watch) == ()
+    assert watch.lane.problem == GONE
+    assert started(watch.save()) is not None
+
+
+def test_a_lane_that_is_off_does_not_heal_its_box() -> None:
+    watch = Watch(Policy.OFF)
+    watch.happen(RunAsked(SAVE, 1.0))
+    watch.end(green())
+    assert lost(watch) == ()
+
+
+def test_an_engine_that_is_away_is_waited_for_without_an_end() -> None:
+    watch = Watch()
+    watch.save()
+    for _ in range(3 * RETRY_LIMIT):
+        (wake,) = watch.end(Broke(GONE, is_passing=True, is_awaited=True))
+        assert isinstance(wake, WakeAt)
+        assert wake.at - watch.now <= 30
+        watch.now = wake.at
+        assert started(watch.happen(Woke(SAVE, watch.now))) is not None
 
 
 def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:

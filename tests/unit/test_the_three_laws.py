@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from watchtest.core.events import (
+    BoxLost,
+    BoxSeen,
     Broke,
     CancelAsked,
     Changed,
@@ -31,6 +33,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import (
     All,
+    BoxInfo,
     Entry,
     Execution,
     Failure,
@@ -199,6 +202,18 @@ class Watching(RuleBasedStateMachine):
     @rule(is_passing=st.booleans())
     def break_down(self, is_passing: bool) -> None:
         self.end(Broke(Problem("engine", "gone"), is_passing))
+
+    @rule()
+    def lose_the_box(self) -> None:
+        was_at_rest = isinstance(self.lane.activity, Idle)
+        self.happen(BoxLost(Lane.SAVE, self.at(), Problem("channel", "lost")))
+        assert not was_at_rest or self.lane.problem, "at rest, nobody else would say so"
+
+    @precondition(lambda self: self.started is not None)
+    @rule()
+    def find_the_box(self) -> None:
+        self.happen(BoxSeen(Lane.SAVE, self.at(), BoxInfo("docker", "1a2b", "python", "running", 0.0)))
+        assert self.lane.problem is None
 
     def end(self, ending: Ending) -> None:
         assert self.started is not None

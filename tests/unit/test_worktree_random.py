@@ -17,7 +17,8 @@ from watchtest.core.model import Entry, Kind
 from watchtest.sources.worktree import Worktree
 
 OPERATIONS = 200
-NAMES = ["a", "b", "c.py", "d.log", "e e", "ü", "\udcff", "*", "build", ".hidden", "-n", "g\nh"]
+SECRETS = [".env", "k.PEM"]
+NAMES = ["a", "b", "c.py", "d.log", "e e", "ü", "\udcff", "*", "build", ".hidden", "-n", "g\nh", *SECRETS]
 SURE = ["-c", "core.autocrlf=false", "-c", "core.precomposeUnicode=false", "-c", "advice.addEmbeddedRepo=false"]
 
 
@@ -50,8 +51,18 @@ class Scratch:
         if index.exists():  # tracked files stay in though they are ignored
             shutil.copy2(index, self.aside / "index")  # with its time, by which git tells racy files
         self.git("add", "-A")
+        for path in self.untracked_secrets():
+            environ = {**self.environ, "GIT_LITERAL_PATHSPECS": "1"}
+            self.git("rm", "-q", "--cached", "-f", "--", path, environ=environ)
         listed = {os.fsdecode(path) for path in self.git("ls-files", "-z").split(b"\0") if path}
         return self.git("write-tree").decode().strip(), listed
+
+    def untracked_secrets(self) -> set[str]:
+        found = []
+        for environ in (self.environ, self.plain):
+            listed = self.git("ls-files", "-z", environ=environ).split(b"\0")
+            found.append({name for path in listed if Path(name := os.fsdecode(path)).name in SECRETS})
+        return found[0] - found[1]
 
 
 def naive(root: Path, kept: set[str]) -> dict[str, Entry]:

@@ -5,6 +5,9 @@ frames    how a message looks on the wire (the host reads with the same code)
 mirror    the tree in the box: what is ours, whether it is still so, applying a delta
 job       one supervised process: limits, output, results, the ladder that stops it
 supervise the small process around a job that leaves no descendant behind
+holding   locks that a dead holder frees, and processes known by their environment
+steward   the process that keeps services as they were ordered; stewardlink is the agent's line to it
+service   one service: its states, its restarts and their limit; with supervised, ready, servicelog
 pytest_plugin, failures   what runs inside the project's own pytest
 """
 

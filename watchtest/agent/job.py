@@ -6,14 +6,13 @@ ended and every pipe is at its end, so no result that was written is ever missed
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import supervise
+from . import holding, supervise
 
 HEAD_LIMIT = 256 * 1024
 TAIL_LIMIT = 64 * 1024
@@ -53,7 +52,7 @@ class Job:
         self._report = b""
         self._supervisor_left_at: Optional[float] = None
         self._wants_stacks = bool(order.get("wants_results"))  # the signal would end what does not listen for it
-        self._oom_before = _oom_kills()
+        self._oom_before = oom_kills()
         self._spawn(order, close_in_child, runs_lock)
 
     @property
@@ -79,8 +78,8 @@ class Job:
                 for fd in [output, results, stacks, status, self._control, *close_in_child]:
                     os.close(fd)
                 os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # in place of the channel
-                fcntl.flock(os.open(runs_lock, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_SH)
-                pid = _start(order, output_child, results_child, stacks_child)
+                holding.share(runs_lock)
+                pid = start(order, output_child, results_child, stacks_child)
                 for fd in (output_child, results_child, stacks_child):
                     os.close(fd)
                 supervise.supervise(pid, control_child, status_child, hard_limit_s)
@@ -220,13 +219,9 @@ class Job:
 
     def _signal_reason(self, number: int) -> str:
         where = " in {}".format(self._current) if self._current else ""
-        if number == signal.SIGKILL and _oom_kills() > self._oom_before:
+        if number == signal.SIGKILL and oom_kills() > self._oom_before:
             return "out of memory: the kernel killed the run{}".format(where)
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = "signal {}".format(number)
-        return "the process was ended by {}{}".format(name, where)
+        return "the process was ended by {}{}".format(signal_name(number), where)
 
 
 class _Kept:
@@ -250,7 +245,23 @@ class _Kept:
         return head
 
 
-def _start(order: Dict[str, Any], output_fd: int, results_fd: int, stacks_fd: int) -> int:
+def complete(order: Dict[str, Any], variable: str, home: str, root: str) -> Dict[str, Any]:
+    """The order with its whole environment, marked as this box's by `variable`, and its folder."""
+    env = dict(os.environ)
+    env[variable] = home
+    env.update(order.get("env") or {})
+    env["PATH"] = os.pathsep.join([*order.get("path_first", ()), env.get("PATH") or os.defpath])
+    return dict(order, env=env, cwd=os.path.join(root, order.get("cwd") or ""))
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal {}".format(number)
+
+
+def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd: int = -1) -> int:
     """In the supervisor: fork and execute the command. Its pid."""
     os.setsid()
     supervise.become_subreaper()
@@ -260,7 +271,7 @@ def _start(order: Dict[str, Any], output_fd: int, results_fd: int, stacks_fd: in
         return pid
     try:
         os.setsid()
-        _prefer_for_oom()
+        _prefer_for_oom(order.get("oom_score", 1000))
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(output_fd, 1)
@@ -281,16 +292,16 @@ def _start(order: Dict[str, Any], output_fd: int, results_fd: int, stacks_fd: in
         os._exit(127)
 
 
-def _prefer_for_oom() -> None:
-    """When memory runs out, the kernel shall take the tests, not the agent."""
+def _prefer_for_oom(score: int) -> None:
+    """When memory runs out, the kernel shall take the tests first, then a service, and never the agent."""
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:
-            stream.write("1000")
+            stream.write(str(score))
     except OSError:
         pass  # not Linux, or not allowed: then the kernel chooses
 
 
-def _oom_kills() -> int:
+def oom_kills() -> int:
     """The kernel's count of out-of-memory kills in this box (cgroup v2, v1); 0 where it does not tell."""
     for file in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:

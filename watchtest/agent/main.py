@@ -5,7 +5,6 @@ It ends when its input ends, and takes the running job with it. Only one agent s
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -16,14 +15,14 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import PROTOCOL, pytest_job
-from .errors import MirrorError
+from . import PROTOCOL, holding, pytest_job
+from .errors import MirrorError, code_of, full_disk
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
-from .job import Job
+from .job import Job, complete
 from .mirror import Mirror
+from .stewardlink import StewardLink
 
 TICK_S = 0.1
-TAKEOVER_LIMIT_S = 15.0
 
 
 def main(home: str, root: str) -> None:
@@ -52,6 +51,7 @@ class Agent:
         self._job: Optional[Job] = None
         self._lock = -1
         self._is_serving = True
+        self._steward = StewardLink(home, root, self._show_life)
         self._shown_at = 0.0
         self._answers: Dict[str, Callable[[Header, bytes], None]] = {
             "ping": self._ping,
@@ -65,13 +65,15 @@ class Agent:
             "job": self._start_job,
             "stop": self._stop_job,
             "remember": self._remember,
+            "services": self._order_services,
         }
 
     def open(self) -> None:
         os.makedirs(self._home, exist_ok=True)
         self._runs_lock = os.path.join(self._home, "runs.lock")
-        self._lock = _take_over(os.path.join(self._home, "agent.lock"))
-        _wait_for_old_runs(self._runs_lock, self._home)
+        self._lock = holding.take_over(os.path.join(self._home, "agent.lock"), "agent")
+        holding.wait_until_free(self._runs_lock, "a run of an earlier watcher")
+        holding.end_marked(holding.JOB, self._home)  # of a run that lost its supervisor
         _remove_old_agents(self._home)
         self._mirror = Mirror(self._root, self._home, self._show_life)
         self.send(
@@ -84,6 +86,7 @@ class Agent:
                 "pid": os.getpid(),
                 "uid": os.getuid(),
                 "remembered": _read_remembered(self._home),
+                "has_services": self._steward.is_there,
             }
         )
 
@@ -95,6 +98,8 @@ class Agent:
                 fd = key.fd
                 if fd == 0:
                     self._receive(decoder)
+                elif fd == self._steward.fd:
+                    self._relay_services()
                 elif self._job is not None:
                     self._read_job(self._job, fd)
             if self._job is not None:
@@ -127,7 +132,7 @@ class Agent:
             if isinstance(error, BrokenPipeError):
                 raise
             self._mirror.fail()
-            self._fail(header, "box", "{} failed in the box: {}".format(header["t"], error))
+            self._fail(header, code_of(error, "box"), "{} failed in the box: {}".format(header["t"], error))
 
     def _fail(self, header: Header, code: str, message: str) -> None:
         self.send({"t": "failed", "id": header.get("id"), "code": code, "message": message})
@@ -141,6 +146,7 @@ class Agent:
         """End the job and all it started. Should we be killed, its supervisor sees the pipe close."""
         if self._job is not None:
             self._job.stop(is_kill=True)
+        self._steward.close()
         os._exit(0)
 
     def _show_life(self) -> None:
@@ -210,15 +216,11 @@ class Agent:
         if requires is not None and requires != self._mirror.generation:
             message = "the run requires generation {}, the box is at {}".format(requires, self._mirror.generation)
             raise MirrorError("generation", message)
-        order = json.loads(body.decode("ascii"))
-        env = dict(os.environ, WATCHTEST_JOB=self._home)
-        env.update(order.get("env") or {})
-        env["PATH"] = os.pathsep.join([*order.get("path_first", ()), env.get("PATH") or os.defpath])
-        order["env"] = env
-        order["cwd"] = os.path.join(self._root, order.get("cwd") or "")
+        order = complete(json.loads(body.decode("ascii")), holding.JOB, self._home, self._root)
         if "pytest" in order:
             pytest_job.complete(order, self._home)
-        self._job = Job(header["id"], order, self.send, [self._out, self._lock], self._runs_lock)
+        own = [fd for fd in (self._out, self._lock, self._steward.fd) if fd is not None]
+        self._job = Job(header["id"], order, self.send, own, self._runs_lock)
         for fd in self._job.fds:
             self._selector.register(fd, selectors.EVENT_READ)
         self.send({"t": "started", "id": header["id"]})
@@ -239,8 +241,8 @@ class Agent:
         self._job = None
         end = job.finish()
         if end.pop("is_orphaned"):
-            for pid in _marked(self._home):
-                _kill(pid)
+            holding.end_marked(holding.JOB, self._home)
+        end["full_disk"] = full_disk(self._root, self._home, "/tmp")
         self.send(dict(end, t="ended", id=job.identity))
 
     def _stop_job(self, header: Header, body: bytes) -> None:
@@ -248,67 +250,50 @@ class Agent:
         if self._job is not None and self._job.identity == header["id"]:
             self._job.stop(bool(header["kill"]))
 
+    # -- services ----------------------------------------------------------------------------------
 
-def _take_over(file: str) -> int:
-    """The lock of this box, taken from a living agent if need be: its host is gone, or has lost it."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + TAKEOVER_LIMIT_S
-    while True:
+    def _order_services(self, header: Header, body: bytes) -> None:
+        order = json.loads(body.decode("ascii"))
+        before = self._steward.fd
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError:
-            holder = os.pread(fd, 32, 0).strip()
-            if holder.isdigit():
-                _kill(int(holder))
-        if time.monotonic() > deadline:
-            raise MirrorError("taken", "another agent holds this box and does not end")
-        time.sleep(0.01)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, str(os.getpid()).encode("ascii"), 0)
-    return fd
+            self._steward.order(dict(order, t="order", id=header["id"]))
+        finally:
+            self._listen_to_steward(before)
 
+    def _listen_to_steward(self, before: Optional[int]) -> None:
+        if before is not None:
+            self._selector.unregister(before)
+        if self._steward.fd is not None:
+            self._selector.register(self._steward.fd, selectors.EVENT_READ)
 
-def _wait_for_old_runs(file: str, home: str) -> None:
-    """Until no supervisor of an earlier agent is left, and no process of a run that lost its supervisor."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + TAKEOVER_LIMIT_S
-    while True:
+    def _relay_services(self) -> None:
+        messages = self._steward.receive()
+        for message in messages or ():
+            frame = {"t": "services", "id": message.pop("id", None)}
+            self.send(frame, json.dumps(message, separators=(",", ":")).encode("ascii"))
+        if messages is None:
+            self._lose_steward()
+
+    def _lose_steward(self) -> None:
+        """It has ended: because there is nothing left to do, or because somebody killed it and all services with it."""
+        before = self._steward.fd
+        was_killed = self._steward.lose()
+        self._listen_to_steward(before)
+        if not was_killed and self._steward.unanswered is None:
+            return
+        # Whoever waits for an answer orders again; else it is on us to bring the services back.
+        if self._steward.unanswered is None and self._revive_steward():
+            return
+        self.send({"t": "services", "id": self._steward.unanswered}, b'{"lost":true,"services":[]}')
+        self._steward.unanswered = None
+
+    def _revive_steward(self) -> bool:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise MirrorError("taken", "a run of an earlier watcher does not end") from error
-            time.sleep(0.01)
-    os.close(fd)
-    for pid in _marked(home):
-        _kill(pid)
-
-
-def _marked(home: str) -> List[int]:
-    """Processes of jobs of this box, known by their environment. Only Linux tells."""
-    marker = "WATCHTEST_JOB={}".format(home).encode("utf-8", "surrogateescape")
-    found = []
-    try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-    for name in names:
-        try:
-            with open("/proc/{}/environ".format(name), "rb") as stream:
-                if marker in stream.read().split(b"\0"):
-                    found.append(int(name))
-        except OSError:
-            continue  # ended, or not ours to read
-    return [pid for pid in found if pid != os.getpid()]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # gone already; a lock that stays taken is reported by its deadline
+            return self._steward.revive()
+        except (MirrorError, OSError):
+            return False
+        finally:
+            self._listen_to_steward(None)
 
 
 def _remove_old_agents(home: str) -> None:

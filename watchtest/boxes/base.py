@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Protocol
 
-from watchtest.core.model import BoxInfo, Entry, Stop
+from watchtest.core.model import BoxInfo, Entry, Snapshot, Stop
 
 Note = Callable[[str], None]
 """Says a line to the user while something takes its time."""
@@ -47,6 +48,62 @@ class StopWish:
         self.jobs.put_nowait(stop is Stop.KILLED)
 
 
+# -- what a box is made of -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NamedImage:
+    """An image that the engine has, or can pull."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    """An image made from a Dockerfile of the project. Built again exactly when `key` changes."""
+
+    dockerfile: str
+    """Path in the snapshot."""
+    context: str
+    """Folder in the snapshot; "" is the root."""
+    key: str
+    arguments: tuple[tuple[str, str], ...] = ()
+    target: str = ""
+    snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
+    read: Read | None = field(default=None, compare=False, repr=False)
+
+
+ImageWish = NamedImage | BuiltImage
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a box of this project is made of: an image, and the shell commands that make it ready for tests."""
+
+    image: ImageWish
+    because: str
+    """Why this image, in words for the user."""
+    commands: tuple[str, ...]
+    needs_pytest: bool
+    """pytest is installed if the commands did not bring it."""
+    key: str
+    """Changes when the commands have to run again: they, or a dependency file, have changed."""
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+class Manner(Enum):
+    """How a command of the user is run in the box."""
+
+    ATTACHED = auto()
+    """On our own stdin, stdout and stderr, to its end."""
+    TERMINAL = auto()
+    """On a terminal of its own that is shown on ours, keys and window size passed on."""
+    DETACHED = auto()
+    """Left running, without input or output; no run's clean-up ends it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A living box with an agent that is about to say hello."""
@@ -63,17 +120,38 @@ class Place(Protocol):
     home: str
     """Where the agent and the virtualenv live, as seen from inside."""
     engine: str
-    image: str
     variables: Mapping[str, str]
     """What every process of ours in it has in its environment."""
     is_shared: bool
     """Whether its Python is also the host's: then the box never uses or changes it in place."""
+    keeps_processes: bool
+    """Whether what was started in it lives on when the agent ends: services then outlive the watcher."""
 
-    def open(self, agent: bytes, note: Note) -> Opened:
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened:
         """Create, adopt, start or recreate the box, and start an agent in it from this zip."""
 
-    def execute(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...]) -> int:
-        """Run a command of the user in the box on this process's own stdin, stdout and stderr; its exit code."""
+    def image_of(self, recipe: Recipe) -> str:
+        """The name of what its boxes are made from: verdicts are remembered by it."""
+
+    def keep(self, recipe: Recipe, note: Note) -> None:
+        """The setup of this recipe is done: keep the box as it is now, so that the next one need not repeat it."""
+
+    def allow_network(self, is_allowed: bool) -> None:
+        """Connect or cut the box, where `box.network` says that only setup may use it."""
+
+    def execute(
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: Manner = Manner.ATTACHED
+    ) -> int:
+        """Run a command of the user in the box; its exit code (0 once it is started, if detached)."""
+
+    def is_prepared(self) -> bool:
+        """Whether a setup has been done in it, so that a command finds what it expects."""
+
+    def snapshot(self, recipe: Recipe, note: Note) -> str:
+        """Keep the box as what all boxes of this workspace grow from; the id of what was kept."""
+
+    def reset(self, is_environment_too: bool) -> tuple[str, ...]:
+        """Throw away every box of the workspace, and if asked all that was kept of them; what is gone, in words."""
 
     def inspect(self) -> BoxInfo | None:
         """The box as it stands, without touching it."""
@@ -130,3 +208,5 @@ class JobEnd:
     output: str
     stacks: str
     duration_s: float
+    full_disk: str = ""
+    """The folder of the box that had no room left when it ended."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from watchtest.boxes.agentzip import agent_zip
-from watchtest.boxes.base import Note, Place
+from watchtest.boxes.base import ImageWish, Note, Place, Recipe
 from watchtest.boxes.channel import Channel
 from watchtest.boxes.patience import in_daemon_thread
 from watchtest.boxes.session import Session
@@ -24,18 +25,27 @@ class Box:
         self.place = place
         self.session: Session | None = None
         self.info: BoxInfo | None = None
+        self.on_lost: Callable[[str], None] = lambda _reason: None
+        """Told when a session that stood ends without our doing, by whatever hand."""
         self._channel: Channel | None = None
+        self.recipe: Recipe | None = None
+        """What it was last opened with."""
 
-    async def ensure(self, note: Note) -> tuple[Session, BoxInfo]:
-        if self.session is not None and self.info is not None and not self.session.channel.is_lost:
+    @property
+    def is_open(self) -> bool:
+        return self.session is not None and not self.session.channel.is_lost
+
+    async def ensure(self, recipe: Recipe, note: Note) -> tuple[Session, BoxInfo]:
+        if self.session is not None and self.info is not None and self.is_open and self._is_of(recipe.image):
             return self.session, self.info
         await self.disconnect()
         try:
             opened = await in_daemon_thread(
-                lambda: self.place.open(agent_zip(), note), OPEN_LIMIT_S, lambda late: late.stream.close()
+                lambda: self.place.open(agent_zip(), recipe, note), OPEN_LIMIT_S, lambda late: late.stream.close()
             )
         except TimeoutError as error:
             raise EngineError(f"the box was not ready within {OPEN_LIMIT_S:g} s") from error
+        self.recipe = recipe
         self._channel = Channel(opened.stream)
         await self._channel.open()
         session = Session(self._channel)
@@ -45,10 +55,15 @@ class Box:
             await self.disconnect()
             raise
         self.session, self.info = session, replace(opened.info, python=session.python)
+        self._channel.on_lost = self.on_lost
         return session, self.info
+
+    def _is_of(self, image: ImageWish) -> bool:
+        return self.recipe is not None and self.recipe.image == image
 
     async def disconnect(self) -> None:
         if self._channel is not None:
+            self._channel.on_lost = lambda _reason: None
             await self._channel.close()
         self._channel = None
         self.session = None

@@ -10,18 +10,22 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
 from watchtest.agent.frames import BadFrame, Decoder, Frame, Header, encode
 from watchtest.boxes.base import ByteStream
-from watchtest.errors import BoxError, ChannelLost
+from watchtest.errors import BoxError, ChannelLost, DiskFull
 
 PING_EVERY_S = 2.0
-PONG_LIMIT_S = 8.0
+PONG_LIMIT_S = 6.0
+"""With a ping every two seconds, whatever dies is noticed within eight."""
 CLOSE_LIMIT_S = 2.0
+FREE_ROOM = (
+    "free room where the box lies (for Docker: `docker system df`, `docker system prune`); it is tried again by itself"
+)
 
 
 class Conversation:
@@ -73,6 +77,9 @@ class Channel:
         self._heart: asyncio.Task[None] | None = None
         self._greeting = Conversation(0, self)
         self.closed = asyncio.Event()
+        self.on_lost: Callable[[str], None] = lambda _reason: None
+        self.on_news: Callable[[Frame], None] = lambda _frame: None
+        """Gets what the agent says unasked, once it has said hello."""
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -166,6 +173,8 @@ class Channel:
         identity = header.get("id")
         if identity is None and header["t"] == "refused" and self._heart is not None:
             self.lose(str(header.get("message", "the agent gave up"))[:500])
+        elif identity is None and self._heart is not None:
+            self.on_news(frame)
         elif identity is None:
             self._greeting.deliver(frame)
         elif isinstance(identity, int) and identity in self._conversations:
@@ -181,6 +190,7 @@ class Channel:
         for conversation in (self._greeting, *self._conversations.values()):
             conversation.deliver(None)
         self.closed.set()
+        self.on_lost(reason)
 
     async def _beat(self) -> None:
         """Any frame is a sign of life; a ping is sent so that there is one to hear."""
@@ -203,12 +213,13 @@ class Channel:
 def refusal(header: Header) -> BoxError:
     """What the agent could not do, as our own error."""
     code = str(header.get("code", "box"))[:40]
-    error = BoxError(str(header.get("message", "the agent refused without a reason"))[:2000], hint=_HINTS.get(code, ""))
+    kind = DiskFull if code == DiskFull.code else BoxError
+    error = kind(str(header.get("message", "the agent refused without a reason"))[:2000], hint=_HINTS.get(code, ""))
     error.code = code
     return error
 
 
 _HINTS = {
     "workdir": "set box.workdir to a folder the box's user may write, or box.user to one who may",
-    "disk_full": "free room in the engine's storage (for Docker: `docker system df`, `docker system prune`)",
+    DiskFull.code: FREE_ROOM,
 }

@@ -1,98 +1,33 @@
 """What a box needs before tests can run in it: a virtualenv, and the project's setup, done once for what it depends on.
 
-The plan is made on the host from the snapshot; the commands run in the box, shown as they go. A box remembers the key
-of the setup it has had, so that an adopted box starts at once and a changed dependency file sets it up again.
+The commands run in the box, shown as they go. A box remembers the key of the setup it has had, so that an adopted box
+starts at once and a changed dependency file sets it up again; what setup made of it is kept by the place.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
+import contextlib
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from packaging.dependency_groups import resolve_dependency_groups
-
-from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Read, StopWish
+from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Recipe, StopWish
+from watchtest.boxes.channel import FREE_ROOM
+from watchtest.boxes.patience import in_daemon_thread
 from watchtest.boxes.session import Session
-from watchtest.core.model import Kind, Snapshot
-from watchtest.errors import BoxError
+from watchtest.errors import BoxError, DiskFull, EngineError, WatchtestError
 
-DEPENDENCY_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "*-requirements.txt")
-TEST_EXTRAS = ("test", "tests", "testing", "dev")
-TEST_GROUPS = ("test", "tests", "testing", "dev")
 TAIL_LINES = 8
+KEEP_LIMIT_S = 660.0
+NETWORK_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """Shell commands, and a key that changes when they have to run again."""
+class Prepared:
+    """A box that is ready for tests: by which interpreter, and whether setup has just run."""
 
-    commands: tuple[str, ...]
-    needs_pytest: bool
-    key: str
-
-
-def plan(wish: tuple[str, ...] | str, snapshot: Snapshot, read: Read) -> Setup:
-    """The setup of a workspace: the commands given, or what an ordinary Python project needs."""
-    files = _dependency_files(snapshot)
-    commands = tuple(inferred(files, snapshot, read)) if isinstance(wish, str) else wish
-    basis = [*commands, *(f"{path} {snapshot.entries[path].digest}" for path in files)]
-    key = hashlib.sha256("\n".join(basis).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return Setup(commands, needs_pytest=isinstance(wish, str), key=key)
-
-
-def inferred(files: list[str], snapshot: Snapshot, read: Read) -> list[str]:
-    commands = [f"pip install -r {shlex.quote(path)}" for path in files if path.endswith(".txt")]
-    if "pyproject.toml" in files:
-        pyproject = _toml(read("pyproject.toml", snapshot.entries["pyproject.toml"]))
-        commands += [*_project_install(pyproject), *_group_install(pyproject)]
-    elif "setup.py" in files:
-        commands.append("pip install -e .")
-    return commands
-
-
-def _project_install(pyproject: Mapping[str, Any]) -> list[str]:
-    project = pyproject.get("project")
-    if not isinstance(project, dict) or "build-system" not in pyproject:
-        return []
-    optional = project.get("optional-dependencies")
-    extras = [extra for extra in TEST_EXTRAS if isinstance(optional, dict) and extra in optional]
-    return [f"pip install -e {shlex.quote('.[' + ','.join(extras) + ']') if extras else '.'}"]
-
-
-def _group_install(pyproject: Mapping[str, Any]) -> list[str]:
-    """The dependency group that tests need, by the names it usually has (PEP 735)."""
-    groups = pyproject.get("dependency-groups")
-    name = next((name for name in TEST_GROUPS if isinstance(groups, dict) and name in groups), None)
-    if groups is None or name is None:
-        return []
-    try:
-        needed = resolve_dependency_groups(groups, name)
-    except (ValueError, TypeError, LookupError, ExceptionGroup):
-        return []  # not a group that can be read: pip would not install it either
-    return [f"pip install {shlex.join(needed)}"] if needed else []
-
-
-def _toml(content: bytes) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(content.decode("utf-8"))
-    except ValueError:
-        return {}  # half written: pip, or the next save, will tell
-
-
-def _dependency_files(snapshot: Snapshot) -> list[str]:
-    """Only those at the top: what lies deeper belongs to samples and vendored code more often than not."""
-    return sorted(
-        path
-        for path, entry in snapshot.entries.items()
-        if "/" not in path
-        and entry.kind is Kind.FILE
-        and any(fnmatch.fnmatch(path, pattern) for pattern in DEPENDENCY_FILES)
-    )
+    python: str
+    is_fresh: bool
 
 
 class Environment:
@@ -113,37 +48,68 @@ class Environment:
     def path_first(self) -> tuple[str, ...]:
         return (f"{self.venv}/bin",)
 
-    async def prepare(self, session: Session, setup: Setup, note: Note, stop: StopWish) -> str | None:
-        """The interpreter to test with, or None if it was stopped on the way."""
+    async def prepare(self, session: Session, recipe: Recipe, note: Note, stop: StopWish) -> Prepared | None:
+        """Set the box up, if it is not; None if it was stopped on the way."""
         base = self._python or session.executable
-        key = f"{setup.key} {base}"
+        key = f"{recipe.key} {base}"
         if await self._is_prepared(session, key):
-            return str(session.remembered["python"])
+            return Prepared(str(session.remembered["python"]), is_fresh=False)
+        if "setup" in session.remembered:
+            note("the dependencies have changed: setting the box up again, as it stands")
+        await self._allow_network(True)
+        try:
+            python = await self._set_up(session, recipe, base, note, stop)
+        except WatchtestError:
+            with contextlib.suppress(WatchtestError):
+                await self._allow_network(False)
+            raise
+        await self._allow_network(False)
+        if python is None:
+            return None
+        await session.remember({"setup": key, "python": python, "base": base})
+        await self._keep(recipe, note)
+        self._prepared = session
+        return Prepared(python, is_fresh=True)
+
+    async def _set_up(self, session: Session, recipe: Recipe, base: str, note: Note, stop: StopWish) -> str | None:
         if session.remembered.get("base", base) != base:
             note(f"the box's Python is {base} now: making its virtualenv anew")
             await self._job(session, f"rm -rf {shlex.quote(self.venv)}")
-        python = await self._make_virtualenv(session, base, note)
-        for command in setup.commands:
+        python = await self._make_virtualenv(session, base, note, stop)
+        for command in recipe.commands:
             if stop.is_wanted or await self._run(session, command, note, stop) is None:
                 return None
-        lacks_pytest = setup.needs_pytest and not await self._has_pytest(session, python)
+        lacks_pytest = recipe.needs_pytest and not await self._has_pytest(session, python)
         if lacks_pytest and (stop.is_wanted or await self._run(session, "pip install pytest", note, stop) is None):
             return None
-        await session.remember({"setup": key, "python": python, "base": base})
-        self._prepared = session
-        return python
+        return None if stop.is_wanted else python
+
+    async def _keep(self, recipe: Recipe, note: Note) -> None:
+        """A box that cannot be kept is as good for its tests; only the next one has to be set up again."""
+        try:
+            await in_daemon_thread(lambda: self._place.keep(recipe, note), KEEP_LIMIT_S)
+        except (WatchtestError, TimeoutError) as error:
+            note(f"the environment could not be kept, so a new box will have to be set up again: {error}")
+
+    async def _allow_network(self, is_allowed: bool) -> None:
+        try:
+            await in_daemon_thread(lambda: self._place.allow_network(is_allowed), NETWORK_LIMIT_S)
+        except TimeoutError as error:
+            raise EngineError("the engine did not change the box's network in time") from error
 
     async def _is_prepared(self, session: Session, key: str) -> bool:
         python = session.remembered.get("python")
         if session.remembered.get("setup") != key or not isinstance(python, str):
             return False
-        # Once a session: somebody may have removed it from the box meanwhile.
+        # Once a session: somebody may have removed it from the box meanwhile, or left the network on.
         if self._prepared is not session:
             has_python = (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
+            if has_python:
+                await self._allow_network(False)
             self._prepared = session if has_python else None
         return self._prepared is session
 
-    async def _make_virtualenv(self, session: Session, base: str, note: Note) -> str:
+    async def _make_virtualenv(self, session: Session, base: str, note: Note, stop: StopWish) -> str:
         options = "" if self._place.is_shared else "--system-site-packages"
         venv, python = shlex.quote(self.venv), shlex.quote(f"{self.venv}/bin/python")
         # The pip wrapper is written last, and all at once: a virtualenv without it was never finished.
@@ -155,8 +121,8 @@ class Environment:
             chmod 755 {venv}/bin/pip.new && mv {venv}/bin/pip.new {venv}/bin/pip
         """
         note("making the box's virtualenv")
-        end = await self._job(session, script)
-        if end.exit_code != 0:
+        end = await self._job(session, script, stop=stop)
+        if end.exit_code != 0 and end.stopped is None:
             note(f"no virtualenv could be made ({_tail(end, 1)}): the image's own Python is used")
             return base
         return f"{self.venv}/bin/python"
@@ -169,6 +135,8 @@ class Environment:
         end = await self._job(session, command, note, stop)
         if end.stopped in ("cancelled", "killed"):
             return None
+        if end.exit_code != 0 and end.full_disk:
+            raise DiskFull(f"setup failed: {command}: no room is left in the box, in {end.full_disk}", hint=FREE_ROOM)
         if end.exit_code != 0:
             why = end.reason or f"exit code {end.exit_code}"
             raise BoxError(

@@ -41,6 +41,8 @@ class Session:
         self.python = ""
         self.executable = ""
         self.remembered: Mapping[str, Any] = {}
+        self.has_services = False
+        """Somebody supervises services in this box, ordered by us or by a watcher before us."""
         self._tree: dict[str, Entry] = {}
         self._lost: set[str] = set()
         """Owned, but not there, or not readable."""
@@ -53,6 +55,7 @@ class Session:
         self.executable = str(hello.get("executable", ""))[:400]
         remembered = hello.get("remembered")
         self.remembered = remembered if isinstance(remembered, dict) else {}
+        self.has_services = hello.get("has_services") is True
         await self._ask_for_rows("manifest")
 
     @asynccontextmanager
@@ -70,6 +73,14 @@ class Session:
             await talk.send("remember", what=dict(what))
             await talk.expect("remembered", ANSWER_LIMIT_S)
         self.remembered = dict(what)
+
+    async def order_services(self, order: Mapping[str, Any]) -> bytes:
+        """Have the services of the box made equal to this order; what the steward says of them, in JSON."""
+        async with self._conversation() as talk:
+            await talk.send("services", _json(order))
+            _, body = await talk.expect("services", ANSWER_LIMIT_S)
+        self.has_services = bool(order["services"])
+        return body
 
     # -- the tree ----------------------------------------------------------------------------------
 
@@ -268,4 +279,5 @@ def _job_end(header: Mapping[str, Any], output: str) -> JobEnd:
         output=output + gap + tail,
         stacks=str(header.get("stacks", ""))[:TEXT_LIMIT],
         duration_s=duration if isinstance(duration, float) and math.isfinite(duration) else 0.0,
+        full_disk=str(header.get("full_disk") or "")[:400],
     )

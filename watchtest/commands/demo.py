@@ -16,9 +16,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from watchtest.commands.options import add_engine
 from watchtest.errors import BoxError, EngineError
+
+if TYPE_CHECKING:
+    from watchtest.boxes.docker.addresses import EngineWish
+    from watchtest.core.model import EngineName
 
 FIRST_LIMIT_S = 600.0
 """The first verdict may have to wait for an image and for pytest to be installed."""
@@ -51,12 +56,12 @@ BROKEN = SHOP.replace("1 - discount", "1 + discount")
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("demo", help="see it work: a small project, three saves, three verdicts")
-    parser.add_argument("--engine", choices=("auto", "docker", "local"), default="auto", help="where its tests run")
+    add_engine(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    engine = arguments.engine
+    engine: EngineName = arguments.engine or "auto"
     problem = _attempt(engine)
     if problem is not None and engine == "auto" and problem["code"] == "image":
         _say("No image for a container can be had here, so the demo goes on in the local box.")
@@ -66,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _attempt(engine: str) -> Mapping[str, Any] | None:
+def _attempt(engine: EngineName) -> Mapping[str, Any] | None:
     """The whole demo. What stood in its way, or None."""
     folder = Path(tempfile.mkdtemp(prefix="watchtest-demo-")).resolve()
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
@@ -81,7 +86,8 @@ def _attempt(engine: str) -> Mapping[str, Any] | None:
         return _story(folder, watcher)
     finally:
         _end(watcher)
-        _remove_box(folder)
+        if engine != "local":
+            _remove_box(folder, engine)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -147,13 +153,13 @@ def _end(watcher: subprocess.Popen[bytes]) -> None:
         watcher.wait(END_LIMIT_S)
 
 
-def _remove_box(folder: Path) -> None:
+def _remove_box(folder: Path, engine: EngineWish) -> None:
     """The demo's container, if it made one."""
-    from watchtest.boxes.docker import remove_boxes
+    from watchtest.boxes.inventory import remove_boxes
     from watchtest.errors import WatchtestError
 
     try:
-        remove_boxes(str(folder), os.environ)
+        remove_boxes(str(folder), os.environ, engine)
     except WatchtestError as error:
         if not isinstance(error, EngineError):  # without an engine there is no container
             print(f"watchtest: the demo's container is left: {error}", file=sys.stderr)

@@ -13,12 +13,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from watchtest.commands.options import add_engine, engine_flag
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
+    from watchtest.boxes.base import Place
+    from watchtest.boxes.docker.check import Remark
+    from watchtest.core.model import BoxInfo
     from watchtest.parts import Setting
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
+LACKS = ("no sandbox", "not isolated", "without effect")
 MARKS = {GOOD: "✔", WARNING: "!", BAD: "✘"}
 
 
@@ -33,6 +38,7 @@ class Finding:
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("doctor", help="check engine, image, box, git and workspace")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    add_engine(parser)
     parser.set_defaults(run=run)
 
 
@@ -51,14 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _findings(arguments: argparse.Namespace) -> list[Finding]:
     from watchtest.commands.outside import load_settings, setting_of
 
+    flags = engine_flag(arguments)
     found = [Finding("python", GOOD, f"{platform.python_version()} ({sys.executable})"), _git()]
     try:
-        _, loaded = load_settings(arguments)
+        _, loaded = load_settings(arguments, flags)
     except WatchtestError as error:
         return [*found, Finding("config", BAD, error.message, error.hint)]
     source = f"from {loaded.file}" if loaded.file else "no file: the defaults hold"
     found.append(Finding("config", GOOD, source))
-    setting = setting_of(arguments)
+    setting = setting_of(arguments, flags)
     checks: list[tuple[str, Callable[[Setting], list[Finding]]]] = [
         ("workspace", _workspace),
         ("box", _box),
@@ -131,17 +138,66 @@ def _box(setting: Setting) -> list[Finding]:
     place = choose_place(setting, Lane.SAVE, notes.append)
     found = [Finding("engine", WARNING, note) for note in notes]
     try:
-        found += [Finding("engine", GOOD, line) for line in place.describe()]
-        info = place.inspect()
+        if place.engine == "local":
+            found += _local(place)
+            info = place.inspect()
+        else:
+            # Asked first: it says what is wrong where nothing answers.
+            info = place.inspect()
+            found += _engine(setting, place, info)
+            found += _local_too(setting)
     finally:
         place.close()
     if info is None:
         found.append(Finding("box", GOOD, "none yet: it is made at the first run"))
     else:
         found.append(Finding("box", GOOD, f"{info.engine} {info.id[:12]} is {info.state}, image {info.image}"))
-        if info.isolation:
-            found.append(Finding("box", WARNING, f"not isolated: {info.isolation}"))
     return found
+
+
+def _engine(setting: Setting, place: Place, info: BoxInfo | None) -> list[Finding]:
+    """The engine that carries the box, the image for it, and the limits as they are."""
+    from watchtest.boxes.docker.check import Wanted, examine, has_image, read_back
+    from watchtest.boxes.docker.engines import find_engine
+    from watchtest.boxes.recipe.recipe import recipe_of
+    from watchtest.parts import build_worktree, recipe_wish
+
+    box = setting.config.box
+    assert box.engine != "local"
+    wanted = Wanted(box.memory, box.cpus, box.pids)
+    engine = find_engine(setting.environ, box.engine)
+    try:
+        found = [_remark("engine", remark) for remark in examine(engine, wanted)]
+        source = build_worktree(setting)
+        recipe = recipe_of(recipe_wish(setting), source.snapshot(), source.read)
+        image = place.image_of(recipe)
+        is_here = "is here" if has_image(engine, image) else "is not here yet: it is had when the box is made"
+        found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))
+        if info is not None:
+            found += [_remark("limits", remark) for remark in read_back(engine, info.id, wanted)]
+        return found
+    finally:
+        engine.close()
+
+
+def _remark(what: str, remark: Remark) -> Finding:
+    return Finding(what, WARNING if remark.is_warning else GOOD, remark.text, remark.hint)
+
+
+def _local(place: Place) -> list[Finding]:
+    return [Finding("local box", WARNING if line.startswith(LACKS) else GOOD, line) for line in place.describe()]
+
+
+def _local_too(setting: Setting) -> list[Finding]:
+    """What the embedded box would be, for whoever thinks of `--engine local`."""
+    from watchtest.core.model import Lane
+    from watchtest.parts import local_place
+
+    try:
+        lines = local_place(setting, Lane.SAVE).describe()
+    except WatchtestError as error:
+        return [Finding("local box", GOOD, f"would not work: {error.message}")]
+    return [Finding("local box", GOOD, f"would be used with --engine local: {lines[1]}")]
 
 
 def _history(setting: Setting) -> list[Finding]:

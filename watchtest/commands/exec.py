@@ -1,33 +1,57 @@
-"""`watchtest exec -- CMD…`: a command in the box, on this terminal. What it changes there, stays there."""
+"""`watchtest exec [-d] -- CMD…`: a command in the box, on this terminal or left running. What it changes, stays."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import secrets
+import sys
+from pathlib import PurePosixPath
 
+from watchtest.commands.options import add_engine, engine_flag
 from watchtest.errors import UsageError
+
+# Its output goes where `watchtest logs` finds it; the shell makes way for the command.
+DETACHED = 'mkdir -p "$1" && exec >>"$1/$2.log" 2>&1 && shift 2 && exec "$@"'
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("exec", help="run a command in the box")
+    parser.add_argument("-d", "--detach", action="store_true", help="leave it running; `watchtest logs NAME` shows it")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD…")
-    parser.add_argument("--engine", choices=("auto", "docker", "local"), help="instead of box.engine")
+    add_engine(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    import sys
-
+    from watchtest.boxes.base import Manner
     from watchtest.commands.outside import setting_of
     from watchtest.core.model import Lane
-    from watchtest.parts import build_environment, choose_place
+    from watchtest.parts import choose_place
+    from watchtest.visit import ready, visit
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
         raise UsageError("exec: no command given", hint="write it after two dashes: watchtest exec -- ls -l")
-    setting = setting_of(arguments, {"box.engine": arguments.engine} if arguments.engine else {})
-    place = choose_place(setting, Lane.SAVE, lambda text: print(f"watchtest: {text}", file=sys.stderr))
-    environment = build_environment(setting, place)
+    setting = setting_of(arguments, engine_flag(arguments))
+    if not arguments.detach:
+        return visit(setting, argv, Manner.ATTACHED, say)
+    place = choose_place(setting, Lane.SAVE, say)
+    name = f"{log_name(argv)}-{secrets.token_hex(2)}"
     try:
-        return place.execute(argv, environment.variables, environment.path_first)
+        environment = ready(setting, place, say)
+        command = ["/bin/sh", "-c", DETACHED, "sh", f"{place.home}/logs", name, *argv]
+        place.execute(command, environment.variables, environment.path_first, Manner.DETACHED)
     finally:
         place.close()
+    print(f"started {name}; its output: watchtest logs {name}")
+    return 0
+
+
+def log_name(argv: list[str]) -> str:
+    """After the program: under this, and a few digits, its output is kept."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", PurePosixPath(argv[0]).name).strip("-.") or "command"
+
+
+def say(text: str) -> None:
+    print(f"watchtest: {text}", file=sys.stderr, flush=True)

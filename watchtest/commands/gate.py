@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watchtest.commands.options import add_engine, engine_flag
 from watchtest.errors import BoxError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--staged", action="store_true", help="of what is staged (the default)")
     which.add_argument("--commit", metavar="REV", help="of this commit")
+    add_engine(parser)
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="how long to wait (default: 600)")
     parser.set_defaults(run=run)
 
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.commands.outside import setting_of
     from watchtest.parts import choose_place
 
-    setting = setting_of(arguments)
+    setting = setting_of(arguments, engine_flag(arguments))
     asked = _asked(setting, arguments.commit)
     place = choose_place(setting, "gate", _say)
     try:
@@ -109,7 +111,7 @@ def _asked(setting: Setting, revision: str | None) -> Asked:
 
 
 def _answer(setting: Setting, asked: Asked, place: Place, timeout_s: float) -> Answer | None:
-    environment = f"{place.engine} {place.image}"
+    environment = f"{place.engine} {_image(setting, asked, place)}"
     known = _known(setting, asked.tree, environment)
     if known is not None:
         return known
@@ -117,6 +119,16 @@ def _answer(setting: Setting, asked: Asked, place: Place, timeout_s: float) -> A
     if asked.can_be_watched and setting.config.history.enabled and _is_watched(setting, asked.lane):
         return _wait_for_the_watcher(setting, asked, environment, deadline)
     return _run_here(setting, asked, place, deadline)
+
+
+def _image(setting: Setting, asked: Asked, place: Place) -> str:
+    """What a box for that very tree would be made from."""
+    from watchtest.boxes.recipe.recipe import recipe_of
+    from watchtest.core.events import EVERYTHING
+    from watchtest.parts import recipe_wish
+
+    snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
+    return place.image_of(recipe_of(recipe_wish(setting), snapshot, asked.source.read))
 
 
 def _known(setting: Setting, tree: str, environment: str) -> Answer | None:

@@ -9,6 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
+from watchtest.boxes.base import ImageWish, NamedImage
 from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
@@ -20,10 +21,10 @@ save = "affected"          # what a save runs: off, affected, failed or all
 
 [box]
 engine = "auto"            # a container where there is an engine, else the local box
-image = {image}
-setup = "auto"             # or a list of shell commands; found here: {setup}
+image = {given_image:<19}# or the name of an image; found here: {image}
+setup = {given_setup:<19}# or a list of shell commands; found here:
+{setup}
 """
-
 
 MARK = "# written by `watchtest init --hooks`"
 HOOKS = {
@@ -79,16 +80,25 @@ def _indented(text: str) -> str:
 
 
 def _write_config(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.environment import plan
+    from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.commands.outside import setting_of
-    from watchtest.parts import build_worktree, chosen_image
+    from watchtest.parts import build_worktree, recipe_wish
 
     setting = setting_of(arguments)
     source = build_worktree(setting)
-    setup = plan("auto", source.snapshot(), source.read)
-    commands = setup.commands or ("pip install pytest",)
-    image = chosen_image(setting.config.box.image)
-    content = TEMPLATE.format(image=json.dumps(image), setup=", ".join(commands))
+    snapshot = source.snapshot()
+    recipe = recipe_of(recipe_wish(setting), snapshot, source.read)
+    image = _line(f"{_words(recipe.image)} ({recipe.because})")
+    commands = [_line(command) for command in recipe.commands]
+    if recipe.needs_pytest:
+        commands.append("pip install pytest   (if it is not there by then)")
+    box = setting.config.box
+    content = TEMPLATE.format(
+        given_image=json.dumps(box.image) + " ",
+        given_setup=json.dumps(box.setup) + " ",
+        image=image,
+        setup="\n".join(f"#   {command}" for command in commands) or "#   nothing",
+    )
     file = setting.workspace / NAME
     try:
         with file.open("x", encoding="utf-8") as stream:
@@ -101,5 +111,16 @@ def _write_config(arguments: argparse.Namespace) -> int:
     print(f"  image  {image}")
     for command in commands:
         print(f"  setup  {command}")
+    for left_out in snapshot.left_out:
+        print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")
     print("Next: watchtest")
     return 0
+
+
+def _words(image: ImageWish) -> str:
+    return image.name if isinstance(image, NamedImage) else f"built from {image.dockerfile}"
+
+
+def _line(text: str) -> str:
+    """What a project says of itself, on one line of a file or a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

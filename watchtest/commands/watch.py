@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from watchtest.commands.options import add_engine, engine_flag
 from watchtest.errors import UsageError
 from watchtest.views.text import clean
 
 LOG_BYTES = 1024 * 1024
 LOG_FILES = 3
-ENGINES = ("auto", "docker", "local")
 TRIGGERS = ("save", "stage", "commit")
 
 
@@ -23,7 +23,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = subparsers.add_parser("watch", help="rerun tests at each save (the default command)")
     parser.add_argument("--once", action="store_true", help="one run, then exit with its verdict")
     parser.add_argument("--plain", action="store_true", help="one line an event instead of the dashboard")
-    parser.add_argument("--engine", choices=ENGINES, help="where tests run, instead of box.engine")
+    add_engine(parser)
     parser.add_argument(
         "--trigger", action="append", default=[], metavar="T=POLICY", help="e.g. save=all, instead of [triggers]"
     )
@@ -37,9 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.workspace import FOLDER
 
     flags: dict[str, object] = dict(_trigger(wish) for wish in arguments.trigger)
-    if arguments.engine:
-        flags["box.engine"] = arguments.engine
-    setting = setting_of(arguments, flags)
+    setting = setting_of(arguments, {**flags, **engine_flag(arguments)})
     folder = setting.workspace / FOLDER
     with WatcherLock(folder) as lock, _logging(folder / "watchtest.log"):
         return asyncio.run(run_watcher(setting, Show(once=arguments.once, plain=arguments.plain), lock.keep))

@@ -5,6 +5,7 @@
     layers    what one file, the environment or the command line says by itself
     shape     a pattern that text must match, and the words for when it does not
     problems  pydantic's findings in our words, one line each
+    services  the same for what is special about [[services]]
     lines     the line of a file on which a key stands
     literal   a value as TOML would write it
     explain   `config show`
@@ -17,12 +18,13 @@ from watchtest.config.load import Loaded, load
 from watchtest.config.model import (
     Box,
     Config,
-    Engine,
     History,
     Network,
     Notify,
     Policy,
+    Ready,
     Runner,
+    Service,
     Triggers,
     Watch,
     json_schema,
@@ -32,14 +34,15 @@ from watchtest.config.model import (
 __all__ = [
     "Box",
     "Config",
-    "Engine",
     "History",
     "Loaded",
     "Network",
     "Notify",
     "Origin",
     "Policy",
+    "Ready",
     "Runner",
+    "Service",
     "Triggers",
     "Watch",
     "json_schema",

@@ -6,13 +6,14 @@ from typing import Any
 
 from watchtest.config.literal import literal
 from watchtest.config.load import Loaded
+from watchtest.config.model import SERVICES
 
 WIDEST_COLUMN = 44  # a longer value pushes its own comment out, not everyone's
 
 
 def as_text(loaded: Loaded) -> str:
     """`key = value   # from`, which is also a config file."""
-    settings = {f"{key} = {literal(value)}": loaded.origins[key] for key, value in _values(loaded)}
+    settings = {f"{key} = {_written(value)}": loaded.origins[key] for key, value in _values(loaded)}
     column = max((len(setting) for setting in settings if len(setting) <= WIDEST_COLUMN), default=0)
     return "\n".join(f"{setting:<{column}}   # {origin}" for setting, origin in settings.items())
 
@@ -35,5 +36,18 @@ def as_json(loaded: Loaded) -> dict[str, Any]:
 
 
 def _values(loaded: Loaded) -> list[tuple[str, Any]]:
-    sections = loaded.config.model_dump(mode="json")
-    return [(f"{name}.{key}", value) for name, section in sections.items() for key, value in section.items()]
+    sections = loaded.config.model_dump(mode="json", exclude_none=True)
+    services = sections.pop(SERVICES)
+    values = [(f"{name}.{key}", value) for name, section in sections.items() for key, value in section.items()]
+    return [*values, (SERVICES, services)]
+
+
+def _written(value: Any) -> str:
+    """Tables, too, whole: these were checked, and are of no great depth."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_written, value)) + "]"
+        case _:
+            return literal(value)

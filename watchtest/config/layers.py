@@ -46,10 +46,11 @@ class Layer:
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()  # problems found while reading: variables that are nearly ours
 
-    def origin(self, section: str, key: str) -> Origin:
+    def origin(self, section: str, key: str = "") -> Origin:
+        """Of a key, or of a whole section."""
         if self.name == "environment":
             return Origin(self.name, variable(f"{section}.{key}"))
-        return Origin(self.name, self.place, self.lines.get((section, key)))
+        return Origin(self.name, self.place, self.lines.get((section, key) if key else (section,)))
 
     def problems(self) -> list[str]:
         """All of them as the user reads them, in the order of the file."""

@@ -10,21 +10,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from watchtest.config.shape import Shape
+from watchtest.config.shape import SHAPE, Shape
+from watchtest.core.model import EngineName
 
 Policy = Literal["off", "affected", "failed", "all"]
-Engine = Literal["auto", "docker", "local"]
-Network = Literal["on", "off"]
+Network = Literal["on", "off", "setup"]
+Sandbox = Literal["auto", "on", "off"]
 
 ORDER = "order"  # the error type of two keys that contradict each other; its context names both
 
 Text = Annotated[str, Shape(r"^[^\x00]+$", "must not be empty nor hold a NUL character")]
 Argument = Annotated[str, Shape(r"^[^\x00]*$", "must not hold a NUL character")]
 Image = Annotated[str, Shape(r"^[^\s\x00]+$", 'must be "auto" or the name of an image, without spaces')]
+WorkspaceFile = Annotated[
+    str,
+    Shape(
+        r"^([^/\x00-\x1f][^\x00-\x1f]*)?$",
+        'must be a path relative to the top of the workspace, like "docker/Dockerfile"; "" is none',
+    ),
+]
 Workdir = Annotated[
     str,
     Shape(
@@ -60,7 +68,24 @@ Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 Arguments = Annotated[tuple[Argument, ...], Field(strict=False)]
 Variables = Annotated[tuple[Variable, ...], Field(strict=False)]
 
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Ports = Annotated[tuple[Port, ...], Field(strict=False)]
+ServiceName = Annotated[
+    str, Shape(r"^[a-z0-9][a-z0-9-]{0,62}$", 'must be lower-case letters, digits and "-", like "key-value"')
+]
+Url = Annotated[str, Shape(r"^https?://[^\s/]+(/\S*)?$", 'must be a URL like "http://localhost:8000/health"')]
+Environment = dict[Variable, Argument]
+PROXIES = tuple(name for word in ("HTTP", "HTTPS", "ALL", "NO") for name in (f"{word}_PROXY", f"{word}_PROXY".lower()))
+
 Seconds = Annotated[float, Field(gt=0, le=604_800)]  # a week; an endless number would overflow a clock
+
+DEPENDENCIES = (
+    *("pyproject.toml", "setup.py", "setup.cfg", ".python-version"),
+    *("requirements*.txt", "*-requirements.txt", "requirements/*.txt", "constraints*.txt"),
+    *("uv.lock", "poetry.lock", "pdm.lock", "Pipfile", "Pipfile.lock", "pylock*.toml"),
+    *("package.json", "package-lock.json", "pnpm-lock.yaml", "yarn.lock"),
+    *("go.mod", "go.sum", "Cargo.toml", "Cargo.lock"),
+)
 
 
 def _word_or_list(value: object) -> str:
@@ -69,6 +94,11 @@ def _word_or_list(value: object) -> str:
 
 # Told apart by hand, so that a wrong command in the list is one problem and not one for each half of the union.
 Setup = Annotated[Annotated[Literal["auto"], Tag("word")] | Annotated[Texts, Tag("list")], Discriminator(_word_or_list)]
+
+
+Command = Annotated[
+    Annotated[Text, Tag("word")] | Annotated[Texts, Tag("list"), Field(min_length=1)], Discriminator(_word_or_list)
+]
 
 
 class Section(BaseModel):
@@ -91,7 +121,9 @@ class Watch(Section):
         default=1000, ge=0, le=600_000, description="Longest wait while saves keep coming; at least debounce_ms."
     )
     ignore: Texts = Field(default=(), description="Gitignore globs left out, on top of what git ignores.")
-    include: Texts = Field(default=(), description="Gitignore-style globs brought back although they are ignored.")
+    include: Texts = Field(
+        default=(), description="Gitignore-style globs brought back although they are ignored or may hold secrets."
+    )
     poll: bool = Field(default=False, description="Look at the files every second, for mounts that send no events.")
     max_file_mb: int = Field(default=512, ge=1, le=4096, description="Files above this size are left out, and said so.")
     shrink_guard: bool = Field(default=True, description="Ask before a sync that empties more than half of the box.")
@@ -106,18 +138,32 @@ class Watch(Section):
 class Box(Section):
     """The persistent isolated place where the tests run."""
 
-    engine: Engine = Field(default="auto", description="What makes the box: auto, docker or local.")
+    engine: EngineName = Field(default="auto", description="What makes the box: auto, docker, podman or local.")
     image: Image = Field(default="auto", description="Image of the box; auto chooses one from the project.")
+    dockerfile: WorkspaceFile = Field(
+        default="", description="Dockerfile of the workspace to build the image from, unless image names one."
+    )
     workdir: Workdir = Field(default="/workspace", description="Folder of the code in the box.")
     user: User = Field(default="", description="User in the box, by name or number; empty is the image's own.")
     python: Argument = Field(default="", description="Python in the box that runs the tests; empty finds one.")
     setup: Setup = Field(default="auto", description="Shell commands run once in a new box; auto installs the project.")
+    dependencies: Texts = Field(
+        default=DEPENDENCIES,
+        description="Globs of the files that setup depends on: it runs again when one changes.",
+    )
     setup_timeout_s: Seconds = Field(default=900.0, description="Seconds that setup may take.")
-    environment: Variables = Field(default=(), description="Names of host environment variables carried into the box.")
+    environment: Variables = Field(
+        default=PROXIES, description="Names of host environment variables carried into the box; all others stay out."
+    )
     ca: Certificates = Field(
         default="auto", description="Certificates the box trusts: auto (the host's), off or a path."
     )
-    network: Network = Field(default="on", description="Network of the box: on or off.")
+    network: Network = Field(default="on", description="Network of the box: on, off, or only while setup runs.")
+    sandbox: Sandbox = Field(
+        default="auto", description="Bubblewrap around the local box: auto (where it works), on or off."
+    )
+    ports: Ports = Field(default=(), description="Ports of the box that this machine, and no other, can reach.")
+    cache: bool = Field(default=True, description="Keep what pip, uv, npm, cargo and go download, for the next box.")
     memory: Size = Field(default="", description="Memory limit such as 512m or 4g; empty is no limit.")
     cpus: float = Field(default=0.0, ge=0, le=4096, description="Processor limit, fractions allowed; 0 is no limit.")
     pids: int = Field(default=4096, ge=16, le=4_194_304, description="Most processes and threads in the box at a time.")
@@ -147,6 +193,46 @@ class History(Section):
     enabled: bool = Field(default=True, description="Keep the results of every run.")
 
 
+class Ready(Section):
+    """How a service is known to be ready: one of tcp, http and command."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": [one]} for one in ("tcp", "http", "command")]},
+    )
+
+    tcp: Port | None = Field(default=None, description="Port of the box that answers.")
+    http: Url | None = Field(default=None, description="URL that answers below 400, as seen in the box.")
+    command: Text | None = Field(default=None, description="Shell command that succeeds.")
+    timeout_s: Seconds = Field(default=30.0, description="Seconds until it has to be ready.")
+
+    @model_validator(mode="after")
+    def _is_one_check(self) -> Ready:
+        given = [name for name in ("tcp", "http", "command") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"not {' and '.join(given)}" if given else "and there is none"
+            raise PydanticCustomError(SHAPE, "", {"demand": f"must have one of tcp, http and command, {found}"})
+        return self
+
+
+class Service(Section):
+    """A program that runs in the box beside the tests, and is ready before they start."""
+
+    name: ServiceName = Field(description="Name of the service; its log is called after it.")
+    command: Command = Field(description="What to run: a shell command, or a list of words without a shell.")
+    ready: Ready | None = Field(
+        default=None, description="When it is ready: a tcp port, an http URL or a command; without, once it runs."
+    )
+    restart_on: Setup = Field(
+        default="auto", description="Globs of files that restart it when they change; auto finds them by its command."
+    )
+    env: Environment = Field(
+        default={}, description="Environment variables of its own.", json_schema_extra={"additionalProperties": False}
+    )
+    restart_limit: int = Field(
+        default=5, ge=0, le=1000, description="Restarts after failures until it is given up, with growing pauses."
+    )
+
+
 class Config(Section):
     """Settings of watchtest."""
 
@@ -158,7 +244,22 @@ class Config(Section):
     runner: Runner = Runner()
     notify: Notify = Notify()
     history: History = History()
+    services: Annotated[tuple[Service, ...], Field(strict=False)] = Field(
+        default=(), description="Programs that run in the box beside the tests."
+    )
 
+    @field_validator("services")
+    @classmethod
+    def _names_differ(cls, services: tuple[Service, ...]) -> tuple[Service, ...]:
+        names = [service.name for service in services]
+        twice = next((name for name in names if names.count(name) > 1), "")
+        if twice:
+            raise PydanticCustomError(SHAPE, "", {"demand": f'two of them are named "{twice}"; give each its own name'})
+        return services
+
+
+SERVICES = "services"
+"""The one key that is no section: a list of tables, written as [[services]]."""
 
 SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
     {"triggers": Triggers, "watch": Watch, "box": Box, "runner": Runner, "notify": Notify, "history": History}

@@ -14,10 +14,12 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from watchtest.config import services
 from watchtest.config.literal import literal, read_literal, shortened
-from watchtest.config.model import ORDER, SECTIONS, Config, keys
+from watchtest.config.model import ORDER, SECTIONS, SERVICES, Config, keys
 from watchtest.config.shape import NOT_TEXT, SHAPE
 
+TABLES = (*SECTIONS, SERVICES)
 NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # elsewhere it is a "value"
 TYPES = {
     "int_type": "must be a whole number",
@@ -71,11 +73,25 @@ def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
 
 
 def _problem(error: ErrorDetails) -> Problem:
+    location, value = error["loc"], error["input"]
+    if location[:1] == (SERVICES,):
+        return _service_problem(error, services.plain_path(location), value)
     # After section and key, pydantic also names the half of a union; only a place in a list helps a reader.
-    path = (*error["loc"][:2], *(part for part in error["loc"][2:] if isinstance(part, int)))
-    value = error["input"]
+    path = (*location[:2], *(part for part in location[2:] if isinstance(part, int)))
     whole_section = len(path) == 1 and isinstance(value, dict | list)
     return Problem(path, "" if whole_section else shortened(value), _demand(error, path, value))
+
+
+def _service_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> Problem:
+    is_shown = error["type"] != "missing" and not isinstance(value, dict | list)
+    if error["type"] == "extra_forbidden":
+        names = services.siblings(path)
+        demand = "unknown key; " + _meant(
+            suggestion(str(path[-1]), names), f"{services.owner(path)} has {', '.join(names)}"
+        )
+    else:
+        demand = services.demand(error["type"], path, value) or _demand(error, path, value)
+    return Problem(path, shortened(value) if is_shown else "", demand)
 
 
 def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> str:
@@ -108,11 +124,11 @@ def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> 
 def _unknown(path: tuple[str | int, ...], value: object) -> str:
     names = [str(part) for part in path]
     if len(names) == 1 and isinstance(value, dict):
-        return "unknown section; " + _meant(suggestion(names[0], SECTIONS), f"the sections are {', '.join(SECTIONS)}")
+        return "unknown section; " + _meant(suggestion(names[0], TABLES), f"the sections are {', '.join(TABLES)}")
     siblings = list(SECTIONS[names[0]].model_fields) if len(names) == 2 else []
     elsewhere = [key for key in keys() if key.split(".")[1] == names[-1]]
     meant = next(iter(elsewhere), "") or suggestion(names[-1], siblings)
-    rest = f"[{names[0]}] has {', '.join(siblings)}" if siblings else f"the sections are {', '.join(SECTIONS)}"
+    rest = f"[{names[0]}] has {', '.join(siblings)}" if siblings else f"the sections are {', '.join(TABLES)}"
     return "unknown key; " + _meant(meant, rest)
 
 

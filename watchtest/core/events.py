@@ -1,7 +1,7 @@
 """Everything that can happen to a lane, and everything `step` can ask for in return.
 
     Event   Changed · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
-            Noted · BoxSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
+            Noted · BoxSeen · BoxLost · ServicesSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
     Effect  StartRun · StopRun · WakeAt · LookAgain · Leave
 
 Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtest.core.model import BoxInfo, Execution, Lane, Problem, Result, Run, Selection, Snapshot, Stop
+from watchtest.core.model import BoxInfo, Execution, Lane, Problem, Result, Run, Selection, ServiceInfo, Snapshot, Stop
 
 EVERYTHING = "*"
 """In place of a path: anything may have changed (start, overflow, wake from sleep)."""
@@ -97,6 +97,24 @@ class BoxSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxLost:
+    """The connection to the box ended without our doing. A run under way finds out by itself."""
+
+    lane: Lane
+    at: float
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesSeen:
+    """A service of the box changed its state, during a run or between runs. All of them as they are now."""
+
+    lane: Lane
+    at: float
+    services: tuple[ServiceInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTaken:
     lane: Lane
     at: float
@@ -131,6 +149,8 @@ class Judged:
 
     snapshot: Snapshot
     execution: Execution
+    box: str = ""
+    """The id of the box it ran in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +173,8 @@ class Broke:
 
     problem: Problem
     is_passing: bool
+    is_awaited: bool = False
+    """Tried again without an end: it is somebody else's to mend."""
 
 
 Ending = Judged | Unchanged | Halted | Broke
@@ -177,6 +199,8 @@ Event = (
     | Woke
     | Noted
     | BoxSeen
+    | BoxLost
+    | ServicesSeen
     | SnapshotTaken
     | Collected
     | TestsEnded
@@ -193,7 +217,8 @@ class StartRun:
     paths: frozenset[str]
     """What may have changed since the last snapshot, as the watch named it."""
     known_snapshot: Snapshot | None
-    """The snapshot of the last verdict: an unforced run of the same tree has nothing to do."""
+    """The snapshot of the last verdict: an unforced run of the same tree in the same box has nothing to do."""
+    known_box: str = ""
 
 
 @dataclass(frozen=True, slots=True)

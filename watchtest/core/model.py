@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
+
+EngineName = Literal["auto", "docker", "podman", "local"]
+"""What makes a box, as the user names it."""
 
 
 class Lane(StrEnum):
@@ -260,3 +264,15 @@ class BoxInfo:
     isolation: str = ""
     """What it does not isolate, in words; empty for a container."""
     notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """A service of the box as its steward last told: starting, ready, backoff, failed or stopped."""
+
+    name: str
+    state: str
+    since: float
+    restarts: int = 0
+    reason: str = ""
+    """Why it is in backoff, or failed."""

@@ -15,6 +15,7 @@ from watchtest.core.model import (
     Run,
     RunState,
     Selection,
+    ServiceInfo,
     Snapshot,
     Stop,
     Verdict,
@@ -78,6 +79,8 @@ class Working:
     stop: Stop | None = None
     attempt: int = 0
     """How many times in a row this lane broke before."""
+    problem: Problem | None = None
+    """What it broke by, until the box is there again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,8 @@ class Knowledge:
     tests: Mapping[str, KnownTest] = field(default_factory=lambda: NOTHING_KNOWN)
     is_complete: bool = False
     """Every test was judged on this very snapshot, by one run or by several."""
+    box: str = ""
+    """The id of the box it was judged in: in another one it may be another verdict."""
 
     @property
     def red(self) -> tuple[KnownTest, ...]:
@@ -164,6 +169,7 @@ class LaneState:
     asked: Asked | None = None
     knowledge: Knowledge = Knowledge()
     box: BoxInfo | None = None
+    services: tuple[ServiceInfo, ...] = ()
     last: Finished | None = None
     strip: tuple[RunState, ...] = ()
     runs: int = 0
@@ -175,7 +181,18 @@ class LaneState:
 
     @property
     def problem(self) -> Problem | None:
-        return self.activity.problem if isinstance(self.activity, Broken) else None
+        own = self.activity.problem if isinstance(self.activity, Broken | Working) else None
+        return own or self._failed_service
+
+    @property
+    def _failed_service(self) -> Problem | None:
+        """The next run that needs it cannot go: that is worth knowing before."""
+        failed = [service for service in self.services if service.state == "failed"]
+        if not failed:
+            return None
+        name, reason = failed[0].name, failed[0].reason
+        hint = f"see `watchtest logs {name}`; it is tried again when its files change, or when you ask for a run"
+        return Problem("service", f"service {name} failed: {reason}", hint)
 
 
 @dataclass(frozen=True, slots=True)

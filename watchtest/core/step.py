@@ -14,6 +14,7 @@ from typing import assert_never
 
 from watchtest.core.events import (
     EVERYTHING,
+    BoxLost,
     BoxSeen,
     Broke,
     CancelAsked,
@@ -33,6 +34,7 @@ from watchtest.core.events import (
     ResumeAsked,
     RunAsked,
     RunEnded,
+    ServicesSeen,
     SnapshotTaken,
     StartRun,
     StopRun,
@@ -132,10 +134,16 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
         selection=selection,
         is_forced=asked is not None,
     )
-    attempt = lane.activity.attempt if isinstance(lane.activity, Broken) else 0
-    working = Working(run=run, carried=lane.pending, since=at, attempt=attempt)
+    broken = lane.activity if isinstance(lane.activity, Broken) else None
+    working = Working(
+        run=run,
+        carried=lane.pending,
+        since=at,
+        attempt=broken.attempt if broken else 0,
+        problem=broken.problem if broken else None,
+    )
     known = lane.knowledge.snapshot if lane.knowledge.is_complete else None
-    start = StartRun(run, lane.pending.paths, known)
+    start = StartRun(run, lane.pending.paths, known, lane.knowledge.box)
     return replace(lane, activity=working, pending=Pending(), asked=None, runs=lane.runs + 1, waits_for=""), start
 
 
@@ -164,7 +172,11 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
         case Noted():
             return replace(lane, note=event.text), ()
         case BoxSeen():
-            return replace(lane, box=event.box), ()
+            return replace(_healed(lane), box=event.box), ()
+        case BoxLost():
+            return _lost(replace(lane, services=()), event)
+        case ServicesSeen():
+            return replace(lane, services=event.services), ()
         case SnapshotTaken() | Collected() | TestsEnded():
             return _follow(lane, event), ()
         case RunEnded():
@@ -190,6 +202,29 @@ def _wake(lane: LaneState, at: float) -> LaneState:
             return replace(lane, activity=replace(broken, retry_at=None, is_due=True))
         case _:
             return lane
+
+
+def _healed(lane: LaneState) -> LaneState:
+    match lane.activity:
+        case Working() as working:
+            return replace(lane, activity=replace(working, problem=None))
+        case _:
+            return lane
+
+
+def _lost(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
+    """At rest, a lost box is looked after at once; what is known was judged in a box that may not come back."""
+    match lane.activity:
+        case Idle(is_held=True):
+            # The user has called it off: said now, brought back with the next save or command.
+            return replace(lane, activity=Broken(event.problem, 0, None)), ()
+        case Idle() if lane.policy is not Policy.OFF:
+            retry_at = event.at + RETRY_FIRST_S
+            pending = lane.pending.and_also(Pending(frozenset({EVERYTHING}), event.at))
+            broken = Broken(event.problem, 0, retry_at)
+            return replace(lane, activity=broken, pending=pending), (WakeAt(lane.lane, retry_at),)
+        case _:
+            return lane, ()
 
 
 def _stop(lane: LaneState, stop: Stop) -> tuple[LaneState, Effects]:
@@ -253,6 +288,7 @@ def _second_look(working: Working, snapshot: Snapshot) -> Effects:
 
 def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
+    knowledge = replace(knowledge, box=ending.box)
     filed = _filed(replace(lane, knowledge=knowledge, note=""), working, ending, at)
     if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=Idle())
@@ -267,8 +303,9 @@ def _broke(lane: LaneState, working: Working, ending: Broke, at: float, retry_li
     if working.run.is_forced:
         lane = replace(lane, asked=lane.asked or Asked(working.run.selection))
     attempt = working.attempt + 1
-    gives_up = not ending.is_passing or attempt >= retry_limit or working.stop is not None
-    retry_at = None if gives_up else at + min(RETRY_FIRST_S * 2 ** (attempt - 1), RETRY_LONGEST_S)
+    has_tried_enough = attempt >= retry_limit and not (ending.is_awaited and retry_limit == RETRY_LIMIT)
+    gives_up = not ending.is_passing or has_tried_enough or working.stop is not None
+    retry_at = None if gives_up else at + min(RETRY_FIRST_S * 2 ** min(attempt - 1, 10), RETRY_LONGEST_S)
     lane = replace(lane, activity=Broken(ending.problem, attempt, retry_at))
     return lane, () if retry_at is None else (WakeAt(lane.lane, retry_at),)
 

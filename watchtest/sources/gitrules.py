@@ -8,6 +8,7 @@ from pathlib import Path
 
 from watchtest.sources.examine import Signature, signature_of
 from watchtest.sources.git import GITLINK, Git, GitError
+from watchtest.sources.secrets import GIT_PATTERNS
 
 IGNORE_FILE = ".gitignore"
 
@@ -34,7 +35,7 @@ class GitRules:
         before, self._signatures = self._signatures, self._look()
         if before == self._signatures:
             return False
-        # The index changes with every `git status`; only ignored files that became tracked, or ceased to be, matter.
+        # The index changes with every `git status`; only files like these that became tracked, or ceased to be, matter.
         tracked = self._tracked
         self._learn_tracked()
         return tracked != self._tracked or before[1:] != self._signatures[1:]
@@ -53,6 +54,10 @@ class GitRules:
     def holds_tracked(self, folder: str) -> bool:
         """An ignored folder with a tracked file in it."""
         return folder in self._tracked_folders
+
+    def is_tracked(self, path: str) -> bool:
+        """Of a file that is ignored, or that may hold secrets by its name."""
+        return path in self._tracked
 
     def _check(self, paths: list[str]) -> set[str]:
         if not paths:
@@ -75,8 +80,9 @@ class GitRules:
         return self._check(paths[:middle]) | self._check(paths[middle:])
 
     def _learn_tracked(self) -> None:
-        """What is tracked and yet matches an ignore pattern: files, and submodules as folders."""
-        said = os.fsdecode(self._git.ask("ls-files", "-z", "--stage", "--cached", "--ignored", "--exclude-standard"))
+        """What is tracked and yet matches an ignore pattern, or one of secrets: files, and submodules as folders."""
+        asked = ("--cached", "--ignored", "--exclude-standard", *(f"--exclude={pattern}" for pattern in GIT_PATTERNS))
+        said = os.fsdecode(self._git.ask("ls-files", "-z", "--stage", *asked))
         facts_and_paths = [line.partition("\t") for line in said.split("\0") if line]
         tracked = {f"{path}/" if facts.startswith(GITLINK) else path for facts, _, path in facts_and_paths}
         self._tracked = frozenset(tracked)

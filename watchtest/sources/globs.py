@@ -93,6 +93,9 @@ class PlainRules:
     def holds_tracked(self, folder: str) -> bool:
         return False
 
+    def is_tracked(self, path: str) -> bool:
+        return False
+
     def _is_ignored(self, path: str) -> bool:
         parent = path[: path.rfind("/", 0, len(path) - 1) + 1]
         if parent not in self._folders:

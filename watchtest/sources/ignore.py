@@ -16,6 +16,7 @@ from typing import Protocol
 from watchtest.sources.git import Git, GitError
 from watchtest.sources.gitrules import GitRules, folders_above
 from watchtest.sources.globs import OwnGlobs, PlainRules
+from watchtest.sources.secrets import may_hold_secrets
 from watchtest.sources.treeid import blob_id
 
 ALWAYS_OUT = frozenset({".git", ".watchtest"})
@@ -28,6 +29,8 @@ class Answer(Enum):
     OUT = "out"
     PASSAGE = "passage"
     """A folder that is left out itself, but something below it may be in."""
+    SECRET = "secret"
+    """A file that is left out because its name says that it may hold secrets; unlike others, that is said."""
 
 
 class Rules(Protocol):
@@ -37,6 +40,7 @@ class Rules(Protocol):
     def read(self, folder: str, content: bytes | None) -> None: ...
     def ignored(self, paths: Iterable[str]) -> set[str]: ...
     def holds_tracked(self, folder: str) -> bool: ...
+    def is_tracked(self, path: str) -> bool: ...
 
 
 class Ignore:
@@ -145,7 +149,8 @@ class Ignore:
             inner = path[len(prefix) :]
             is_out_by_own = self._own.says_out(path)
             if inner not in ignored and not is_out_by_own:
-                self._answers[path] = Answer.IN
+                is_secret = not path.endswith("/") and may_hold_secrets(path) and not rules.is_tracked(inner)
+                self._answers[path] = Answer.SECRET if is_secret else Answer.IN
             elif path.endswith("/") and (
                 self._own.may_lead_in(path) or (rules.holds_tracked(inner) and not is_out_by_own)
             ):

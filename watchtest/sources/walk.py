@@ -16,8 +16,10 @@ from watchtest.errors import WorkspaceError
 from watchtest.sources.examine import VANISHED, Seen, examine, read_file, signature_of, unreadable
 from watchtest.sources.gitrules import IGNORE_FILE
 from watchtest.sources.ignore import ALWAYS_OUT, Answer, Ignore
+from watchtest.sources.secrets import REASON
 from watchtest.sources.treeid import EMPTY_TREE, FOLDER_MODE, folder_id, git_mode, name_bytes
 
+UNREAD = Seen((0, 0, 0, 0, 0), None, REASON, is_racy=False)
 EMPTY_FOLDER = Entry(Kind.FOLDER, 0o755, 0, "")
 
 
@@ -201,6 +203,8 @@ class Walk:
                 elif goes_down:
                     below.append(known)
                 folders[path] = known
+            elif answer is Answer.SECRET:
+                seen[path] = UNREAD
             elif (what := self._examine(folder, path, child)) is not None:
                 seen[path] = what
         if seen != folder.seen or folders != folder.folders or folder.unreadable:

@@ -9,6 +9,7 @@ from typing import TextIO, assert_never
 
 from watchtest.core.events import (
     EVERYTHING,
+    BoxLost,
     BoxSeen,
     Broke,
     CancelAsked,
@@ -24,6 +25,7 @@ from watchtest.core.events import (
     ResumeAsked,
     RunAsked,
     RunEnded,
+    ServicesSeen,
     SnapshotTaken,
     TestsEnded,
     Unchanged,
@@ -35,7 +37,6 @@ from watchtest.views import words
 from watchtest.views.text import count, duration, encodable, names, one_line, short, tail, tests
 
 RAW_LINES = 20
-LEFT_OUT_LINES = 5
 
 
 class Plain:
@@ -110,8 +111,14 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
         case BoxSeen():
             if event.box != before.box:
                 yield f"box: {words.box(event.box)}"
+        case BoxLost():
+            if isinstance(after.activity, Broken) and after.activity is not before.activity:
+                yield words.problem(event.problem)
+                yield words.retry(after.activity, event.at)
+        case ServicesSeen():
+            yield from _services(before, after)
         case SnapshotTaken():
-            yield from _left_out(before, event)
+            pass
         case Collected():
             yield from _collected(before, after)
         case TestsEnded():
@@ -148,13 +155,11 @@ def _waiting(after: LaneState) -> str:
     return " (waits for the end of this run)" if isinstance(after.activity, Working) else ""
 
 
-def _left_out(before: LaneState, event: SnapshotTaken) -> Iterator[str]:
-    old = before.knowledge.snapshot.left_out if before.knowledge.snapshot else ()
-    new = [left for left in event.snapshot.left_out if left not in old]
-    for left in new[:LEFT_OUT_LINES]:
-        yield f"left out {one_line(left.path)}: {one_line(left.reason)}"
-    if len(new) > LEFT_OUT_LINES:
-        yield f"left out {len(new) - LEFT_OUT_LINES} more"
+def _services(before: LaneState, after: LaneState) -> Iterator[str]:
+    old = {service.name: (service.state, service.restarts) for service in before.services}
+    for service in after.services:
+        if old.get(service.name) != (service.state, service.restarts):
+            yield words.service(service)
 
 
 def _collected(before: LaneState, after: LaneState) -> Iterator[str]:

@@ -140,9 +140,11 @@ def _other(lane: LaneState, now: float) -> Row:
 
 def _activity(lane: LaneState, now: float) -> list[Row]:
     said = [_doing(lane, now)]
+    if isinstance(lane.activity, Working) and lane.problem:
+        said.append(_plain(words.problem(lane.problem), "magenta"))
+    if lane.problem and lane.problem.hint:
+        said.append(_plain(lane.problem.hint, "yellow"))
     if isinstance(lane.activity, Broken):
-        if lane.activity.problem.hint:
-            said.append(_plain(lane.activity.problem.hint, "yellow"))
         said.append(_plain(words.retry(lane.activity, now), "dim"))
     if lane.note:
         said.append(_plain(lane.note, "dim"))
@@ -282,12 +284,19 @@ def _inner(text: str, style: str) -> Row:
 # -- foot ------------------------------------------------------------------------------------------
 
 
+def _health(lane: LaneState) -> str:
+    states = {service.state for service in lane.services}
+    return "bold magenta" if "failed" in states else "yellow" if states - {"ready"} else ""
+
+
 def _foot(lane: LaneState, is_help_shown: bool) -> list[Row]:
     foot = []
     if is_help_shown:
         foot += [Row(left=((f" {key}  ", "bold"), (meaning, ""))) for key, meaning in HELP.items()]
     if lane.box:
         foot.append(Row(left=((" box  ", "dim"), (words.box(lane.box), ""))))
+    if lane.services:
+        foot.append(Row(left=((" serv ", "dim"), (words.services(lane.services), _health(lane)))))
     if lane.strip:
         signs = (STRIP.get(state, ("·", "dim")) for state in lane.strip)
         foot.append(Row(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs, 'run')} ", "dim"),)))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Run
+from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Problem, Run, ServiceInfo
 from watchtest.core.state import (
     Broken,
     Executing,
@@ -76,6 +76,8 @@ def activity(lane: LaneState) -> str:
             return "starting"
         case Idle():
             return "paused" if lane.is_paused else "idle"
+        case Working(problem=Problem()):
+            return "degraded"
         case Working(phase=Syncing()):
             return "syncing"
         case Working():
@@ -261,6 +263,17 @@ def _box(lane: LaneState) -> Document | None:
         "state": clean(box.state),
         "since": timestamp(box.since),
         "restarts": box.restarts,
+        "services": [_service(service) for service in lane.services],
+    }
+
+
+def _service(service: ServiceInfo) -> Document:
+    return {
+        "name": clean(service.name),
+        "state": service.state,
+        "since": timestamp(service.since),
+        "restarts": service.restarts,
+        "reason": cut(service.reason, MESSAGE_LIMIT) or None,
     }
 
 

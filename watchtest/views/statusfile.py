@@ -184,6 +184,6 @@ def _last_seq(path: Path) -> int:
 def _essence(state: State) -> tuple[object, ...]:
     """What a reader must hear of at once."""
     return tuple(
-        (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem)
+        (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.services)
         for lane in state.lanes.values()
     )

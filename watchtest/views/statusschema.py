@@ -37,7 +37,7 @@ def status_schema() -> Schema:
         "description": "Replaced by rename at each write: watch the folder, not the file. The top level repeats the "
         "highest lane that is on. What is not known is null.",
         **_object(**top),
-        "$defs": {"lane": _object(**lane), "counts": _counts(), "failure": _failure()},
+        "$defs": {"lane": _object(**lane), "counts": _counts(), "failure": _failure(), "service": _service()},
     }
 
 
@@ -86,12 +86,30 @@ def _lane() -> Schema:
         "failures_total": _whole(),
         "truncated": _says({"type": "boolean"}, "failures, messages or outputs were cut"),
         "box": _or_null(
-            _object(engine=_string(), id=_string(), image=_string(), state=_string(), since=_time(), restarts=_whole())
+            _object(
+                engine=_string(),
+                id=_string(),
+                image=_string(),
+                state=_string(),
+                since=_time(),
+                restarts=_whole(),
+                services={"type": "array", "items": {"$ref": "#/$defs/service"}},
+            )
         ),
         "problem": _or_null(
             _object(code=_string(), message=_string(MESSAGE_LIMIT), hint=_or_null(_string(MESSAGE_LIMIT)))
         ),
     }
+
+
+def _service() -> Schema:
+    return _object(
+        name=_string(),
+        state={"enum": ["starting", "ready", "backoff", "failed", "stopped"]},
+        since=_time(),
+        restarts=_says(_whole(), "since its definition or a file it depends on last changed"),
+        reason=_says(_or_null(_string(MESSAGE_LIMIT)), "why it is in backoff, or failed"),
+    )
 
 
 def _counts() -> Schema:

@@ -39,6 +39,10 @@ def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> 
     box = _dict(document.get("box"))
     if box:
         lines.append("  box: " + _joined(_text(box.get("engine")), _text(box.get("id"))[:12], _text(box.get("state"))))
+    services = [service for service in _list(box.get("services")) if isinstance(service, dict)]
+    if services:
+        named = (f"{_text(service.get('name'))} {_text(service.get('state'))}" for service in services)
+        lines.append("  services: " + _joined(*named))
     if trouble.endswith("(died)"):
         lines.append("  start it again with: watchtest watch")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import All, BoxInfo, Failure, Only, Outcome, Problem, Result, Selection, Verdict
+from watchtest.core.model import All, BoxInfo, Failure, Only, Outcome, Problem, Result, Selection, ServiceInfo, Verdict
 from watchtest.core.state import Broken, Knowledge, Pending
 from watchtest.core.verdict import file_of
 from watchtest.views.text import count, duration, names, one_line, short, tests
@@ -86,6 +86,21 @@ def box(info: BoxInfo) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def service(info: ServiceInfo) -> str:
+    """`service kv: ready`, `service kv: backoff, 2 restarts: exited with code 1 before it was ready`."""
+    restarts = f", {count(info.restarts, 'restart')}" if info.restarts else ""
+    return f"service {one_line(info.name)}: {one_line(info.state)}{restarts}{_because(info)}"
+
+
+def services(infos: tuple[ServiceInfo, ...]) -> str:
+    """All in one line; those in trouble with their reason."""
+    return " · ".join(f"{one_line(info.name)} {one_line(info.state)}{_because(info)}" for info in infos)
+
+
+def _because(info: ServiceInfo) -> str:
+    return f": {one_line(info.reason, 300)}" if info.reason else ""
+
+
 def problem(what: Problem) -> str:
     return f"{one_line(what.code)}: {one_line(what.message, 500)}"
 
@@ -95,4 +110,5 @@ def retry(broken: Broken, now: float) -> str:
     if broken.retry_at is None:
         return "given up until the next change or command"
     left_s = broken.retry_at - now
-    return f"trying again {f'in {duration(left_s)}' if left_s > 0 else 'now'} (attempt {broken.attempt} failed)"
+    when = f"in {duration(left_s)}" if left_s > 0 else "now"
+    return f"trying again {when}" + (f" (attempt {broken.attempt} failed)" if broken.attempt else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -26,8 +27,8 @@ EXIT_CODE_LIMIT_S = 10.0
 class Connection:
     """What docker-py returns for `socket=True`, with all the layers that have to be closed."""
 
-    def __init__(self, client: docker.APIClient, exec_id: str) -> None:
-        self._file = client.exec_start(exec_id, socket=True)
+    def __init__(self, client: docker.APIClient, exec_id: str, *, is_terminal: bool = False) -> None:
+        self._file = client.exec_start(exec_id, socket=True, tty=is_terminal)
         self.socket: Any = getattr(self._file, "_sock", self._file)
         # docker-py's default would cut a quiet connection after a minute; whoever reads has a clock of their own.
         self.socket.settimeout(None)
@@ -127,7 +128,18 @@ def run_attached(
     finally:
         connection.close()
         _do(client, container, f"rm -f {pid_file}", user)
-    return _exit_code(client, created["Id"])
+    return exit_code(client, created["Id"])
+
+
+def run_detached(
+    client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
+) -> int:
+    """Start a command that nobody waits for. Outside of every run's supervisor, so no run ends it."""
+    created = client.exec_create(
+        container, argv, stdout=False, stderr=False, user=user or "", workdir=workdir, environment=dict(env)
+    )
+    client.exec_start(created["Id"], detach=True)
+    return 0
 
 
 def _has_shell(client: docker.APIClient, container: str) -> bool:
@@ -153,13 +165,15 @@ def _pass_stdin(connection: Any) -> None:
                 connection.sendall(piece)
     except OSError:
         pass  # no input, or the command has ended
+    if isinstance(connection, ssl.SSLSocket):
+        return  # it cannot be closed on one side: what the command still says would be lost
     try:
         connection.shutdown(socket.SHUT_WR)
     except OSError:
         return  # the command has ended
 
 
-def _exit_code(client: docker.APIClient, exec_id: str) -> int:
+def exit_code(client: docker.APIClient, exec_id: str) -> int:
     """The stream's end comes a moment before the engine knows the exit code."""
     deadline = time.monotonic() + EXIT_CODE_LIMIT_S
     while True:

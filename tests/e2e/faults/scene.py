@@ -1,0 +1,153 @@
+"""A project on an engine of its own, behind a proxy of its own: its saves, its watcher, and what must hold of both."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from engine.images import PYTHON_313
+from watcher import Project, Status, Watcher, environ_around
+
+from faults.container import Container
+from faults.own_engine import OwnEngine
+from faults.stalling_proxy import StallingProxy
+
+NOTICED_WITHIN_S = 10.0
+HEALED_WITHIN_S = 45.0
+LOOK_AGAIN_S = 0.1
+MEMORY = "256m"
+
+# Each run leaves a process behind that has left its session: whoever ends a run must end it too.
+TEST = """import pathlib, subprocess, time
+
+def test_value():
+    subprocess.Popen(["sleep", "7654.25"], start_new_session=True)
+    time.sleep(float(pathlib.Path("slow.txt").read_text().split()[0]))
+    assert pathlib.Path("value.txt").read_text() == "right"
+"""
+
+
+class Scene:
+    """Everything of one test. The watcher talks to the engine through the proxy, the test does not."""
+
+    def __init__(self, project: Project, engine: OwnEngine, proxy: StallingProxy, seed: int) -> None:
+        self.project = project
+        self.engine = engine
+        self.proxy = proxy
+        self.container = Container(project)
+        self.random = random.Random(seed)
+        self._saves = 0
+        project.save("test_value.py", TEST)
+        project.save("value.txt", "right")
+        project.save("slow.txt", "0")
+        self.watcher = self.watch()
+
+    def watch(self) -> Watcher:
+        self.watcher = self.project.watch(env={"DOCKER_HOST": self.proxy.host})
+        return self.watcher
+
+    # -- saving ------------------------------------------------------------------------------------
+
+    @property
+    def right_verdict(self) -> str:
+        return "passed" if (self.project.root / "value.txt").read_text() == "right" else "failed"
+
+    def save_something(self, slow_s: float = 0.0) -> None:
+        """A verdict of its own, and somewhere else in the tree a file that is made, changed, removed or made a link."""
+        self._saves += 1
+        self.project.save("slow.txt", f"{slow_s} {self._saves}")
+        file = self.project.root / "data" / str(self.random.randrange(6))
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)
+        match self.random.randrange(4):
+            case 0:
+                file.symlink_to("../value.txt")
+            case 1:
+                pass
+            case _:
+                file.write_bytes(self.random.randbytes(self.random.randrange(20_000)))
+                file.chmod(self.random.choice((0o644, 0o755)))
+        self.project.save("value.txt", self.random.choice(("right", "wrong")))
+
+    def pause(self, least_s: float, most_s: float) -> None:
+        time.sleep(self.random.uniform(least_s, most_s))  # the random moment is the test
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait_for_run(self) -> None:
+        """Its tests are being collected, or run already."""
+        self.watcher.wait_for_activity("running", limit_s=HEALED_WITHIN_S)
+
+    def wait_until_noticed(self) -> Status:
+        """The status tells that the box is out of reach, and what is wrong."""
+
+        def look() -> Status | None:
+            status = self.watcher.own_status
+            return status if status and status["activity"] == "degraded" and status["problem"] else None
+
+        return self.watcher.wait_until("the status tells of the fault", look, NOTICED_WITHIN_S)
+
+    def must_heal(self) -> Status:
+        """At peace with the right verdict, an exact mirror and nothing too many; never at peace with a dead box."""
+        tree, right, trouble = self.project.tree_id(), self.right_verdict, ""
+        peace_since: float | None = None
+
+        def look() -> Status | None:
+            nonlocal trouble, peace_since
+            status = self.watcher.own_status
+            if not is_at_peace(status) or status["code"]["tree"] != tree:
+                trouble, peace_since = "not at rest", None
+                return None
+            assert status["verdict"] == right, f"{status['verdict']}, but {right} is right"
+            peace_since = peace_since or time.monotonic()
+            trouble = self.container.trouble() or self._mirror_trouble()
+            # It may have been lost again since it was looked at.
+            if not trouble and is_at_peace(after := self.watcher.own_status):
+                return after
+            is_late = time.monotonic() - peace_since > NOTICED_WITHIN_S
+            assert not (trouble and is_late), f"all is well, it says, but {trouble}"
+            time.sleep(LOOK_AGAIN_S)  # each look costs the engine more than the watcher's own work
+            return None
+
+        try:
+            return self.watcher.wait_until("whole again", look, HEALED_WITHIN_S)
+        except AssertionError as error:
+            raise AssertionError(f"{trouble}\n{error}\n--- dockerd ---\n{self.engine.log()}") from error
+
+    def _mirror_trouble(self) -> str:
+        try:
+            in_box, here = self.project.box_tree(), self.project.tree()
+        except (AssertionError, OSError, ValueError) as error:
+            return f"the tree in the box cannot be read: {error}"
+        different = {path for path in in_box.keys() | here.keys() if in_box.get(path) != here.get(path)}
+        return f"the mirror is not exact: {sorted(different)}" if different else ""
+
+
+def is_at_peace(status: Status) -> bool:
+    """It claims that the verdict is of the code as it is, and that nothing is wrong."""
+    if not status or status["activity"] != "idle":
+        return False
+    return not status["pending"]["changes"] and not status["problem"]
+
+
+@contextmanager
+def open_scene(around: Path, seed: int) -> Iterator[Scene]:
+    """A fresh engine, proxy and project with a watcher; all of them end with it."""
+    with ExitStack() as stack:
+        engine = stack.enter_context(OwnEngine())
+        proxy = stack.enter_context(StallingProxy(engine.folder / "proxy.sock", engine.socket))
+        root = around / "my pröject"
+        root.mkdir()
+        environ = {**environ_around(around, PYTHON_313), "DOCKER_HOST": engine.host, "WATCHTEST_BOX_MEMORY": MEMORY}
+        project = Project(root, around, "docker", environ)
+        stack.callback(_end_watchers, project)
+        yield Scene(project, engine, proxy, seed)
+
+
+def _end_watchers(project: Project) -> None:
+    for watcher in project.watchers:
+        if watcher.is_alive:
+            watcher.kill9()

@@ -1,0 +1,167 @@
+"""Commands of the user in the box: exec, exec -d, shell, logs, snapshot, reset. With a watcher and without one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from watcher import Project, wait_for
+
+GREEN = "def test_it(): pass\n"
+
+
+def test_a_command_without_a_watcher_finds_the_code_as_it_is_now(project: Project) -> None:
+    """Never an empty workspace: the box is made, filled and set up first."""
+    project.save("test_it.py", GREEN)
+    project.save("word.txt", "one")
+    first = project.execute("sh", "-c", "cat word.txt; ls")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == "onetest_it.py\nword.txt\n"
+    project.save("word.txt", "two")
+    assert project.execute("cat", "word.txt").stdout == "two"
+
+
+def test_a_command_beside_a_watcher_leaves_it_alone(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    # At once, while the watcher is still busy making the box: the command waits for it.
+    said = project.execute("cat", "test_it.py")
+    assert said.stdout == GREEN, said.stderr
+    before = watcher.wait_for_verdict("passed")
+    assert project.execute("sh", "-c", "echo kept > made-in-the-box").returncode == 0
+    assert watcher.status["run_id"] == before["run_id"]
+    assert watcher.status["problem"] is None
+    project.save("test_it.py", "def test_it(): assert open('made-in-the-box').read() == 'kept\\n'\n")
+    watcher.wait_for_verdict("passed")
+
+
+def test_a_command_says_how_it_ended(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    assert project.execute("sh", "-c", "exit 7").returncode == 7
+    missing = project.command("exec", "--engine", project.kind)
+    assert missing.returncode == 2
+    assert "write it after two dashes" in missing.stderr
+
+
+def test_a_box_whose_setup_fails_can_still_be_visited(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    broken = {"WATCHTEST_BOX_SETUP": "['echo no such package; exit 1']"}
+    said = project.command("exec", "--engine", project.kind, "--", "ls", env=broken)
+    assert said.returncode == 0
+    assert said.stdout == "test_it.py\n"
+    assert "setup failed: echo no such package" in said.stderr
+
+
+def test_a_detached_command_outlives_runs_and_its_words_can_be_read(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    script = "echo began; while ! test -e stop; do sleep 0.1; done; echo ended; rm stop"
+    started = project.command("exec", "--engine", project.kind, "-d", "--", "sh", "-c", script)
+    assert started.returncode == 0, started.stderr
+    name = started.stdout.split()[1].rstrip(";")
+    assert project.command("logs", "--engine", project.kind).stdout.split() == [name]
+    project.save("test_it.py", GREEN + "# once more\n")
+    watcher.wait_for_verdict("passed")
+
+    def log() -> str:
+        return project.command("logs", "--engine", project.kind, name).stdout
+
+    assert log() == "began\n"
+    assert project.execute("touch", "stop").returncode == 0
+    wait_for("the command to end", lambda: log() == "began\nended\n")
+
+
+def test_logs_of_nobody_say_so(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    project.once()
+    for name, words in (("nobody", "nothing was ever said by 'nobody'"), ("../x", "not a name")):
+        said = project.command("logs", "--engine", project.kind, name)
+        assert said.returncode == 2
+        assert words in said.stderr
+
+
+def test_reset_makes_the_box_anew(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    assert project.execute("touch", "made-in-the-box").returncode == 0
+    said = project.command("reset", "--engine", project.kind)
+    assert said.returncode == 0, said.stderr
+    assert "thrown away: 1 " in said.stdout
+    assert "made anew" in said.stdout
+    assert project.execute("ls").stdout == "test_it.py\n"
+
+
+def test_reset_beside_a_watcher_is_healed_by_it(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    assert project.execute("touch", "made-in-the-box").returncode == 0
+    assert project.command("reset", "--engine", project.kind).returncode == 0
+    watcher.wait_for_words("trying again", limit_s=20)
+    project.save("test_it.py", "import os\ndef test_it(): assert not os.path.exists('made-in-the-box')\n")
+    watcher.wait_for_verdict("passed")
+    watcher.must_be_tidy()
+
+
+@pytest.mark.docker
+def test_a_snapshot_is_what_a_new_box_starts_from(docker_project: Project) -> None:
+    project = docker_project
+    project.save("test_it.py", GREEN)
+    assert project.execute("sh", "-c", "echo by hand > /opt/package").returncode == 0
+    kept = project.command("snapshot", "--engine", "docker")
+    assert kept.returncode == 0, kept.stderr
+    assert "every box of this workspace now starts from it" in kept.stdout
+    project.command("reset", "--engine", "docker")
+    assert project.execute("cat", "/opt/package").stdout == "by hand\n"
+    # And what was not kept is told when its box is gone.
+    assert project.execute("sh", "-c", "echo unkept > /opt/other").returncode == 0
+    subprocess.run(["docker", "rm", "-f", project.container()], check=True, capture_output=True, timeout=30)
+    code, said = project.once()
+    assert code == 0
+    assert "what was done by hand in the old one is gone" in said
+    assert "echo unkept > /opt/other" in said
+
+
+def test_a_shell_has_a_terminal_and_gives_it_back(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    assert project.execute("true").returncode == 0
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "watchtest", "shell", "--engine", project.kind]
+    shell = subprocess.Popen(command, cwd=project.root, env=project.environ, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        os.write(ours, b"test -t 0 && echo is-a-$((1000+1))-terminal; ls; exit 5\n")
+        said = read_all(ours, shell)
+    finally:
+        shell.kill()
+        os.close(ours)
+    assert shell.wait(20) == 5, said
+    assert "is-a-1001-terminal" in said
+    assert "test_it.py" in said
+
+
+def read_all(terminal: int, process: subprocess.Popen[bytes], limit_s: float = 30.0) -> str:
+    said = b""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                said += os.read(terminal, 65536)
+            except OSError:
+                break  # the other end is closed
+        elif process.poll() is not None:
+            break
+    process.wait(10)
+    return said.decode(errors="replace")
+
+
+def test_a_shell_without_a_terminal_says_what_to_use_instead(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    said = project.command("shell", "--engine", project.kind)
+    assert said.returncode == 2
+    assert "watchtest exec" in said.stderr

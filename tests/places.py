@@ -1,0 +1,46 @@
+"""Containers as tests want them: of a workspace that is the test's own, with what is asked changed and no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from engine.images import PYTHON_311
+from engine.main import podman_place
+
+from watchtest.boxes.agentzip import agent_zip
+from watchtest.boxes.base import NamedImage, Place, Recipe
+from watchtest.boxes.docker.container import ContainerSpec
+from watchtest.boxes.docker.engines import find_engine
+from watchtest.boxes.docker.images import Owner
+from watchtest.boxes.docker.place import DockerPlace
+from watchtest.core.model import BoxInfo
+from watchtest.machine import machine_id
+
+Make = Callable[..., DockerPlace]
+
+
+def recipe(image: str = PYTHON_311, *commands: str, key: str = "key") -> Recipe:
+    return Recipe(NamedImage(image), "the test says so", commands, needs_pytest=False, key=key)
+
+
+def container_spec(workspace: Path, lane: str = "save") -> ContainerSpec:
+    name = f"watchtest-test-{os.getpid()}-{workspace.name}".lower()
+    return ContainerSpec(f"{name}-{lane}", lane, Owner(str(workspace), machine_id(), f"watchtest/{name}"))
+
+
+def docker_place(spec: ContainerSpec, environ: Mapping[str, str] = os.environ) -> DockerPlace:
+    return DockerPlace(spec, lambda: find_engine(environ, "docker"))
+
+
+def podman_environ() -> dict[str, str]:
+    """The environment of somebody whose engine is the podman of the tests."""
+    return {**os.environ, "DOCKER_HOST": podman_place(os.environ).host}
+
+
+def opened(place: Place, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
+    """A box that was opened and whose agent was let go again."""
+    box = place.open(agent_zip(), of or recipe(), (notes if notes is not None else []).append)
+    box.stream.close()
+    return box.info

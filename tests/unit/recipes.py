@@ -1,0 +1,29 @@
+"""Recipes of projects that consist of a few texts."""
+
+from __future__ import annotations
+
+import hashlib
+
+from watchtest.boxes.base import Recipe
+from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
+from watchtest.config.model import DEPENDENCIES
+from watchtest.core.model import Entry, Kind, Snapshot
+
+HOST = (3, 12)
+
+
+def snapshot_of(files: dict[str, str]) -> Snapshot:
+    digests = {path: hashlib.sha1(text.encode()).hexdigest() for path, text in files.items()}
+    return Snapshot("t", {path: Entry(Kind.FILE, 0o644, len(text), digests[path]) for path, text in files.items()})
+
+
+def recipe(
+    files: dict[str, str],
+    *,
+    image: str = "auto",
+    dockerfile: str = "",
+    setup: str | tuple[str, ...] = "auto",
+    dependencies: tuple[str, ...] = DEPENDENCIES,
+) -> Recipe:
+    wish = RecipeWish(HOST, dependencies, image, dockerfile, setup)
+    return recipe_of(wish, snapshot_of(files), lambda path, _entry: files[path].encode())

@@ -1,0 +1,175 @@
+"""Which engine is found, by what, and what is said where none answers. The engines here are fakes on real sockets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_engine import DOCKER, PODMAN, fake_engine
+
+from watchtest.boxes.docker.addresses import Address, EngineWish, Machine, addresses
+from watchtest.boxes.docker.engines import Engine, connect, find_engine
+from watchtest.errors import EngineError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def environ(tmp_path: Path, home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(str(tmp_path / "docker.sock"), str(tmp_path / "podman.sock"))
+
+
+@pytest.fixture
+def found(environ: dict[str, str], machine: Machine) -> Iterator[Find]:
+    find = Find(environ, machine)
+    yield find
+    for engine in find.engines:
+        engine.close()
+
+
+class Find:
+    """Finds engines, and closes them in the end."""
+
+    def __init__(self, environ: dict[str, str], machine: Machine) -> None:
+        self.environ = environ
+        self.machine = machine
+        self.engines: list[Engine] = []
+
+    def __call__(self, wish: EngineWish = "auto", **variables: str) -> Engine:
+        self.engines.append(find_engine({**self.environ, **variables}, wish, self.machine))
+        return self.engines[-1]
+
+
+def context(home: Path, name: str, host: str) -> None:
+    folder = home / ".docker" / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest()
+    folder.mkdir(parents=True)
+    endpoints = {"docker": {"Host": host, "SkipTLSVerify": False}}
+    (folder / "meta.json").write_text(json.dumps({"Name": name, "Metadata": {}, "Endpoints": endpoints}))
+
+
+def test_docker_host_outranks_the_context_and_the_context_outranks_the_usual_sockets(
+    found: Find, home: Path, machine: Machine, tmp_path: Path
+) -> None:
+    with (
+        fake_engine(Path(machine.docker)) as usual,
+        fake_engine(tmp_path / "used.sock") as used,
+        fake_engine(tmp_path / "chosen.sock") as chosen,
+        fake_engine(tmp_path / "named.sock") as named,
+    ):
+        assert found().at == Address(usual, "its usual socket", "docker")
+        context(home, "used", used)
+        context(home, "chosen", chosen)
+        (home / ".docker" / "config.json").write_text('{"currentContext": "used"}')
+        assert (found().at.url, found().at.found_by) == (used, 'the context "used" (`docker context use`)')
+        told = found(DOCKER_CONTEXT="chosen").at
+        assert (told.url, told.found_by) == (chosen, 'the context "chosen" (DOCKER_CONTEXT)')
+        assert found(DOCKER_CONTEXT="default").at.url == usual
+        assert found(DOCKER_CONTEXT="chosen", DOCKER_HOST=named).at.url == named
+
+
+@pytest.mark.parametrize("wish", ["auto", "docker"])
+def test_a_named_engine_that_does_not_answer_is_an_error_though_another_would(
+    found: Find, home: Path, machine: Machine, wish: EngineWish
+) -> None:
+    context(home, "far", "unix:///nowhere/far.sock")
+    with fake_engine(Path(machine.docker)), fake_engine(Path(machine.podman), PODMAN):
+        with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///nowhere.sock \(DOCKER_HOST\)"):
+            found(wish, DOCKER_HOST="unix:///nowhere.sock")
+        with pytest.raises(EngineError, match=r'at unix:///nowhere/far.sock \(the context "far"'):
+            found(wish, DOCKER_CONTEXT="far")
+        with pytest.raises(EngineError, match='the Docker context "gone", which DOCKER_CONTEXT names, is not there'):
+            found(wish, DOCKER_CONTEXT="gone")
+
+
+def test_a_socket_nobody_listens_on_is_passed_over_and_told(found: Find, machine: Machine, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(machine.docker)
+    with fake_engine(tmp_path / "run" / "docker.sock") as rootless:
+        engine = found()
+
+        assert engine.at.url == rootless
+        assert engine.passed_over == (f"no Docker engine answers at unix://{machine.docker} (its usual socket)",)
+
+
+def test_podman_is_found_after_docker_and_by_its_own_name(found: Find, machine: Machine, tmp_path: Path) -> None:
+    own = tmp_path / "run" / "podman" / "podman.sock"
+    with fake_engine(Path(machine.podman), PODMAN) as shared:
+        assert (found().kind, found().at.url) == ("podman", shared)
+        with fake_engine(own, PODMAN), fake_engine(Path(machine.docker)):
+            assert found().kind == "docker"
+            assert found("podman").at.url == f"unix://{own}"
+            assert found("podman", CONTAINER_HOST=shared).at.found_by == "CONTAINER_HOST"
+
+
+def test_podman_behind_dockers_address_is_recognised(found: Find, machine: Machine) -> None:
+    with fake_engine(Path(machine.docker), PODMAN) as host:
+        assert found("docker").kind == "podman"
+        assert found("podman", DOCKER_HOST=host).kind == "podman"
+        assert "podman 5.0 (API 1.41)" in found().describe()[0]
+
+
+def test_docker_is_not_taken_for_podman_when_podman_was_asked_for(found: Find, machine: Machine) -> None:
+    with (
+        fake_engine(Path(machine.docker), DOCKER) as host,
+        pytest.raises(EngineError, match="no podman engine answers") as caught,
+    ):
+        found("podman", DOCKER_HOST=host)
+    assert "podman.socket" in caught.value.hint
+
+
+def test_without_any_engine_it_is_said_what_to_start(found: Find) -> None:
+    with pytest.raises(EngineError, match="no Docker or podman engine answers") as caught:
+        found()
+    assert 'box.engine = "local"' in caught.value.hint
+
+
+def test_an_engine_that_takes_connections_and_never_answers_is_given_up(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent.sock"))
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(EngineError, match="takes connections, but does not answer"):
+            connect(Address(f"unix://{tmp_path}/silent.sock", "DOCKER_HOST", "docker"), limit_s=0.2)
+        assert time.monotonic() - began < 5
+
+
+def test_certificates_that_are_missing_are_told_as_such(found: Find) -> None:
+    with pytest.raises(EngineError, match="no secure connection to the Docker engine") as caught:
+        found(DOCKER_HOST="tcp://127.0.0.1:1", DOCKER_TLS_VERIFY="1")
+    assert "DOCKER_CERT_PATH" in caught.value.hint
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"currentContext": 3'])
+def test_a_docker_configuration_that_cannot_be_read_means_the_default(
+    found: Find, home: Path, machine: Machine, broken: str
+) -> None:
+    (home / ".docker").mkdir(parents=True)
+    (home / ".docker" / "config.json").write_text(broken)
+    with fake_engine(Path(machine.docker)) as usual:
+        assert found().at.url == usual
+
+
+def test_the_sockets_of_desktop_programs_are_known(environ: dict[str, str], home: Path, machine: Machine) -> None:
+    for name in (".docker/run/docker.sock", ".colima/default/docker.sock", ".orbstack/run/docker.sock"):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).touch()
+
+    tried = [address.url for address in addresses(environ, "docker", machine)]
+
+    assert tried == [
+        f"unix://{home}/{name}"
+        for name in (".docker/run/docker.sock", ".colima/default/docker.sock", ".orbstack/run/docker.sock")
+    ]

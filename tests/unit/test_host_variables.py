@@ -1,0 +1,78 @@
+"""What of the host's environment reaches a local box."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from watchtest.boxes.local.hostvariables import carried, files_named
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "GITHUB_TOKEN": "secret",
+    "UV_PUBLISH_TOKEN": "secret",
+    "UV_INDEX_HOUSE_PASSWORD": "secret",
+    "PIP_CLIENT_CERT": "secret",
+    "SSH_AUTH_SOCK": "secret",
+    "DOCKER_HOST": "secret",
+    "DBUS_SESSION_BUS_ADDRESS": "secret",
+    "PYTHONPATH": "secret",
+    "XDG_RUNTIME_DIR": "secret",
+    "HOME": "/secret",
+}
+
+
+@pytest.mark.parametrize("is_sandboxed", [True, False])
+def test_secrets_and_sockets_stay_out(is_sandboxed: bool) -> None:
+    kept = carried({"PATH": "/bin", **SECRETS}, certificates="auto", is_sandboxed=is_sandboxed)
+    assert kept == {"PATH": "/bin"}
+
+
+def test_language_clock_terminal_and_the_way_to_the_index_are_carried() -> None:
+    wanted = {
+        "PATH": "/bin",
+        "LANG": "de_DE.UTF-8",
+        "LC_TIME": "C",
+        "TZ": "UTC",
+        "TERM": "xterm",
+        "PIP_INDEX_URL": "https://index.example/simple",
+        "UV_DEFAULT_INDEX": "https://index.example/simple",
+        "SSL_CERT_FILE": "/ca.pem",
+    }
+    assert carried(wanted, certificates="auto", is_sandboxed=True) == wanted
+
+
+def test_the_folder_for_temporary_files_is_carried_only_without_a_sandbox() -> None:
+    environ = {"PATH": "/bin", "TMPDIR": "/big/tmp"}
+    assert carried(environ, certificates="auto", is_sandboxed=False)["TMPDIR"] == "/big/tmp"
+    assert "TMPDIR" not in carried(environ, certificates="auto", is_sandboxed=True)
+
+
+def test_an_active_virtualenv_is_taken_off_the_path() -> None:
+    environ = {"PATH": "/venv/bin:/usr/bin:/venv-2/bin", "VIRTUAL_ENV": "/venv"}
+    assert carried(environ, certificates="auto", is_sandboxed=True) == {"PATH": "/usr/bin:/venv-2/bin"}
+
+
+def test_certificates_can_be_left_out_or_named(tmp_path: Path) -> None:
+    environ = {"PATH": "/bin", "SSL_CERT_FILE": "/ca.pem", "SSL_CERT_DIR": "/certs"}
+    assert carried(environ, certificates="off", is_sandboxed=True) == {"PATH": "/bin"}
+    named = carried(environ, certificates=str(tmp_path / "own.pem"), is_sandboxed=True)
+    assert named["SSL_CERT_FILE"] == named["PIP_CERT"] == str(tmp_path / "own.pem")
+    assert "SSL_CERT_DIR" not in named
+
+
+@pytest.mark.parametrize("place", [".config/pip/pip.conf", ".pip/pip.conf"])
+def test_the_users_pip_settings_are_named_because_the_box_has_another_home(tmp_path: Path, place: str) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(parents=True)
+    file.write_text("[global]\n")
+    environ = {"PATH": "/bin", "HOME": str(tmp_path)}
+    assert carried(environ, certificates="auto", is_sandboxed=True)["PIP_CONFIG_FILE"] == str(file)
+    given = carried({**environ, "PIP_CONFIG_FILE": "/given"}, certificates="auto", is_sandboxed=True)
+    assert given["PIP_CONFIG_FILE"] == "/given"
+
+
+def test_files_that_variables_point_at_are_found() -> None:
+    variables = {"SSL_CERT_FILE": "/ca.pem", "PIP_FIND_LINKS": "/wheels https://index.example/more", "LANG": "/no"}
+    assert files_named(variables) == ("/ca.pem", "/wheels")

@@ -1,0 +1,83 @@
+"""`watchtest init`: what it finds is shown and written down, and what it writes are settings that hold."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from watchtest import cli
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which no setting of the machine running the tests shows."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+def test_an_empty_folder_gets_settings_that_hold(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-C", str(workspace), "init"]) == 0
+    said = capsys.readouterr().out
+    assert "-slim (the Python that runs watchtest; the project names none)\n" in said
+    assert "  setup  pip install pytest   (if it is not there by then)\n" in said
+    assert cli.main(["-C", str(workspace), "config", "validate"]) == 0
+
+
+def test_the_image_its_reason_and_every_command_are_shown_and_written(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "requirements.txt").write_text("x\n")
+    (workspace / ".python-version").write_text("3.10\n")
+    (workspace / ".env").write_text("KEY=hush\n")
+    (workspace / "setup.py").write_text("")
+    assert cli.main(["-C", str(workspace), "init"]) == 0
+    said, text = capsys.readouterr().out, (workspace / "watchtest.toml").read_text()
+    for line in ("python:3.10-slim (.python-version: 3.10)", "pip install -r requirements.txt", "pip install -e ."):
+        assert f"  {line}\n" in said
+        assert line in text
+    assert "  left out  .env: may hold secrets" in said
+    assert tomllib.loads(text)["box"] == {"engine": "auto", "image": "auto", "setup": "auto"}
+
+
+def test_a_dockerfile_of_the_project_is_shown(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / ".devcontainer").mkdir()
+    (workspace / ".devcontainer" / "devcontainer.json").write_text('{"build": {"dockerfile": "Dockerfile"}}')
+    (workspace / ".devcontainer" / "Dockerfile").write_text("FROM x")
+    assert cli.main(["-C", str(workspace), "init"]) == 0
+    wanted = "  image  built from .devcontainer/Dockerfile (.devcontainer/devcontainer.json)\n"
+    assert wanted in capsys.readouterr().out
+
+
+def test_what_the_user_has_set_already_is_kept(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHTEST_BOX_IMAGE", "mine:1")
+    monkeypatch.setenv("WATCHTEST_BOX_SETUP", '["make \\"all\\"", "true"]')
+    assert cli.main(["-C", str(workspace), "init"]) == 0
+    assert "  image  mine:1 (box.image)\n" in capsys.readouterr().out
+    box = tomllib.loads((workspace / "watchtest.toml").read_text())["box"]
+    assert (box["image"], box["setup"]) == ("mine:1", ['make "all"', "true"])
+
+
+def test_words_of_the_project_cannot_become_settings(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "pyproject.toml").write_text('[project]\nname="x"\nrequires-python = ">=3.8\\n[box]\\nimage=\'evil\'"')
+    (workspace / ".python-version").write_text("3.10\n")
+    (workspace / "setup.py").write_text("python_requires='>=3.8,\n[box]\nimage = 3\n'")
+    assert cli.main(["-C", str(workspace), "init"]) == 0
+    assert cli.main(["-C", str(workspace), "config", "validate"]) == 0
+    assert tomllib.loads((workspace / "watchtest.toml").read_text())["box"]["image"] == "auto"
+
+
+def test_a_broken_project_file_is_named_and_nothing_is_written(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "setup.py").write_text("")
+    (workspace / "pyproject.toml").write_text("[project\n")
+    assert cli.main(["-C", str(workspace), "init"]) == 2
+    assert "pyproject.toml" in capsys.readouterr().err
+    assert not (workspace / "watchtest.toml").exists()

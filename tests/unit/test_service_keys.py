@@ -1,0 +1,103 @@
+"""Of which files a service is made, and that its key follows exactly those."""
+
+from __future__ import annotations
+
+import pytest
+
+from watchtest.boxes.servicekeys import Check, Definition, Dependencies, automatic
+from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.sources.globs import specification
+
+FILES = (
+    "server.py",
+    "shop/__init__.py",
+    "shop/web.py",
+    "src/tool/__main__.py",
+    "bin/serve",
+    "web/index.js",
+    "data.json",
+    "tests/test_shop.py",
+    "tests/conftest.py",
+    "shop/web_test.py",
+)
+OWN = ["server.py", "shop/__init__.py", "shop/web.py", "src/tool/__main__.py"]
+
+
+def snapshot(**changed: str) -> Snapshot:
+    digests = dict.fromkeys(FILES, "0") | {name.replace("__dot__", "."): digest for name, digest in changed.items()}
+    return Snapshot("tree", {path: Entry(Kind.FILE, 0o644, 1, digest) for path, digest in digests.items()})
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("python server.py 80", OWN),
+        ("cd . && exec python ./server.py", OWN),
+        ("python -m shop.web", OWN),
+        ("python -m tool", OWN),
+        ("uvicorn shop.web:app --port 80", OWN),
+        ("node web/index.js", ["web/index.js"]),
+        ("bin/serve", ["bin/serve"]),
+        ("python tests/test_shop.py", [*OWN, "tests/test_shop.py"]),
+        ("redis-server --port 80", []),
+        ("python -m http.server", []),
+        ("echo 'unclosed", []),
+        ("python ../server.py", []),
+        ("true # server.py", []),
+    ],
+)
+def test_auto_finds_what_a_command_runs(command: str, files: list[str]) -> None:
+    matches = automatic(("/bin/sh", "-c", command), snapshot().entries)
+    assert sorted(path for path in FILES if matches(path)) == sorted(files)
+
+
+def test_a_command_without_a_shell_is_read_word_by_word() -> None:
+    matches = automatic(("python", "server.py"), snapshot().entries)
+    assert sorted(path for path in FILES if matches(path)) == sorted(OWN)
+
+
+def basis(definition: Definition, of: Snapshot, variables: str = "") -> str:
+    dependencies = Dependencies(definition, lambda globs: specification(globs, "test").match_file)
+    return dependencies.basis(of, {"variables": variables}).key
+
+
+def test_a_key_follows_the_content_of_its_files_and_nothing_else() -> None:
+    one = Definition("kv", ("python", "server.py"))
+    before = basis(one, snapshot())
+    assert basis(one, snapshot()) == before
+    assert basis(one, snapshot(data__dot__json="1")) == before
+    assert basis(one, snapshot(server__dot__py="1")) != before
+    assert basis(one, snapshot(new__dot__py="1")) != before
+
+
+def test_globs_in_the_settings_are_those_of_gitignore() -> None:
+    one = Definition("kv", ("python", "server.py"), restart_on=("*.json", "/shop/"))
+    before = basis(one, snapshot())
+    assert basis(one, snapshot(server__dot__py="1")) == before
+    assert basis(one, snapshot(data__dot__json="1")) != before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Definition("kv", ("python", "server.py", "--fast")),
+        Definition("kv", ("python", "server.py"), Check("tcp", 80)),
+        Definition("kv", ("python", "server.py"), env={"A": "b"}),
+    ],
+)
+def test_a_key_follows_what_is_started_and_how(other: Definition) -> None:
+    assert basis(other, snapshot()) != basis(Definition("kv", ("python", "server.py")), snapshot())
+
+
+def test_a_key_follows_the_environment_of_the_box_but_no_limit() -> None:
+    one = Definition("kv", ("python", "server.py"))
+    assert basis(one, snapshot(), "A=b") != basis(one, snapshot(), "A=c")
+    limited = Definition("kv", ("python", "server.py"), restart_limit=99, grace_s=9, ready_timeout_s=9)
+    assert basis(limited, snapshot()) == basis(one, snapshot())
+
+
+def test_the_files_that_differ_are_named() -> None:
+    dependencies = Dependencies(Definition("kv", ("python", "server.py")), lambda _globs: lambda _path: False)
+    before = dependencies.basis(snapshot(), {})
+    after = dependencies.basis(snapshot(server__dot__py="1", new__dot__py="1", data__dot__json="1"), {})
+    assert before.difference(after) == ("new.py", "server.py")

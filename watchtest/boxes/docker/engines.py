@@ -1,0 +1,150 @@
+"""Finding a container engine and connecting to it. `find_engine` is all that others need."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+from docker.tls import TLSConfig
+from docker.transport import UnixHTTPAdapter
+
+from watchtest.boxes.docker.addresses import THIS_MACHINE, Address, EngineKind, EngineWish, Machine, addresses
+from watchtest.boxes.docker.contexts import Tls
+from watchtest.boxes.docker.errors import explained_connection
+from watchtest.boxes.docker.sshrelay import SshRelay
+from watchtest.errors import EngineError
+
+API_LIMIT_S = 60
+FIRST_ANSWER_LIMIT_S = 10
+"""An engine that stalls must not hold up the search for one that answers."""
+PODMAN = "Podman Engine"
+SOCKET_SCHEME = "http+docker://"
+UNIX = "unix://"
+NAMES = {"docker": "Docker", "podman": "podman"}
+VARIABLES = {"docker": ("DOCKER_HOST",), "podman": ("CONTAINER_HOST",), "auto": ("DOCKER_HOST", "CONTAINER_HOST")}
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that has answered. Its client is for one thread at a time; close it when done."""
+
+    client: docker.APIClient
+    kind: EngineKind
+    at: Address
+    version: str
+    api: str
+    passed_over: tuple[str, ...] = ()
+    """What was tried before it, and why that did not serve."""
+    relay: SshRelay | None = None
+
+    def describe(self) -> tuple[str, ...]:
+        """The engine in lines for people."""
+        name = NAMES[self.kind]
+        return (f"{name} {self.version} (API {self.api}) at {self.at.url}, found by {self.at.found_by}",)
+
+    def close(self) -> None:
+        self.client.close()
+        if self.relay is not None:
+            self.relay.close()
+
+
+def find_engine(environ: Mapping[str, str], wish: EngineWish = "auto", machine: Machine = THIS_MACHINE) -> Engine:
+    """The first engine that answers. One that the user named must; of the usual places, the next is tried."""
+    misses: list[EngineError] = []
+    for address in addresses(environ, wish, machine):
+        try:
+            engine = connect(address)
+        except EngineError as error:
+            if address.is_named:
+                raise
+            misses.append(error)
+            continue
+        if wish == "podman" and engine.kind != "podman":
+            engine.close()
+            continue
+        return replace(engine, passed_over=tuple(miss.message for miss in misses))
+    if misses:
+        raise misses[0]
+    raise EngineError(
+        f"no {'Docker or podman' if wish == 'auto' else NAMES[wish]} engine answers: none listens where one usually "
+        f"does, and {' and '.join(VARIABLES[wish])} name{'s' if len(VARIABLES[wish]) == 1 else ''} none",
+        hint=_how_to_start(wish),
+    )
+
+
+def connect(address: Address, limit_s: float = FIRST_ANSWER_LIMIT_S) -> Engine:
+    """The engine at an address, within a time limit; an EngineError that says why not, and what to do."""
+    relay = SshRelay(address.url, address.identity) if address.url.startswith("ssh://") else None
+    client = None
+    try:
+        if relay is None:
+            _knock(address.url, limit_s)
+        client = _Client(base_url=relay.url if relay else address.url, timeout=limit_s, tls=_tls(address.tls))
+        if relay is not None:
+            _share_connections(client, relay.url)
+        version = client.version()
+    except (DockerException, OSError, ValueError) as error:
+        said = relay.last_words() if relay else ""
+        if client is not None:
+            client.close()
+        if relay is not None:
+            relay.close()
+        raise explained_connection(error, address, said) from error
+    client.timeout = API_LIMIT_S
+    components = {str(part.get("Name")) for part in version.get("Components") or ()}
+    return Engine(
+        client=client,
+        kind="podman" if PODMAN in components else "docker",
+        at=address,
+        version=str(version.get("Version", "?")),
+        api=str(version.get("ApiVersion", "?")),
+        relay=relay,
+    )
+
+
+def _knock(url: str, limit_s: float) -> None:
+    """Whether anybody listens on a socket of this machine. docker-py would leave a file open where nobody does."""
+    if url.startswith(UNIX) and hasattr(socket, "AF_UNIX"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+            knocking.settimeout(limit_s)
+            knocking.connect(f"/{url.removeprefix(UNIX).lstrip('/')}")
+
+
+class _Client(docker.APIClient):  # type: ignore[misc]  # docker-py ships no types
+    """Trusts the certificate that was given for the engine. requests alone would prefer REQUESTS_CA_BUNDLE to it."""
+
+    def merge_environment_settings(self, url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        return super().merge_environment_settings(url, proxies, stream, self.verify if verify is None else verify, cert)
+
+
+class _OnePool(UnixHTTPAdapter):  # type: ignore[misc]  # docker-py ships no types
+    """docker-py keeps a connection open for every URL it was ever asked for; by ssh, each is a login over there."""
+
+    def get_connection(self, url: str, proxies: object = None) -> Any:
+        return super().get_connection(SOCKET_SCHEME, proxies)
+
+
+def _share_connections(client: docker.APIClient, url: str) -> None:
+    earlier = client.get_adapter(SOCKET_SCHEME)
+    client.mount(SOCKET_SCHEME, _OnePool(f"http+{url}", API_LIMIT_S))
+    earlier.close()
+
+
+def _tls(wish: Tls | None) -> TLSConfig | bool:
+    if wish is None:
+        return False
+    own = (wish.certificate, wish.key) if wish.certificate and wish.key else None
+    return TLSConfig(client_cert=own, ca_cert=wish.ca or None, verify=wish.is_verified)
+
+
+def _how_to_start(wish: EngineWish) -> str:
+    podman = "start podman's (`systemctl --user start podman.socket`, `podman machine start`)"
+    if wish == "podman":
+        return f"{podman}, or name one in CONTAINER_HOST"
+    docker_only = "start Docker (Docker Desktop, `systemctl start docker`)"
+    local = 'run without a container: box.engine = "local" (`--engine local`)'
+    return f"{docker_only}, {podman + ', ' if wish == 'auto' else ''}name one in DOCKER_HOST, or {local}"

@@ -1,0 +1,246 @@
+"""The images of one workspace on an engine: the one its boxes are made from, and those kept of boxes that were set up.
+
+A box grows from its *origin*: the snapshot that the user took of this image, or else the image itself. An environment
+is what setup made of an origin; it is found again by its key, so a lost box is back without a second installation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from watchtest.boxes.base import BuiltImage, ImageWish, NamedImage, Note
+from watchtest.boxes.docker import labels
+from watchtest.boxes.docker.buildcontext import write_context
+from watchtest.boxes.docker.progress import BuildProgress, PullProgress
+from watchtest.errors import ImageError
+
+ENVIRONMENT, SNAPSHOT, BUILT, CARRIED = "environment", "snapshot", "built", "carried"
+KEPT_ENVIRONMENTS = 3
+"""So many a workspace: going back to an older branch is common, going back to an old year is not."""
+COMMIT_LIMIT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose images these are; `repository` is the name they are kept under."""
+
+    workspace: str
+    host: str
+    repository: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {labels.WORKSPACE: self.workspace, labels.HOST: self.host}
+
+    def name_of(self, wish: ImageWish) -> str:
+        match wish:
+            case NamedImage(name):
+                return name
+            case BuiltImage(key=key):
+                return f"{self.repository}:built-{key[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a box grows from. `image` is what the user named; `id` changes with its content."""
+
+    image: str
+    id: str
+    taken_from: str = ""
+    """Of a snapshot: the container it was taken from, which needs not be made anew for it."""
+
+
+class Images:
+    def __init__(self, client: docker.APIClient, owner: Owner) -> None:
+        self._client = client
+        self._owner = owner
+
+    # -- origins -----------------------------------------------------------------------------------
+
+    def origin(self, wish: ImageWish, note: Note) -> Origin:
+        """What a box of this image is to grow from; pulled or built if it is not here."""
+        name, found = self._need(wish, note)
+        return self._origin(name, str(found["Id"]))
+
+    def known_origin(self, wish: ImageWish) -> Origin | None:
+        """The same without pulling or building anything."""
+        name = self._owner.name_of(wish)
+        found = self._inspect(name)
+        return None if found is None else self._origin(name, str(found["Id"]))
+
+    def _origin(self, name: str, base: str) -> Origin:
+        snapshot = self._newest(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
+        if snapshot is None:
+            return Origin(name, base)
+        return Origin(name, str(snapshot["Id"]), str(snapshot["Labels"].get(labels.TAKEN_FROM, "")))
+
+    def _need(self, wish: ImageWish, note: Note) -> tuple[str, Mapping[str, Any]]:
+        name = self._owner.name_of(wish)
+        found = self._inspect(name)
+        if found is None:
+            match wish:
+                case NamedImage():
+                    self._pull(name, note)
+                case BuiltImage():
+                    self._build(wish, name, note)
+            found = self._inspect(name)
+        if found is None:
+            raise _no_image(name, "the engine says it came, but it is not there")
+        return name, found
+
+    def _inspect(self, name: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = self._client.inspect_image(name)
+        except ImageNotFound:
+            return None
+        return found
+
+    def _pull(self, image: str, note: Note) -> None:
+        note(f"pulling {image}")
+        progress = PullProgress(image, note)
+        repository, tag = _split_name(image)
+        try:
+            reason = _follow(self._client.pull(repository, tag=tag, stream=True, decode=True), progress)
+        except (APIError, DockerException) as error:
+            raise _no_image(image, str(getattr(error, "explanation", None) or error)) from error
+        if reason:
+            raise _no_image(image, reason)
+
+    def _build(self, wish: BuiltImage, name: str, note: Note) -> None:
+        note(f"building the image from {wish.dockerfile}")
+        progress = BuildProgress(wish.dockerfile, note)
+        with tempfile.TemporaryFile() as context:
+            dockerfile = write_context(wish, context)
+            try:
+                answer = self._client.build(
+                    fileobj=context,
+                    custom_context=True,
+                    dockerfile=dockerfile,
+                    tag=name,
+                    buildargs=dict(wish.arguments),
+                    target=wish.target or None,
+                    rm=True,
+                    forcerm=True,
+                    decode=True,
+                    labels={**self._owner.labels, labels.ROLE: BUILT, labels.RECIPE: wish.key},
+                )
+                reason = _follow(answer, progress)
+            except APIError as error:
+                raise _no_build(wish.dockerfile, str(error.explanation or error), progress.tail) from error
+        if reason:
+            raise _no_build(wish.dockerfile, reason, progress.tail)
+
+    # -- what is kept ------------------------------------------------------------------------------
+
+    def environment(self, origin: Origin, key: str) -> str | None:
+        """The image in which this setup was done on this origin, by id."""
+        found = self._newest(**{labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key)})
+        return None if found is None else str(found["Id"])
+
+    def keep_environment(self, container: str, origin: Origin, key: str) -> str:
+        full = environment_key(origin, key)
+        marks = {labels.ROLE: ENVIRONMENT, labels.RECIPE: full, labels.BASE: origin.id}
+        kept = self._commit(container, f"env-{full}", marks)
+        self._tidy()
+        return kept
+
+    def take_snapshot(self, container: str, base: str) -> str:
+        """Keep the container as the origin of all boxes to come. Earlier snapshots of this image are let go."""
+        marks = {labels.ROLE: SNAPSHOT, labels.BASE: base, labels.TAKEN_FROM: container, labels.RECIPE: ""}
+        earlier = self._all(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
+        taken = self._commit(container, f"snapshot-{base.rpartition(':')[2][:16]}", marks)
+        for image in earlier:
+            self._remove(str(image["Id"]))
+        return taken
+
+    def carry(self, container: str) -> str:
+        """The container's content as an image, for a container with other settings to go on from."""
+        return self._commit(container, f"carried-{container[:12]}", {labels.ROLE: CARRIED, labels.RECIPE: ""})
+
+    def forget(self) -> int:
+        """Let go of everything that was kept for this workspace; how many images."""
+        return sum(self._remove(str(image["Id"])) for image in self._all())
+
+    def _commit(self, container: str, tag: str, marks: Mapping[str, str]) -> str:
+        # The values are ours: hex digits and plain words. What the container is labelled with goes along by itself.
+        changes = [f'LABEL {name}="{value}"' for name, value in marks.items()]
+        usual = self._client.timeout
+        self._client.timeout = COMMIT_LIMIT_S
+        try:
+            # Not paused: services go on, and a client that dies here would leave the box frozen.
+            answer = self._client.commit(
+                container, repository=self._owner.repository, tag=tag, pause=False, changes=changes
+            )
+        finally:
+            self._client.timeout = usual
+        return str(answer["Id"])
+
+    def _tidy(self) -> None:
+        """The oldest environments, and what was carried over into a container that is there no more."""
+        environments = sorted(self._all(**{labels.ROLE: ENVIRONMENT}), key=lambda image: -int(image["Created"]))
+        for image in [*environments[KEPT_ENVIRONMENTS:], *self._all(**{labels.ROLE: CARRIED})]:
+            self._remove(str(image["Id"]))
+
+    def _remove(self, image: str) -> bool:
+        try:
+            self._client.remove_image(image, force=False, noprune=False)
+        except APIError:
+            return False  # a container, or another image, still stands on it: gone with the next tidying
+        return True
+
+    def _all(self, **wanted: str) -> list[dict[str, Any]]:
+        filters = {**self._owner.labels, **wanted}
+        found: list[dict[str, Any]] = self._client.images(
+            filters={"label": [f"{name}={value}" for name, value in filters.items()]}
+        )
+        return found
+
+    def _newest(self, **wanted: str) -> dict[str, Any] | None:
+        return max(self._all(**wanted), key=lambda image: int(image["Created"]), default=None)
+
+
+def _follow(answer: Iterable[Mapping[str, Any]], progress: PullProgress | BuildProgress) -> str:
+    """Show the answer to its very end, which also frees its connection; the error it told of, if any."""
+    reason = ""
+    for line in answer:
+        if "error" in line:
+            reason = str(line["error"])
+        progress.feed(line)
+    return reason
+
+
+def environment_key(origin: Origin, key: str) -> str:
+    return hashlib.sha256(f"{origin.id} {key}".encode()).hexdigest()[:16]
+
+
+def _split_name(image: str) -> tuple[str, str]:
+    """Repository and tag (or digest) as the engine wants them: never all tags of a repository."""
+    if "@" in image:
+        repository, _, digest = image.partition("@")
+        return repository, digest
+    repository, colon, tag = image.rpartition(":")
+    if not colon or "/" in tag:
+        return image, "latest"
+    return repository, tag
+
+
+def _no_image(image: str, reason: str) -> ImageError:
+    return ImageError(
+        f"the image {image} is not here and cannot be pulled: {' '.join(reason.split())[:300]}",
+        hint=f"check the name (box.image), log in to its registry, or load it: `docker pull {image}`, `docker load`",
+    )
+
+
+def _no_build(dockerfile: str, reason: str, tail: list[str]) -> ImageError:
+    said = "".join(f"\n{line}" for line in tail)
+    return ImageError(
+        f"{dockerfile} does not build: {' '.join(reason.split())[:300]}{said}",
+        hint="fix it and save, or set box.image to an image that is there",
+    )

@@ -1,0 +1,21 @@
+"""The labels on everything of ours that lies on an engine: containers, images, volumes. Nothing is left unlabelled."""
+
+from __future__ import annotations
+
+WORKSPACE = "watchtest.workspace"
+HOST = "watchtest.host"
+"""The machine of the workspace: an engine may serve several."""
+LANE = "watchtest.lane"
+VERSION = "watchtest.version"
+SPEC = "watchtest.spec"
+"""Of a container: a digest of the settings that made it."""
+BASE = "watchtest.base"
+"""The image that an environment was made from, by id; of a container, the image or snapshot it grew from."""
+RECIPE = "watchtest.recipe"
+"""Of an image: the key of the setup that was done in it, or of the Dockerfile it was built from."""
+ROLE = "watchtest.role"
+"""Of an image: "environment" (kept after setup), "snapshot" (kept by the user), "built" (from a Dockerfile)."""
+TAKEN_FROM = "watchtest.taken-from"
+"""Of a snapshot: the container it was taken from."""
+IMAGE = "watchtest.image"
+"""Of a container: the image that its user named."""

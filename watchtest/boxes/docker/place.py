@@ -1,0 +1,366 @@
+"""Boxes that are containers of a Docker or podman engine.
+
+One labelled container a workspace and lane: adopted while it lives, started when it is stopped, made anew when it is
+lost or grew from something else; with other limits, its content goes on in a new container. Everything the engine can
+refuse becomes an error with a hint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import docker
+from docker.errors import APIError
+
+from watchtest.boxes.agentzip import start_command
+from watchtest.boxes.base import Manner, Note, Opened, Recipe
+from watchtest.boxes.docker import labels
+from watchtest.boxes.docker.archives import Archives
+from watchtest.boxes.docker.container import CACHES, HOME, ContainerSpec, create, fill, remove
+from watchtest.boxes.docker.engines import Engine
+from watchtest.boxes.docker.errors import explained_api
+from watchtest.boxes.docker.execution import ExecStream, run_attached, run_detached
+from watchtest.boxes.docker.images import Images, Origin
+from watchtest.core.model import BoxInfo
+from watchtest.errors import BoxError, BoxGone
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CANNOT_BE_LEFT = ("slirp4netns", "pasta", "host")
+"""Networks of rootless podman that a container has for life."""
+PING_LIMIT_S = 5
+"""An engine that stalls is found out here, not in the middle of something that may rightly take a minute."""
+CA_FILE = f"{HOME}/ca.crt"
+CA_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+)
+_Found = Mapping[str, Any]
+
+
+class DockerPlace:
+    """The container of one workspace and lane. `dial` finds the engine; it is called again after every failure."""
+
+    home = HOME
+    is_shared = False
+    keeps_processes = True
+
+    def __init__(self, spec: ContainerSpec, dial: Callable[[], Engine], engine: str = "docker") -> None:
+        self._spec = spec
+        self._dial = dial
+        self.engine = engine
+        self.root = spec.workdir
+        certificates = dict.fromkeys(CA_VARIABLES, CA_FILE) if spec.ca_bundle else {}
+        self.variables: Mapping[str, str] = {**certificates, **(CACHES if spec.cache_volume else {})}
+        self._engine: Engine | None = None
+        self._restarts = 0
+
+    # -- the box -----------------------------------------------------------------------------------
+
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened:
+        with explained_api(self._spec.name):
+            self._need_answer()
+            container, how = self._ensure(recipe, note)
+            self._refresh_certificates(container)
+            python = self._find_python(container)
+            info = self._info(self._api.inspect_container(container), how)
+            command = start_command(python, self.home, self.root, agent)
+            stream = ExecStream(self._api, container, command, user=self._spec.user)
+            try:
+                stream.write(agent)
+            except OSError:
+                stream.close()
+                raise
+            return Opened(info, stream)
+
+    def image_of(self, recipe: Recipe) -> str:
+        return self._spec.owner.name_of(recipe.image)
+
+    def keep(self, recipe: Recipe, note: Note) -> None:
+        with explained_api(self._spec.name):
+            images = self._images()
+            origin = images.known_origin(recipe.image)
+            key = self._environment_key(recipe)
+            if origin is None or images.environment(origin, key) is not None:
+                return
+            note("keeping the box as it is now: the next one starts from here")
+            images.keep_environment(str(self._need_container()["Id"]), origin, key)
+
+    def allow_network(self, is_allowed: bool) -> None:
+        if self._spec.network != "setup":
+            return
+        with explained_api(self._spec.name):
+            container = str(self._need_container()["Id"])
+            found = self._api.inspect_container(container)
+            joined = found["NetworkSettings"].get("Networks") or {}
+            mode = str(found["HostConfig"].get("NetworkMode", ""))
+            if not is_allowed and mode.startswith(CANNOT_BE_LEFT):
+                raise BoxError(
+                    f'box.network = "setup" cannot be kept: the box is on {mode}, which a container cannot leave',
+                    hint='`watchtest reset` makes it on a network that it can leave; or set box.network = "off"',
+                )
+            if is_allowed and not joined:
+                self._api.connect_container_to_network(container, "podman" if self.engine == "podman" else "bridge")
+            for network in () if is_allowed else joined:
+                self._api.disconnect_container_from_network(container, network, force=True)
+
+    def execute(
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: Manner = Manner.ATTACHED
+    ) -> int:
+        with explained_api(self._spec.name):
+            container = self._need_container()
+            if container["State"] != "running":
+                # As it is, whatever the settings say now: a command must never cost the user their box.
+                self._revive(container)
+            identity = str(container["Id"])
+            settings = self._api.inspect_container(identity)["Config"].get("Env") or ()
+            path = dict(setting.split("=", 1) for setting in settings).get("PATH", DEFAULT_PATH)
+            env = {**env, "PATH": ":".join([*path_first, path])}
+            return _way(manner)(self._api, identity, argv, env, self._spec.user, self.root)
+
+    def is_prepared(self) -> bool:
+        with explained_api(self._spec.name):
+            found = self._find()
+            return found is not None and Archives(self._api, found["Id"]).has(f"{HOME}/remembered.json")
+
+    def snapshot(self, recipe: Recipe, note: Note) -> str:
+        with explained_api(self._spec.name):
+            images = self._images()
+            container = self._need_container()
+            base = self._api.inspect_image(self.image_of(recipe))["Id"]
+            note("keeping the box as the environment of this workspace")
+            return images.take_snapshot(str(container["Id"]), str(base))
+
+    def reset(self, is_environment_too: bool) -> tuple[str, ...]:
+        with explained_api(self._spec.name):
+            found = self._all(labels.WORKSPACE, self._spec.owner.workspace)
+            for container in found:
+                remove(self._api, container["Id"])
+            gone = [f"{len(found)} container{'' if len(found) == 1 else 's'}"]
+            if is_environment_too:
+                gone.append(f"{self._images().forget()} kept images")
+                self._remove_cache()
+            return tuple(gone)
+
+    def inspect(self) -> BoxInfo | None:
+        with explained_api(self._spec.name):
+            found = self._find()
+            return None if found is None else self._info(self._api.inspect_container(found["Id"]), ())
+
+    def describe(self) -> tuple[str, ...]:
+        with explained_api(self._spec.name):
+            self._need_answer()
+            assert self._engine is not None
+            return self._engine.describe()
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    # -- the engine --------------------------------------------------------------------------------
+
+    @property
+    def _api(self) -> docker.APIClient:
+        if self._engine is None:
+            self._engine = self._dial()
+            self.engine = self._engine.kind
+        return self._engine.client
+
+    def _need_answer(self) -> None:
+        """A connection that answers now; one that does not is dropped, so that the next try dials anew."""
+        client = self._api
+        usual, client.timeout = client.timeout, PING_LIMIT_S
+        try:
+            client.ping()
+        except Exception:
+            self.close()
+            raise
+        finally:
+            client.timeout = usual
+
+    def _images(self) -> Images:
+        return Images(self._api, self._spec.owner)
+
+    # -- finding and making ------------------------------------------------------------------------
+
+    def _all(self, *label: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._api.containers(all=True, filters={"label": ["=".join(label)]})
+        host = self._spec.owner.host
+        return [container for container in found if container["Labels"].get(labels.HOST, host) == host]
+
+    def _find(self) -> _Found | None:
+        """Our container, whatever its state. Of several (a creation that was killed) the newest."""
+        found = self._all(labels.WORKSPACE, self._spec.owner.workspace)
+        ours = [container for container in found if container["Labels"].get(labels.LANE) == self._spec.lane]
+        return max(ours, key=lambda container: int(container["Created"]), default=None)
+
+    def _need_container(self) -> _Found:
+        found = self._find()
+        if found is None:
+            raise BoxGone("there is no box yet, or it was removed", hint="the next run makes it; or `watchtest reset`")
+        return found
+
+    def _ensure(self, recipe: Recipe, note: Note) -> tuple[str, tuple[str, ...]]:
+        found = self._find()
+        if found is None:
+            return self._create(recipe, note), ("created",)
+        identity = str(found["Id"])
+        reason = self._why_anew(found, recipe)
+        if reason:
+            note(f"{reason}: making the box anew")
+            self._images().origin(recipe.image, note)  # an image that cannot be had must not cost the old box
+            remove(self._api, identity)
+            return self._create(recipe, note), (f"created anew: {reason}",)
+        if found["Labels"].get(labels.SPEC) != self._spec.digest:
+            note("the box's limits have changed: its content goes on in a new container")
+            return self._carry_over(identity, recipe, note), ("made anew with its content: its limits have changed",)
+        match found["State"]:
+            case "running":
+                return identity, ("adopted",)
+            case "paused" | "exited" | "created" | "configured" | "stopped" as state:
+                state = self._how_it_ended(identity, state)
+                try:
+                    self._revive(found)
+                except APIError as error:
+                    note(f"the box does not start again ({error.explanation or error}): making it anew")
+                    remove(self._api, identity)
+                    return self._create(recipe, note), ("created anew: it did not start again",)
+                return identity, (f"started again, was {state}",)
+            case "removing":
+                raise BoxGone("the box is being removed", hint="it is tried again by itself")
+            case state:
+                note(f"the box is {state}: making it anew")
+                remove(self._api, identity)
+                return self._create(recipe, note), (f"created anew: it was {state}",)
+
+    def _why_anew(self, found: _Found, recipe: Recipe) -> str:
+        """Why its content is of no use any more, if so."""
+        images = self._images()
+        marks = found["Labels"]
+        if marks.get(labels.IMAGE) != self.image_of(recipe):
+            return f"its image is {self.image_of(recipe)} now"
+        origin = images.known_origin(recipe.image)
+        if origin is not None and origin.id != marks.get(labels.BASE) and origin.taken_from != found["Id"]:
+            return "a snapshot was taken of another box" if origin.taken_from else "its image has changed"
+        if str(marks.get(labels.SPEC, "")).partition(".")[0] != self._spec.frame:
+            return "its user or its folder has changed"
+        return ""
+
+    def _how_it_ended(self, container: str, state: str) -> str:
+        ended = self._api.inspect_container(container)["State"]
+        if ended.get("OOMKilled"):
+            return f"{state}: out of memory"
+        code = ended.get("ExitCode")
+        return f"{state} ({code})" if state == "exited" and code else state
+
+    def _revive(self, container: _Found) -> None:
+        if container["State"] == "paused":
+            self._api.unpause(container["Id"])
+            return
+        if container["State"] in ("created", "configured"):
+            # A watcher was killed between making and filling it.
+            fill(self._api, self._spec, container["Labels"].get(labels.IMAGE, "the image"), container["Id"])
+        self._api.start(container["Id"])
+        self._restarts += 1
+
+    def _create(self, recipe: Recipe, note: Note) -> str:
+        images = self._images()
+        origin = images.origin(recipe.image, note)
+        kept = images.environment(origin, self._environment_key(recipe))
+        if kept is not None:
+            note("making the box from the environment that was kept")
+        elif origin.taken_from:
+            note(f"making the box from the snapshot of {origin.image}")
+        else:
+            note(f"making the box from {origin.image} ({recipe.because})")
+        try:
+            return create(self._api, self._spec, origin, kept or origin.id, note)
+        except APIError as error:
+            if error.status_code == 409 and self._find() is not None:
+                raise BoxGone("another watchtest has just made the box", hint="it is tried again by itself") from error
+            raise
+
+    def _carry_over(self, container: str, recipe: Recipe, note: Note) -> str:
+        images = self._images()
+        marks = self._api.inspect_container(container)["Config"]["Labels"]
+        origin = Origin(self.image_of(recipe), str(marks[labels.BASE]))
+        carried = images.carry(container)
+        remove(self._api, container)
+        return create(self._api, self._spec, origin, carried, note)
+
+    def _environment_key(self, recipe: Recipe) -> str:
+        return f"{recipe.key} {self._spec.frame} {self._spec.python}"
+
+    def _remove_cache(self) -> None:
+        if self._spec.cache_volume:
+            try:
+                self._api.remove_volume(self._spec.cache_volume)
+            except docker.errors.NotFound:
+                return  # nothing was ever cached
+
+    # -- what the agent needs ----------------------------------------------------------------------
+
+    def _refresh_certificates(self, container: str) -> None:
+        """The host's certificates as they are now; a renewed bundle is no reason for a new box."""
+        bundle = self._spec.ca_bundle
+        archives = Archives(self._api, container)
+        if bundle and archives.read(CA_FILE) != bundle:
+            archives.write(CA_FILE, bundle)
+
+    def _find_python(self, container: str) -> str:
+        """The interpreter for the agent: the one given, else the first that answers."""
+        candidates = [self._spec.python] if self._spec.python else ["python3", "python", "/usr/local/bin/python3"]
+        probe = "import sys; sys.exit(sys.version_info < (3, 8))"
+        for python in candidates:
+            tried = self._api.exec_create(container, [python, "-I", "-c", probe])
+            try:
+                self._api.exec_start(tried["Id"])
+            except APIError as error:
+                if error.status_code != 400 and "not found" not in str(error) and "no such file" not in str(error):
+                    raise  # docker answers with an exit code, podman refuses to start what is not there
+                continue
+            if self._api.exec_inspect(tried["Id"])["ExitCode"] == 0:
+                return python
+        raise BoxError(
+            f"no Python 3.8 or newer in the image (tried {', '.join(candidates)})",
+            hint="set box.image to an image with Python, or box.python to its interpreter; "
+            "`watchtest exec` works without",
+        )
+
+    def _info(self, found: _Found, notes: tuple[str, ...]) -> BoxInfo:
+        return BoxInfo(
+            engine=self.engine,
+            id=found["Id"],
+            image=(found["Config"].get("Labels") or {}).get(labels.IMAGE) or found["Config"].get("Image", ""),
+            state=found["State"]["Status"],
+            since=_epoch(str(found["State"].get("StartedAt", ""))),
+            restarts=self._restarts,
+            notes=notes,
+        )
+
+
+def _way(manner: Manner) -> Callable[..., int]:
+    match manner:
+        case Manner.ATTACHED:
+            return run_attached
+        case Manner.DETACHED:
+            return run_detached
+        case Manner.TERMINAL:
+            from watchtest.boxes.docker.terminal import run_on_terminal  # needs a Unix terminal; Windows has the others
+
+            return run_on_terminal
+
+
+def _epoch(stamp: str) -> float:
+    """Docker writes nanoseconds, which datetime does not read."""
+    try:
+        return datetime.fromisoformat(re.sub(r"\.(\d{1,6})\d*", r".\1", stamp)).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,205 @@
+"""Everything of ours that lies about: on container engines, by its labels, and in the cache folder. Lists and removes.
+
+Whose it is, and whether that workspace is still there, is told; what to do about it is for a command to decide.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from docker.errors import NotFound
+
+from watchtest.boxes.docker import labels
+from watchtest.boxes.docker.addresses import Address, EngineKind, EngineWish, addresses
+from watchtest.boxes.docker.engines import Engine, connect, find_engine
+from watchtest.boxes.docker.errors import explained_api
+from watchtest.boxes.local.folder import remove_box
+from watchtest.errors import EngineError
+
+What = Literal["container", "image", "volume", "local box"]
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """One thing of ours, and whose it is. Unknown texts are "", an unknown size is None."""
+
+    what: What
+    engine: str
+    address: str
+    """Of the engine."""
+    id: str
+    name: str
+    workspace: str
+    host: str
+    lane: str
+    state: str
+    image: str
+    created_at: float
+    size_bytes: int | None
+
+    def is_orphan(self, this_host: str) -> bool:
+        """Its workspace was on this machine and is there no more. What cannot be looked at is not gone."""
+        return bool(self.workspace) and self.host == this_host and not _may_exist(self.workspace)
+
+
+def reachable(environ: Mapping[str, str], wish: EngineWish, say: Callable[[str], None]) -> list[Engine]:
+    """Every engine that can be asked: of `auto`, all there are. One that should answer and does not is said."""
+    if wish != "auto":
+        return [find_engine(environ, wish)]
+    kinds: tuple[EngineKind, ...] = get_args(EngineKind)
+    found: dict[str, Engine] = {}
+    tried: set[str] = set()
+    for kind in kinds:
+        try:
+            for address in addresses(environ, kind):
+                if address.url not in tried:
+                    tried.add(address.url)
+                    _add(found, address, say)
+        except EngineError as error:  # what the user named does not exist
+            say(f"not looked at: {error.message}")
+    return list(found.values())
+
+
+def _add(found: dict[str, Engine], address: Address, say: Callable[[str], None]) -> None:
+    """Connect to one more engine. Two sockets may lead to the same."""
+    try:
+        engine = connect(address)
+    except EngineError as error:
+        say(f"not looked at: {error.message}")
+        return
+    with explained_api(address.url):
+        identity = engine.client.info().get("ID") or os.path.realpath(address.url.removeprefix("unix://"))
+    if identity in found:
+        engine.close()
+    else:
+        found[identity] = engine
+
+
+def on_engine(engine: Engine) -> list[Belonging]:
+    """Containers first: what is removed in this order can be removed."""
+    ours = {"label": [labels.WORKSPACE]}
+    with explained_api("the engine"):
+        containers = [_container(engine, found) for found in engine.client.containers(all=True, filters=ours)]
+        images = [_image(engine, found) for found in engine.client.images(filters=ours)]
+        volumes = [_volume(engine, found) for found in engine.client.volumes(filters=ours).get("Volumes") or ()]
+    return [*containers, *images, *volumes]
+
+
+def local_boxes(folder: Path) -> list[Belonging]:
+    """The boxes of the cache folder, each with a note of its workspace."""
+    try:
+        boxes = sorted(box for box in (folder / "boxes").iterdir() if box.is_dir())
+    except FileNotFoundError:
+        return []
+    return [
+        Belonging(
+            what="local box",
+            engine="local",
+            address="",
+            id=box.name,
+            name=str(box),
+            workspace=_line(box / "workspace"),
+            host=_line(box / "host"),
+            lane=box.name.rpartition("-")[2],
+            state="",
+            image="",
+            created_at=box.stat().st_mtime,
+            size_bytes=None,
+        )
+        for box in boxes
+    ]
+
+
+def remove(belonging: Belonging, engines: Iterable[Engine]) -> None:
+    """Remove one thing. That somebody was quicker is fine."""
+    if belonging.what == "local box":
+        remove_box(Path(belonging.name))
+        return
+    engine = next(engine for engine in engines if engine.at.url == belonging.address)
+    with explained_api(belonging.name):
+        try:
+            if belonging.what == "container":
+                engine.client.remove_container(belonging.id, force=True, v=True)
+            elif belonging.what == "image":
+                engine.client.remove_image(belonging.id, force=True)
+            else:
+                engine.client.remove_volume(belonging.id, force=True)
+        except NotFound:
+            return
+
+
+def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineWish = "auto") -> int:
+    """Remove all that a workspace has on the engine; how many containers there were."""
+    engine = find_engine(environ, wish)
+    try:
+        found = [one for one in on_engine(engine) if one.workspace == workspace]
+        for belonging in found:
+            remove(belonging, [engine])
+    finally:
+        engine.close()
+    return sum(one.what == "container" for one in found)
+
+
+def _container(engine: Engine, found: Mapping[str, Any]) -> Belonging:
+    name = next(iter(found.get("Names") or ()), found["Id"]).lstrip("/")
+    return _labelled(engine, "container", found, name=name, state=str(found.get("State", "")))
+
+
+def _image(engine: Engine, found: Mapping[str, Any]) -> Belonging:
+    name = next(iter(found.get("RepoTags") or ()), "") or str(found["Id"])
+    role = str((found.get("Labels") or {}).get(labels.ROLE, ""))
+    return _labelled(engine, "image", found, name=name, state=role, size=int(found.get("Size") or 0))
+
+
+def _volume(engine: Engine, found: Mapping[str, Any]) -> Belonging:
+    full = {**found, "Id": found["Name"], "Created": _epoch(str(found.get("CreatedAt", "")))}
+    return _labelled(engine, "volume", full, name=str(found["Name"]), state="")
+
+
+def _labelled(
+    engine: Engine, what: What, found: Mapping[str, Any], *, name: str, state: str, size: int | None = None
+) -> Belonging:
+    marks: Mapping[str, str] = found.get("Labels") or {}
+    return Belonging(
+        what=what,
+        engine=engine.kind,
+        address=engine.at.url,
+        id=str(found["Id"]),
+        name=name,
+        workspace=marks.get(labels.WORKSPACE, ""),
+        host=marks.get(labels.HOST, ""),
+        lane=marks.get(labels.LANE, "") if what == "container" else "",
+        state=state,
+        image=marks.get(labels.IMAGE, "") if what == "container" else "",
+        created_at=float(found.get("Created") or 0),
+        size_bytes=size,
+    )
+
+
+def _may_exist(path: str) -> bool:
+    try:
+        os.stat(path)  # noqa: PTH116  a path of any bytes, and the reason it cannot be looked at
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
+
+
+def _line(file: Path) -> str:
+    try:
+        return os.fsdecode(file.read_bytes()).strip("\n")
+    except OSError:
+        return ""
+
+
+def _epoch(stamp: str) -> float:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,84 @@
+"""What a devcontainer.json says about the image. Reads; what it says about editors, ports and mounts is not for us."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from watchtest.boxes.recipe.projectfiles import ProjectFiles, table
+
+USUAL = (".devcontainer/devcontainer.json", ".devcontainer.json")
+OTHERS = (".devcontainer/*/devcontainer.json",)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A Dockerfile and what it is built with; paths are those of the tree."""
+
+    dockerfile: str
+    context: str
+    arguments: tuple[tuple[str, str], ...]
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Devcontainer:
+    """One devcontainer.json. Either it names something to make a box of, or it is said why it does not."""
+
+    path: str
+    source: str | Build | None
+    """An image, or what to build one from."""
+    unusable: str
+    features: tuple[str, ...]
+
+
+def devcontainers(files: ProjectFiles) -> list[Devcontainer]:
+    """Those of the tree, in the order in which editors look for them."""
+    found = [path for path in USUAL if files.has(path)]
+    return [_read(path, files) for path in found + files.matching(OTHERS)]
+
+
+def _read(path: str, files: ProjectFiles) -> Devcontainer:
+    content = files.json(path)
+    source, unusable = _source(path, content, files)
+    features = tuple(_name(reference) for reference in table(content, "features"))
+    return Devcontainer(path, source, unusable, features)
+
+
+def _source(path: str, content: Mapping[str, Any], files: ProjectFiles) -> tuple[str | Build | None, str]:
+    image, build = content.get("image"), table(content, "build")
+    dockerfile = build.get("dockerfile", content.get("dockerFile"))
+    if "dockerComposeFile" in content:
+        return None, "it uses dockerComposeFile"
+    if isinstance(dockerfile, str):
+        return _build(path, dockerfile, build, content, files)
+    if not isinstance(image, str) or not image:
+        return None, "it names neither an image nor a Dockerfile"
+    if "${" in image:
+        return None, f"its image {image} holds a variable"
+    return image, ""
+
+
+def _build(
+    path: str, dockerfile: str, build: Mapping[str, Any], content: Mapping[str, Any], files: ProjectFiles
+) -> tuple[Build | None, str]:
+    folder = posixpath.dirname(path)
+    context = build.get("context", content.get("context", "."))
+    arguments = {str(name): str(value) for name, value in table(build, "args").items()}
+    target = build.get("target", "")
+    said = [dockerfile, context, target, *arguments.values()]
+    if not all(isinstance(one, str) for one in said) or any("${" in one for one in said):
+        return None, "what it says about its Dockerfile holds a variable"
+    where, root = (posixpath.normpath(posixpath.join(folder, one)) for one in (dockerfile, context))
+    if any(one == ".." or one.startswith(("../", "/")) for one in (where, root)):
+        return None, "its Dockerfile or context lies outside of the workspace"
+    if not files.has(where):
+        return None, f"its Dockerfile {where} is not there"
+    return Build(where, "" if root == "." else root, tuple(sorted(arguments.items())), target), ""
+
+
+def _name(reference: str) -> str:
+    """`ghcr.io/devcontainers/features/python:1` is `python`."""
+    return reference.rstrip("/").rpartition("/")[2].partition(":")[0].partition("@")[0]

@@ -1,0 +1,45 @@
+"""What a box of a project is made of, read from a snapshot: an image, and the commands that make it ready for tests.
+
+Decides; pulls, builds and runs nothing. It is asked before every run, so contents are read and parsed only when they
+have changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtest.boxes.base import Read, Recipe
+from watchtest.boxes.recipe.dependencyfiles import dependency_files, setup_key
+from watchtest.boxes.recipe.imagechoice import found_image, given_image
+from watchtest.boxes.recipe.languages import language_of, python
+from watchtest.boxes.recipe.projectfiles import ProjectFiles
+from watchtest.core.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeWish:
+    """What the settings ask for; "auto" and "" leave it to the project."""
+
+    host_python: tuple[int, int]
+    """Major and minor version of the Python that runs watchtest: what a project does not say is taken from it."""
+    dependencies: tuple[str, ...]
+    """Globs of the files that setup depends on; one without a slash is about the top of the tree."""
+    image: str = "auto"
+    dockerfile: str = ""
+    setup: tuple[str, ...] | str = "auto"
+
+
+def recipe_of(wish: RecipeWish, snapshot: Snapshot, read: Read) -> Recipe:
+    """The recipe of a workspace: what was asked for, or what its own files say."""
+    files = ProjectFiles(snapshot, read)
+    dependencies = dependency_files(files, wish.dependencies)
+    image = given_image(wish.image, wish.dockerfile, dependencies, files)
+    because = "box.dockerfile" if wish.image == "auto" else "box.image"
+    commands, needs_pytest = wish.setup, False
+    if image is None or isinstance(commands, str):
+        language = language_of(files)
+        if image is None:
+            image, because = found_image(files, language, dependencies, wish.host_python)
+        if isinstance(commands, str):
+            commands, needs_pytest = tuple(language.commands(files)), language.NAME == python.NAME
+    return Recipe(image, because, commands, needs_pytest, setup_key(commands, dependencies, files))

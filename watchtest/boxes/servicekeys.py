@@ -1,0 +1,135 @@
+"""Of which files a service is made: its key changes exactly when it has to be restarted. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from watchtest.core.model import Entry, Kind, Snapshot
+
+Matches = Callable[[str], bool]
+Matcher = Callable[[Sequence[str]], Matches]
+"""From gitignore-style globs to the paths they mean."""
+
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
+"""A server does not import these; to restart it for each of their saves would only cost time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How a service is known to be ready: a port or URL that answers, or a command that succeeds."""
+
+    kind: Literal["tcp", "http", "command"]
+    what: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A service as the settings describe it."""
+
+    name: str
+    argv: tuple[str, ...]
+    ready: Check | None = None
+    ready_timeout_s: float = 30.0
+    restart_on: Literal["auto"] | tuple[str, ...] = "auto"
+    env: Mapping[str, str] = field(default_factory=dict)
+    restart_limit: int = 5
+    grace_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a key was made of."""
+
+    definition: str
+    files: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        text = json.dumps([self.definition, sorted(self.files.items())])
+        return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+    def difference(self, other: Basis) -> tuple[str, ...]:
+        """The files that differ."""
+        paths = self.files.keys() | other.files.keys()
+        return tuple(sorted(path for path in paths if self.files.get(path) != other.files.get(path)))
+
+
+class Dependencies:
+    """The files of one service, found again in every snapshot. Each path is matched once."""
+
+    def __init__(self, definition: Definition, matcher: Matcher) -> None:
+        self._definition = definition
+        globs = definition.restart_on
+        self._matches = matcher(globs) if not isinstance(globs, str) else None
+        self._known: dict[str, bool] = {}
+
+    def basis(self, snapshot: Snapshot, surroundings: Mapping[str, object]) -> Basis:
+        """`surroundings`: what else it is started with; its environment, say."""
+        matches = self._remembered if self._matches is not None else automatic(self._definition.argv, snapshot.entries)
+        files = {
+            path: entry.digest
+            for path, entry in snapshot.entries.items()
+            if entry.kind is not Kind.FOLDER and matches(path)
+        }
+        one = self._definition
+        ready = [one.ready.kind, one.ready.what] if one.ready else None
+        described = [one.argv, ready, sorted(one.env.items()), sorted(surroundings.items())]
+        return Basis(json.dumps(described), files)
+
+    def _remembered(self, path: str) -> bool:
+        assert self._matches is not None
+        known = self._known.get(path)
+        if known is None:
+            known = self._known[path] = self._matches(path)
+        return known
+
+
+def automatic(argv: Sequence[str], entries: Mapping[str, Entry]) -> Matches:
+    """What a command of the project depends on: all files of the kind that it runs. Nothing for any other command."""
+    words = _words(argv)
+    named = [path for word in words if (path := _named(word, entries))]
+    modules = [after for before, after in itertools.pairwise(words) if before == "-m"]
+    modules += [word.partition(":")[0] for word in words if ":" in word]  # `uvicorn shop.web:app`
+    suffixes = {posixpath.splitext(path)[1] for path in named}
+    if any(_is_module(module, entries) for module in modules):
+        suffixes.add(".py")
+    suffixes.discard("")
+    endings = tuple(suffixes)
+
+    def matches(path: str) -> bool:
+        return path in named or (bool(endings) and path.endswith(endings) and not TEST_FILE.search(path))
+
+    return matches
+
+
+def _words(argv: Sequence[str]) -> list[str]:
+    """Those of the shell's command, where there is a shell."""
+    if list(argv[:2]) != ["/bin/sh", "-c"]:
+        return list(argv)
+    try:
+        return shlex.split(argv[2], comments=True)
+    except ValueError:
+        return argv[2].split()  # quotes that only the shell understands
+
+
+def _named(word: str, entries: Mapping[str, Entry]) -> str:
+    path = posixpath.normpath(word)
+    entry = entries.get(path)
+    return path if entry is not None and entry.kind is not Kind.FOLDER else ""
+
+
+def _is_module(name: str, entries: Mapping[str, Entry]) -> bool:
+    if not MODULE.fullmatch(name):
+        return False
+    path = name.replace(".", "/")
+    endings = (".py", "/__init__.py", "/__main__.py")
+    return any(f"{folder}{path}{ending}" in entries for folder in ("", "src/") for ending in endings)

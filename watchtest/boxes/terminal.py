@@ -1,0 +1,99 @@
+"""A command of this machine on a terminal of its own that is shown on ours: it gets our keys, and cannot type."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+POLL_S = 0.2
+END_LIMIT_S = 10.0
+
+
+def run_on_new_terminal(command: list[str], environ: Mapping[str, str]) -> int:
+    """Until the command ends; its exit status. Our own terminal is as before, however it ended."""
+    ours, theirs = pty.openpty()
+    try:
+        with following_size(lambda: _pass_size(ours)), raw(sys.stdin.fileno()):
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=theirs,
+                    env=dict(environ),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(theirs)
+            _pass_both_ways(ours, process)
+    finally:
+        os.close(ours)  # hangs up: what is still on that terminal is told
+    return process.wait(END_LIMIT_S)
+
+
+def _pass_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
+    keyboard = sys.stdin.fileno()
+    sources = [terminal, keyboard]
+    while True:
+        ready, _, _ = select.select(sources, [], [], POLL_S)
+        if terminal in ready:
+            try:
+                piece = os.read(terminal, 64 * 1024)
+            except OSError:
+                return  # nobody has it open any more
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        elif process.poll() is not None:
+            return
+        if keyboard in ready:
+            typed = os.read(keyboard, 64 * 1024)
+            if not typed:
+                sources = [terminal]
+            os.write(terminal, typed or b"\x04")  # no more input: what Ctrl-D says
+
+
+@contextmanager
+def raw(keyboard: int) -> Iterator[None]:
+    """Every key goes through, Ctrl-C included; restored whatever happens."""
+    if not os.isatty(keyboard):
+        yield
+        return
+    before = termios.tcgetattr(keyboard)
+    tty.setraw(keyboard, termios.TCSADRAIN)  # what was typed ahead is not thrown away
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _pass_size(terminal: int) -> None:
+    try:
+        size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    except OSError:
+        return  # our stdout is no terminal: theirs has the usual size
+
+
+@contextmanager
+def following_size(pass_on: Callable[[], None]) -> Iterator[None]:
+    """Pass the size of our terminal on, now and whenever it changes."""
+
+    def follow(_number: int, _frame: FrameType | None) -> None:
+        pass_on()
+
+    before = signal.signal(signal.SIGWINCH, follow)
+    pass_on()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)

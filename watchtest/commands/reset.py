@@ -1,0 +1,43 @@
+"""`watchtest reset`: throw the boxes of this workspace away and make them anew."""
+
+from __future__ import annotations
+
+import argparse
+
+from watchtest.commands.exec import say
+from watchtest.commands.options import add_engine, engine_flag
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("reset", help="throw the box away and make it anew")
+    parser.add_argument(
+        "--environment",
+        action="store_true",
+        help="also what was kept: snapshot, environments, caches; setup runs again",
+    )
+    add_engine(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from watchtest import byhand
+    from watchtest.commands.outside import setting_of
+    from watchtest.core.model import Lane
+    from watchtest.lock import is_watched
+    from watchtest.parts import choose_place
+    from watchtest.visit import ready
+
+    setting = setting_of(arguments, engine_flag(arguments))
+    place = choose_place(setting, Lane.SAVE, say)
+    try:
+        gone = place.reset(arguments.environment)
+        byhand.take(setting.workspace)
+        print(f"thrown away: {', '.join(gone)}", flush=True)
+        if is_watched(setting.workspace):
+            print("the watcher makes its box anew")
+            return 0
+        ready(setting, place, say)
+    finally:
+        place.close()
+    print("made anew")
+    return 0

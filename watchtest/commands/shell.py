@@ -1,0 +1,30 @@
+"""`watchtest shell`: a shell in the box, on a terminal of its own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from watchtest.commands.exec import say
+from watchtest.commands.options import add_engine, engine_flag
+from watchtest.errors import UsageError
+
+# The nicest shell that is there.
+SHELL = "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("shell", help="a shell in the box")
+    add_engine(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from watchtest.boxes.base import Manner
+    from watchtest.commands.outside import setting_of
+    from watchtest.visit import visit
+
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        raise UsageError("shell: this is not a terminal", hint="for a script: watchtest exec -- sh -c '…'")
+    setting = setting_of(arguments, engine_flag(arguments))
+    return visit(setting, ["/bin/sh", "-c", SHELL], Manner.TERMINAL, say)

@@ -1,0 +1,36 @@
+"""`watchtest snapshot`: keep the box as it is now, as what all boxes of this workspace grow from."""
+
+from __future__ import annotations
+
+import argparse
+
+from watchtest.commands.exec import say
+from watchtest.commands.options import add_engine, engine_flag
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "snapshot", help="keep the box, with all that was installed in it, as the environment"
+    )
+    add_engine(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from watchtest import byhand
+    from watchtest.boxes.recipe.recipe import recipe_of
+    from watchtest.commands.outside import setting_of
+    from watchtest.core.model import Lane
+    from watchtest.parts import build_worktree, choose_place, recipe_wish
+
+    setting = setting_of(arguments, engine_flag(arguments))
+    source = build_worktree(setting)
+    recipe = recipe_of(recipe_wish(setting), source.snapshot(), source.read)
+    place = choose_place(setting, Lane.SAVE, say)
+    try:
+        kept = place.snapshot(recipe, say)
+        byhand.take(setting.workspace)
+    finally:
+        place.close()
+    print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")
+    return 0
