@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import docker
 import pytest
 from places import Make, opened, recipe
 
-from watchtest.boxes.docker.container import ContainerSpec, _make
+from watchtest.boxes.docker.container import ContainerSpec, make
 from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.docker.images import Origin
 from watchtest.boxes.docker.place import DockerPlace
@@ -69,14 +70,14 @@ def test_a_box_that_was_only_created_is_filled_and_started(
     """What a watcher leaves that is killed between the two calls."""
     base = docker_client.images.get(python_image)
     origin = Origin(python_image, str(base.id))
-    made = _make(docker_client.api, spec, origin, python_image, ["sleep", "1000"], lambda _text: None)
+    made = make(docker_client.api, spec, origin, python_image, spec.name, lambda _text: None)
     info = opened(place())
     assert info.id == made
     assert info.state == "running"
 
 
 def test_changed_limits_make_another_container_with_the_same_content(
-    place: Make, docker_client: docker.DockerClient
+    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient
 ) -> None:
     first = opened(place())
     docker_client.containers.get(first.id).exec_run(["touch", "/var/installed-by-hand"])
@@ -89,6 +90,7 @@ def test_changed_limits_make_another_container_with_the_same_content(
     with pytest.raises(docker.errors.NotFound):
         docker_client.containers.get(first.id)
     assert opened(place(pids=99, memory="256m")).notes == ("adopted",)
+    assert container.name == spec.name, "by its usual name"
 
 
 def test_another_user_or_image_makes_a_fresh_box(place: Make, bare_image: str) -> None:
@@ -265,3 +267,32 @@ def test_an_image_that_cannot_be_had_does_not_cost_the_box_there_is(place: Make)
     with pytest.raises(ImageError):
         opened(place(), recipe("watchtest-test/nothing:here"))
     assert opened(place()).id == first.id
+
+
+def test_a_watcher_killed_while_it_carried_content_over_costs_nothing(
+    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
+) -> None:
+    """The younger container is there, with everything in it, and the older one too."""
+    first = opened(place())
+    old = docker_client.containers.get(first.id)
+    old.exec_run(["touch", "/var/installed-by-hand"])
+    carried = old.commit(spec.owner.repository, "carried-test")
+    origin = Origin(python_image, str(docker_client.images.get(python_image).id))
+    time.sleep(1.1)  # the engine tells ages in whole seconds
+    made = make(docker_client.api, spec, origin, carried.id, f"{spec.name}-x", lambda _text: None)
+    info = opened(place())
+    assert info.id == made
+    assert docker_client.containers.get(made).exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0
+    with pytest.raises(docker.errors.NotFound):
+        docker_client.containers.get(first.id)
+
+
+def test_a_network_that_was_for_setup_alone_is_back_when_it_is_on_again(
+    place: Make, docker_client: docker.DockerClient
+) -> None:
+    here = place(network="setup")
+    opened(here)
+    here.allow_network(False)
+    again = opened(place(network="on"))
+    links = docker_client.containers.get(again.id).exec_run(["ls", "/sys/class/net"]).output.decode().split()
+    assert len(links) > 1

@@ -19,6 +19,7 @@ from typing import IO, Self
 from engine import daemon
 from engine.images import PYTHON_313, RECIPE_LABEL, RECIPES
 from engine.main import cache_folder
+from engine.process import OwnProcess, children_of
 from engine.wire import Engine
 
 PREFIX = "watchtest-engine-"
@@ -115,9 +116,28 @@ def _clear_away_the_ownerless() -> None:
 
 
 def _remove(folder: Path) -> None:
+    for pid in _pids_of(folder):
+        # A shim that outlived a crash of its engine; first what runs in it, which would outlive the shim.
+        for name, member in (*children_of(pid), ("shim", pid)):
+            own = OwnProcess.of(name, member)
+            if own is not None:
+                own.end(patience_s=2)
     for point in mounts_in(folder):
         subprocess.run(["umount", "--lazy", point], check=True, timeout=10)
     shutil.rmtree(folder)
+
+
+def _pids_of(folder: Path) -> list[int]:
+    """What belongs to its engine: by the program, and by a path that nobody else names."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            program, line = (process / "comm").read_text(), (process / "cmdline").read_bytes()
+            if program.startswith(("dockerd", "containerd")) and f"{folder}/".encode() in line:
+                found.append(int(process.name))
+        except OSError:
+            continue  # ended while we looked
+    return found
 
 
 def mounts_in(folder: Path) -> list[str]:

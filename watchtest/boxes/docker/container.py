@@ -67,8 +67,7 @@ class ContainerSpec:
     @property
     def limits(self) -> str:
         """What the container may do: the content goes on in a container that may do something else."""
-        network = "off" if self.network == "off" else "on"
-        parts = (network, self.memory, self.cpus, self.pids, self.hardened, self.ports, self.cache_volume)
+        parts = (self.network, self.memory, self.cpus, self.pids, self.hardened, self.ports, self.cache_volume)
         return _digest(*parts)
 
     @property
@@ -80,22 +79,18 @@ def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def create(client: docker.APIClient, spec: ContainerSpec, origin: Origin, image: str, note: Note) -> str:
-    """A running container of that image; its id. What cannot be started is removed again."""
+def make(client: docker.APIClient, spec: ContainerSpec, origin: Origin, image: str, name: str, note: Note) -> str:
+    """A container of that image, filled and not yet started; its id."""
     if spec.cache_volume:
         client.create_volume(spec.cache_volume, labels={**spec.owner.labels, labels.VERSION: __version__})
     for command, files in KEEP_ALIVE.items():
-        made = _make(client, spec, origin, image, list(command), note)
+        made = _make(client, spec, origin, image, name, list(command), note)
         archives = Archives(client, made)
         if not any(archives.has(file) for file in files):
             remove(client, made)
             continue
         try:
             fill(client, spec, origin.image, made)
-            client.start(made)
-        except APIError as error:
-            remove(client, made)
-            raise _start_refused(spec, error) from error
         except BaseException:
             remove(client, made)
             raise
@@ -104,6 +99,13 @@ def create(client: docker.APIClient, spec: ContainerSpec, origin: Origin, image:
         f"the image {origin.image} has neither `sleep` nor `python3`, so nothing can keep a box alive",
         hint="set box.image to an image with a shell, or with Python",
     )
+
+
+def start(client: docker.APIClient, spec: ContainerSpec, container: str) -> None:
+    try:
+        client.start(container)
+    except APIError as error:
+        raise _start_refused(spec, error) from error
 
 
 def remove(client: docker.APIClient, container: str) -> None:
@@ -128,7 +130,13 @@ def fill(client: docker.APIClient, spec: ContainerSpec, image: str, container: s
 
 
 def _make(
-    client: docker.APIClient, spec: ContainerSpec, origin: Origin, image: str, command: list[str], note: Note
+    client: docker.APIClient,
+    spec: ContainerSpec,
+    origin: Origin,
+    image: str,
+    name: str,
+    command: list[str],
+    note: Note,
 ) -> str:
     marks = {
         **spec.owner.labels,
@@ -142,7 +150,7 @@ def _make(
     def ask(config: Mapping[str, Any]) -> dict[str, Any]:
         made: dict[str, Any] = client.create_container(
             image,
-            name=spec.name,
+            name=name,
             entrypoint=command,
             command=[],
             user=spec.user or None,

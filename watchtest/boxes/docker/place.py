@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
 
 import docker
 from docker.errors import APIError
@@ -19,13 +18,14 @@ from watchtest.boxes.agentzip import start_command
 from watchtest.boxes.base import Manner, Note, Opened, Recipe
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.archives import Archives
-from watchtest.boxes.docker.container import CACHES, HOME, ContainerSpec, create, fill, remove
+from watchtest.boxes.docker.container import CACHES, HOME, ContainerSpec, remove
+from watchtest.boxes.docker.containers import Containers, Found
 from watchtest.boxes.docker.engines import Engine
 from watchtest.boxes.docker.errors import explained_api
 from watchtest.boxes.docker.execution import ExecStream, run_attached, run_detached
-from watchtest.boxes.docker.images import Images, Origin
+from watchtest.boxes.docker.images import Images
 from watchtest.core.model import BoxInfo
-from watchtest.errors import BoxError, BoxGone
+from watchtest.errors import BoxError
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_BE_LEFT = ("slirp4netns", "pasta", "host")
@@ -41,7 +41,6 @@ CA_VARIABLES = (
     "GIT_SSL_CAINFO",
     "NODE_EXTRA_CA_CERTS",
 )
-_Found = Mapping[str, Any]
 
 
 class DockerPlace:
@@ -59,14 +58,14 @@ class DockerPlace:
         certificates = dict.fromkeys(CA_VARIABLES, CA_FILE) if spec.ca_bundle else {}
         self.variables: Mapping[str, str] = {**certificates, **(CACHES if spec.cache_volume else {})}
         self._engine: Engine | None = None
-        self._restarts = 0
+        self._containers = Containers(spec)
 
     # -- the box -----------------------------------------------------------------------------------
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened:
         with explained_api(self._spec.name):
             self._need_answer()
-            container, how = self._ensure(recipe, note)
+            container, how = self._containers.ensure(self._api, recipe, note)
             self._refresh_certificates(container)
             python = self._find_python(container)
             info = self._info(self._api.inspect_container(container), how)
@@ -86,17 +85,17 @@ class DockerPlace:
         with explained_api(self._spec.name):
             images = self._images()
             origin = images.known_origin(recipe.image)
-            key = self._environment_key(recipe)
+            key = self._containers.environment_key(recipe)
             if origin is None or images.environment(origin, key) is not None:
                 return
             note("keeping the box as it is now: the next one starts from here")
-            images.keep_environment(str(self._need_container()["Id"]), origin, key)
+            images.keep_environment(str(self._containers.need(self._api)["Id"]), origin, key)
 
     def allow_network(self, is_allowed: bool) -> None:
         if self._spec.network != "setup":
             return
         with explained_api(self._spec.name):
-            container = str(self._need_container()["Id"])
+            container = str(self._containers.need(self._api)["Id"])
             found = self._api.inspect_container(container)
             joined = found["NetworkSettings"].get("Networks") or {}
             mode = str(found["HostConfig"].get("NetworkMode", ""))
@@ -114,10 +113,10 @@ class DockerPlace:
         self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: Manner = Manner.ATTACHED
     ) -> int:
         with explained_api(self._spec.name):
-            container = self._need_container()
+            container = self._containers.need(self._api)
             if container["State"] != "running":
                 # As it is, whatever the settings say now: a command must never cost the user their box.
-                self._revive(container)
+                self._containers.revive(self._api, container)
             identity = str(container["Id"])
             settings = self._api.inspect_container(identity)["Config"].get("Env") or ()
             path = dict(setting.split("=", 1) for setting in settings).get("PATH", DEFAULT_PATH)
@@ -126,20 +125,20 @@ class DockerPlace:
 
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
-            found = self._find()
+            found = self._containers.find(self._api)
             return found is not None and Archives(self._api, found["Id"]).has(f"{HOME}/remembered.json")
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
             images = self._images()
-            container = self._need_container()
+            container = self._containers.need(self._api)
             base = self._api.inspect_image(self.image_of(recipe))["Id"]
             note("keeping the box as the environment of this workspace")
             return images.take_snapshot(str(container["Id"]), str(base))
 
     def reset(self, is_environment_too: bool) -> tuple[str, ...]:
         with explained_api(self._spec.name):
-            found = self._all(labels.WORKSPACE, self._spec.owner.workspace)
+            found = self._containers.all(self._api)
             for container in found:
                 remove(self._api, container["Id"])
             gone = [f"{len(found)} container{'' if len(found) == 1 else 's'}"]
@@ -150,7 +149,7 @@ class DockerPlace:
 
     def inspect(self) -> BoxInfo | None:
         with explained_api(self._spec.name):
-            found = self._find()
+            found = self._containers.find(self._api)
             return None if found is None else self._info(self._api.inspect_container(found["Id"]), ())
 
     def describe(self) -> tuple[str, ...]:
@@ -188,116 +187,6 @@ class DockerPlace:
     def _images(self) -> Images:
         return Images(self._api, self._spec.owner)
 
-    # -- finding and making ------------------------------------------------------------------------
-
-    def _all(self, *label: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._api.containers(all=True, filters={"label": ["=".join(label)]})
-        host = self._spec.owner.host
-        return [container for container in found if container["Labels"].get(labels.HOST, host) == host]
-
-    def _find(self) -> _Found | None:
-        """Our container, whatever its state. Of several (a creation that was killed) the newest."""
-        found = self._all(labels.WORKSPACE, self._spec.owner.workspace)
-        ours = [container for container in found if container["Labels"].get(labels.LANE) == self._spec.lane]
-        return max(ours, key=lambda container: int(container["Created"]), default=None)
-
-    def _need_container(self) -> _Found:
-        found = self._find()
-        if found is None:
-            raise BoxGone("there is no box yet, or it was removed", hint="the next run makes it; or `watchtest reset`")
-        return found
-
-    def _ensure(self, recipe: Recipe, note: Note) -> tuple[str, tuple[str, ...]]:
-        found = self._find()
-        if found is None:
-            return self._create(recipe, note), ("created",)
-        identity = str(found["Id"])
-        reason = self._why_anew(found, recipe)
-        if reason:
-            note(f"{reason}: making the box anew")
-            self._images().origin(recipe.image, note)  # an image that cannot be had must not cost the old box
-            remove(self._api, identity)
-            return self._create(recipe, note), (f"created anew: {reason}",)
-        if found["Labels"].get(labels.SPEC) != self._spec.digest:
-            note("the box's limits have changed: its content goes on in a new container")
-            return self._carry_over(identity, recipe, note), ("made anew with its content: its limits have changed",)
-        match found["State"]:
-            case "running":
-                return identity, ("adopted",)
-            case "paused" | "exited" | "created" | "configured" | "stopped" as state:
-                state = self._how_it_ended(identity, state)
-                try:
-                    self._revive(found)
-                except APIError as error:
-                    note(f"the box does not start again ({error.explanation or error}): making it anew")
-                    remove(self._api, identity)
-                    return self._create(recipe, note), ("created anew: it did not start again",)
-                return identity, (f"started again, was {state}",)
-            case "removing":
-                raise BoxGone("the box is being removed", hint="it is tried again by itself")
-            case state:
-                note(f"the box is {state}: making it anew")
-                remove(self._api, identity)
-                return self._create(recipe, note), (f"created anew: it was {state}",)
-
-    def _why_anew(self, found: _Found, recipe: Recipe) -> str:
-        """Why its content is of no use any more, if so."""
-        images = self._images()
-        marks = found["Labels"]
-        if marks.get(labels.IMAGE) != self.image_of(recipe):
-            return f"its image is {self.image_of(recipe)} now"
-        origin = images.known_origin(recipe.image)
-        if origin is not None and origin.id != marks.get(labels.BASE) and origin.taken_from != found["Id"]:
-            return "a snapshot was taken of another box" if origin.taken_from else "its image has changed"
-        if str(marks.get(labels.SPEC, "")).partition(".")[0] != self._spec.frame:
-            return "its user or its folder has changed"
-        return ""
-
-    def _how_it_ended(self, container: str, state: str) -> str:
-        ended = self._api.inspect_container(container)["State"]
-        if ended.get("OOMKilled"):
-            return f"{state}: out of memory"
-        code = ended.get("ExitCode")
-        return f"{state} ({code})" if state == "exited" and code else state
-
-    def _revive(self, container: _Found) -> None:
-        if container["State"] == "paused":
-            self._api.unpause(container["Id"])
-            return
-        if container["State"] in ("created", "configured"):
-            # A watcher was killed between making and filling it.
-            fill(self._api, self._spec, container["Labels"].get(labels.IMAGE, "the image"), container["Id"])
-        self._api.start(container["Id"])
-        self._restarts += 1
-
-    def _create(self, recipe: Recipe, note: Note) -> str:
-        images = self._images()
-        origin = images.origin(recipe.image, note)
-        kept = images.environment(origin, self._environment_key(recipe))
-        if kept is not None:
-            note("making the box from the environment that was kept")
-        elif origin.taken_from:
-            note(f"making the box from the snapshot of {origin.image}")
-        else:
-            note(f"making the box from {origin.image} ({recipe.because})")
-        try:
-            return create(self._api, self._spec, origin, kept or origin.id, note)
-        except APIError as error:
-            if error.status_code == 409 and self._find() is not None:
-                raise BoxGone("another watchtest has just made the box", hint="it is tried again by itself") from error
-            raise
-
-    def _carry_over(self, container: str, recipe: Recipe, note: Note) -> str:
-        images = self._images()
-        marks = self._api.inspect_container(container)["Config"]["Labels"]
-        origin = Origin(self.image_of(recipe), str(marks[labels.BASE]))
-        carried = images.carry(container)
-        remove(self._api, container)
-        return create(self._api, self._spec, origin, carried, note)
-
-    def _environment_key(self, recipe: Recipe) -> str:
-        return f"{recipe.key} {self._spec.frame} {self._spec.python}"
-
     def _remove_cache(self) -> None:
         if self._spec.cache_volume:
             try:
@@ -334,14 +223,14 @@ class DockerPlace:
             "`watchtest exec` works without",
         )
 
-    def _info(self, found: _Found, notes: tuple[str, ...]) -> BoxInfo:
+    def _info(self, found: Found, notes: tuple[str, ...]) -> BoxInfo:
         return BoxInfo(
             engine=self.engine,
             id=found["Id"],
             image=(found["Config"].get("Labels") or {}).get(labels.IMAGE) or found["Config"].get("Image", ""),
             state=found["State"]["Status"],
             since=_epoch(str(found["State"].get("StartedAt", ""))),
-            restarts=self._restarts,
+            restarts=self._containers.restarts,
             notes=notes,
         )
 

@@ -1,0 +1,157 @@
+"""The containers of a workspace: found by their labels, adopted, started again, or made anew, whatever became of them.
+
+May be killed at any moment: what carries content is removed only after its content is in another container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import docker
+from docker.errors import APIError
+
+from watchtest.boxes.base import Note, Recipe
+from watchtest.boxes.docker import labels
+from watchtest.boxes.docker.container import ContainerSpec, fill, make, remove, start
+from watchtest.boxes.docker.images import Images, Origin
+from watchtest.errors import BoxGone
+
+Found = Mapping[str, Any]
+BY_ITSELF = "it is tried again by itself"
+
+
+class Containers:
+    """The one of a lane, and its brothers. `restarts` counts how often it was started again."""
+
+    def __init__(self, spec: ContainerSpec) -> None:
+        self._spec = spec
+        self.restarts = 0
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def all(self, client: docker.APIClient) -> list[Found]:
+        """Of every lane, the youngest first."""
+        wanted = {"label": [f"{labels.WORKSPACE}={self._spec.owner.workspace}"]}
+        host = self._spec.owner.host
+        found = [one for one in client.containers(all=True, filters=wanted) if one["Labels"].get(labels.HOST) == host]
+        return sorted(found, key=lambda one: -int(one["Created"]))
+
+    def find(self, client: docker.APIClient) -> Found | None:
+        """Ours, whatever its state. Of several (a watcher was killed between two steps) the youngest."""
+        return next(iter(self._ours(client)), None)
+
+    def need(self, client: docker.APIClient) -> Found:
+        found = self.find(client)
+        if found is None:
+            raise BoxGone("there is no box yet, or it was removed", hint="the next run makes it; or `watchtest reset`")
+        return found
+
+    def _ours(self, client: docker.APIClient) -> list[Found]:
+        return [one for one in self.all(client) if one["Labels"].get(labels.LANE) == self._spec.lane]
+
+    # -- making sure -------------------------------------------------------------------------------
+
+    def ensure(self, client: docker.APIClient, recipe: Recipe, note: Note) -> tuple[str, tuple[str, ...]]:
+        """A running one; its id, and in words how it was had."""
+        ours = self._ours(client)
+        for older in ours[1:]:
+            remove(client, older["Id"])
+        found = next(iter(ours), None)
+        images = Images(client, self._spec.owner)
+        if found is None:
+            return self._create(client, images, recipe, note), ("created",)
+        identity = str(found["Id"])
+        reason = self._why_anew(images, found, recipe)
+        if reason:
+            note(f"{reason}: making the box anew")
+            images.origin(recipe.image, note)  # an image that cannot be had must not cost the old box
+            remove(client, identity)
+            return self._create(client, images, recipe, note), (f"created anew: {reason}",)
+        if found["Labels"].get(labels.SPEC) != self._spec.digest:
+            reason = "its limits have changed"
+        elif found["State"] == "running":
+            return identity, ("adopted",)
+        elif found["State"] == "removing":
+            raise BoxGone("the box is being removed", hint=BY_ITSELF)
+        else:
+            state = _how_it_ended(client, found)
+            try:
+                self.revive(client, found)
+                return identity, (f"started again, was {state}",)
+            except APIError as error:
+                reason = f"it does not start again ({error.explanation or error})"
+        note(f"{reason}: its content goes on in a new container")
+        return self._carry_over(client, images, found, note), (f"made anew with its content: {reason}",)
+
+    def revive(self, client: docker.APIClient, container: Found) -> None:
+        if container["State"] == "paused":
+            client.unpause(container["Id"])
+            return
+        if container["State"] in ("created", "configured"):
+            # A watcher was killed between making and filling it.
+            fill(client, self._spec, container["Labels"].get(labels.IMAGE, "the image"), container["Id"])
+        client.start(container["Id"])
+        self.restarts += 1
+
+    def environment_key(self, recipe: Recipe) -> str:
+        """Of what setup made: the same commands for another user or interpreter make something else."""
+        return f"{recipe.key} {self._spec.frame} {self._spec.python}"
+
+    def _why_anew(self, images: Images, found: Found, recipe: Recipe) -> str:
+        """Why its content is of no use any more, if so."""
+        marks, name = found["Labels"], self._spec.owner.name_of(recipe.image)
+        if marks.get(labels.IMAGE) != name:
+            return f"its image is {name} now"
+        origin = images.known_origin(recipe.image)
+        if origin is not None and origin.id != marks.get(labels.BASE) and origin.taken_from != found["Id"]:
+            return "a snapshot was taken of another box" if origin.taken_from else "its image has changed"
+        if str(marks.get(labels.SPEC, "")).partition(".")[0] != self._spec.frame:
+            return "its user or its folder has changed"
+        return ""
+
+    # -- making ------------------------------------------------------------------------------------
+
+    def _create(self, client: docker.APIClient, images: Images, recipe: Recipe, note: Note) -> str:
+        origin = images.origin(recipe.image, note)
+        kept = images.environment(origin, self.environment_key(recipe))
+        if kept is not None:
+            note("making the box from the environment that was kept")
+        elif origin.taken_from:
+            note(f"making the box from the snapshot of {origin.image}")
+        else:
+            note(f"making the box from {origin.image} ({recipe.because})")
+        try:
+            made = make(client, self._spec, origin, kept or origin.id, self._spec.name, note)
+        except APIError as error:
+            if error.status_code == 409 and self.find(client) is not None:
+                raise BoxGone("another watchtest has just made the box", hint=BY_ITSELF) from error
+            raise
+        try:
+            start(client, self._spec, made)
+        except Exception:
+            remove(client, made)  # there is nothing in it yet
+            raise
+        return made
+
+    def _carry_over(self, client: docker.APIClient, images: Images, found: Found, note: Note) -> str:
+        """Two containers for a moment: killed here, the next watcher finds the younger, which has it all."""
+        origin = Origin(str(found["Labels"][labels.IMAGE]), str(found["Labels"][labels.BASE]))
+        carried = images.carry(str(found["Id"]))
+        made = make(client, self._spec, origin, carried, f"{self._spec.name}-{secrets.token_hex(3)}", note)
+        remove(client, found["Id"])  # before the other starts: it may have its ports
+        start(client, self._spec, made)
+        with contextlib.suppress(APIError):
+            client.rename(made, self._spec.name)  # for people; we go by labels
+        return made
+
+
+def _how_it_ended(client: docker.APIClient, found: Found) -> str:
+    state = str(found["State"])
+    ended = client.inspect_container(found["Id"])["State"]
+    if ended.get("OOMKilled"):
+        return f"{state}: out of memory"
+    code = ended.get("ExitCode")
+    return f"{state} ({code})" if state == "exited" and code else state
