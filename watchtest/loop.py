@@ -115,6 +115,8 @@ class Loop:
             event = next_event.result()
             before = self.state
             self.state, effects = step(before, event)
+            if isinstance(event, Changed) and event.lane in self._runs:
+                self._runs[event.lane].wish.is_outdated = True
             self._show(before, event)
             for effect in effects:
                 self._perform(effect)

@@ -197,3 +197,16 @@ def test_services_of_a_local_box_end_with_its_watcher(
     assert shop.is_served
     end(watcher)
     wait_for("the end of the server", lambda: not shop.is_served, 10)
+
+
+def test_the_save_that_mends_a_crashing_server_does_not_wait_for_its_last_crash(project: Project) -> None:
+    shop = Shop(project, free_port())
+    shop.fill(limit=8)
+    mended = (project.root / "server.py").read_text()
+    project.save("server.py", "raise SystemExit('not yet')\n")
+    watcher = project.watch()
+    watcher.wait_for_words("service kv: backoff")
+    project.save("server.py", mended)
+    watcher.wait_for_verdict("passed", limit_s=20)
+    assert "superseded" in watcher.output
+    watcher.must_be_tidy()

@@ -38,6 +38,8 @@ class StopWish:
     jobs: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
     """A wish each, for the job that runs: True kills, False asks politely first."""
     stop: Stop | None = None
+    is_outdated: bool = False
+    """The source has changed since: whoever waits for something that the change may mend need not wait any longer."""
 
     @property
     def is_wanted(self) -> bool:

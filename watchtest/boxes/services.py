@@ -15,7 +15,7 @@ from watchtest.boxes.base import Note, StopWish
 from watchtest.boxes.servicekeys import Basis, Definition, Dependencies, Matcher
 from watchtest.boxes.servicereports import Report, Reports, reports_of
 from watchtest.boxes.session import Session
-from watchtest.core.model import ServiceInfo, Snapshot
+from watchtest.core.model import ServiceInfo, Snapshot, Stop
 from watchtest.errors import ChannelLost, ServiceError
 
 POLL_S = 0.1
@@ -182,6 +182,9 @@ class Services:
                 raise _failure(failed[0])
             if not waiting:
                 return True
+            if stop.is_outdated:
+                stop.ask(Stop.SUPERSEDED)  # the very save that mends a crashing server must not wait for its last crash
+                return False
             if time.monotonic() > deadline:
                 raise self._lateness(waiting[0], limit_s)
             if not has_said:

@@ -44,7 +44,8 @@ class Archives:
             member = tarfile.TarInfo(path.lstrip("/"))
             member.size, member.mode = len(content), 0o644
             tar.addfile(member, io.BytesIO(content))
-        self.client.put_archive(self.container, "/", archive.getvalue())
+            end = tar.offset
+        self._put(archive, end)
 
     def make_folders(self, folders: tuple[str, ...], uid: int, gid: int) -> None:
         """Each owned by that user; parents that are missing belong to root, those that are there stay as they are."""
@@ -59,4 +60,9 @@ class Archives:
                         member.uid, member.gid = uid, gid
                     if is_wanted or not self.has(str(parent)):
                         tar.addfile(member)
-        self.client.put_archive(self.container, "/", archive.getvalue())
+            end = tar.offset
+        self._put(archive, end)
+
+    def _put(self, archive: io.BytesIO, end: int) -> None:
+        """Without the padding that Python adds: podman has stopped reading by then, and calls that a failure."""
+        self.client.put_archive(self.container, "/", archive.getvalue()[: end + 2 * tarfile.BLOCKSIZE])

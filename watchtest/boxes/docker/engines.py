@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import docker
@@ -22,6 +23,7 @@ API_LIMIT_S = 60
 FIRST_ANSWER_LIMIT_S = 10
 """An engine that stalls must not hold up the search for one that answers."""
 PODMAN = "Podman Engine"
+PODMAN_GREETING = "Libpod-Api-Version"
 SOCKET_SCHEME = "http+docker://"
 UNIX = "unix://"
 NAMES = {"docker": "Docker", "podman": "podman"}
@@ -86,7 +88,7 @@ def connect(address: Address, limit_s: float = FIRST_ANSWER_LIMIT_S) -> Engine:
         client = _Client(base_url=relay.url if relay else address.url, timeout=limit_s, tls=_tls(address.tls))
         if relay is not None:
             _share_connections(client, relay.url)
-        version = client.version()
+        kind, version = client.identity()
     except (DockerException, OSError, ValueError) as error:
         said = relay.last_words() if relay else ""
         if client is not None:
@@ -95,15 +97,7 @@ def connect(address: Address, limit_s: float = FIRST_ANSWER_LIMIT_S) -> Engine:
             relay.close()
         raise explained_connection(error, address, said) from error
     client.timeout = API_LIMIT_S
-    components = {str(part.get("Name")) for part in version.get("Components") or ()}
-    return Engine(
-        client=client,
-        kind="podman" if PODMAN in components else "docker",
-        at=address,
-        version=str(version.get("Version", "?")),
-        api=str(version.get("ApiVersion", "?")),
-        relay=relay,
-    )
+    return Engine(client, kind, address, version, str(client.api_version), relay=relay)
 
 
 def _knock(url: str, limit_s: float) -> None:
@@ -115,7 +109,31 @@ def _knock(url: str, limit_s: float) -> None:
 
 
 class _Client(docker.APIClient):  # type: ignore[misc]  # docker-py ships no types
-    """Trusts the certificate that was given for the engine. requests alone would prefer REQUESTS_CA_BUNDLE to it."""
+    """Learns what it talks to from the answer to a ping: podman's full answer asks the package manager each time.
+
+    Trusts the certificate that was given for the engine. requests alone would prefer REQUESTS_CA_BUNDLE to it.
+    """
+
+    greeting: Mapping[str, str] = MappingProxyType({})
+
+    def _retrieve_server_version(self) -> str:
+        """Asked by docker-py while it sets itself up."""
+        answer = self._get(self._url("/_ping", versioned_api=False))
+        if answer.ok and "Api-Version" in answer.headers:
+            self.greeting = answer.headers
+            return str(answer.headers["Api-Version"])
+        return str(super()._retrieve_server_version())
+
+    def identity(self) -> tuple[EngineKind, str]:
+        """Which engine it is, and its version."""
+        product, _, version = self.greeting.get("Server", "").partition(" ")[0].partition("/")
+        if PODMAN_GREETING in self.greeting:
+            return "podman", str(self.greeting[PODMAN_GREETING])
+        if product == "Docker" and version:
+            return "docker", version
+        told = self.version()
+        components = {str(part.get("Name")) for part in told.get("Components") or ()}
+        return "podman" if PODMAN in components else "docker", str(told.get("Version", "?"))
 
     def merge_environment_settings(self, url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
         return super().merge_environment_settings(url, proxies, stream, self.verify if verify is None else verify, cert)
