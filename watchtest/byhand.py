@@ -27,6 +27,10 @@ def record(workspace: Path, argv: list[str]) -> None:
         return  # a courtesy, no more: the command has done what it should
 
 
+def is_any(workspace: Path) -> bool:
+    return (workspace / FOLDER / NAME).exists()
+
+
 def take(workspace: Path) -> tuple[str, ...]:
     """What was done by hand, and from now on is not there any more, or is kept."""
     file = workspace / FOLDER / NAME

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from watchtest import __version__
-from watchtest.errors import WatchtestError
+from watchtest.errors import BY_ITSELF, WatchtestError
 
 BUG = 3
 INTERRUPTED = 130
@@ -47,6 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     except WatchtestError as error:
         from watchtest.views.text import clean
 
+        if error.hint == BY_ITSELF:
+            error.hint = "try again in a moment"
         print(f"watchtest: {clean(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

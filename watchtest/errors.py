@@ -20,6 +20,9 @@ A red test is data, never an exception. Anything that is not a WatchtestError is
 
 from __future__ import annotations
 
+BY_ITSELF = "it is tried again by itself"
+"""The hint of what a watcher heals; a command that was typed once says so in its own words."""
+
 
 class WatchtestError(Exception):
     """What went wrong, where, and (`hint`) what to do about it. `code` is a stable word for machines."""

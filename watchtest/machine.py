@@ -8,8 +8,8 @@ import uuid
 from pathlib import Path
 
 FILES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
-_IS_MADE_UP = 1 << 40
-"""The bit of a hardware address that Python sets when it could find none and threw dice."""
+_IS_MADE_UP = 0b11 << 40
+"""The bits of a hardware address that was not given by a maker: Python threw dice, or a container got it for a day."""
 
 
 @functools.cache

@@ -62,7 +62,9 @@ class Setting:
 def workspace_key(workspace: Path) -> str:
     """Short, readable, and different for every workspace of this machine."""
     name = re.sub(r"[^a-z0-9]+", "-", workspace.name.lower()).strip("-")[:30] or "workspace"
-    return f"{name}-{hashlib.sha256(str(workspace).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+    # With the machine: on an engine that several share, the same path is somebody else's workspace.
+    identity = f"{machine_id()} {workspace}".encode("utf-8", "surrogateescape")
+    return f"{name}-{hashlib.sha256(identity).hexdigest()[:8]}"
 
 
 def choose_place(setting: Setting, owner: str, say: Callable[[str], None]) -> Place:
@@ -87,6 +89,11 @@ def choose_place(setting: Setting, owner: str, say: Callable[[str], None]) -> Pl
 def docker_place(setting: Setting, lane: str, dial: Callable[[], Engine], engine: str) -> DockerPlace:
     box = setting.config.box
     key = workspace_key(setting.workspace)
+    if box.ports and box.network != "on":
+        raise ConfigError(
+            f'box.ports = {list(box.ports)}: a box with box.network = "{box.network}" has no ports',
+            hint='set box.network = "on", or take out box.ports',
+        )
     spec = ContainerSpec(
         name=f"watchtest-{key}-{lane}",
         lane=lane,
@@ -150,10 +157,25 @@ def ca_bundle(wish: str, environ: Mapping[str, str]) -> bytes:
         ) from error
 
 
-def build_environment(setting: Setting, place: Place) -> Environment:
+def settings_digest(setting: Setting) -> str:
+    """Of the settings that a verdict depends on, beside what the box is made of."""
+    config = setting.config
+    parts = (config.box.python, config.box.user, config.box.network, config.runner.args, config.services)
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def build_environment(setting: Setting, place: Place, lane: str = Lane.SAVE) -> Environment:
     box, runner = setting.config.box, setting.config.runner
     carried = {name: setting.environ[name] for name in box.environment if name in setting.environ}
-    return Environment(place, timeout_s=box.setup_timeout_s, grace_s=runner.grace_s, python=box.python, env=carried)
+    return Environment(
+        place,
+        timeout_s=box.setup_timeout_s,
+        grace_s=runner.grace_s,
+        python=box.python,
+        env=carried,
+        # Commands of the user go to the box of the save lane.
+        is_touched=lambda: lane == Lane.SAVE and byhand.is_any(setting.workspace),
+    )
 
 
 def build_services(setting: Setting, place: Place) -> Services:
@@ -199,11 +221,12 @@ def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Source) -
         lane=lane,
         source=source,
         box=Box(place),
-        environment=build_environment(setting, place),
+        environment=build_environment(setting, place, lane),
         services=build_services(setting, place),
         wish=recipe_wish(setting),
         runner_args=runner.args,
         limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s),
+        settings=settings_digest(setting),
         done_by_hand=(lambda: byhand.take(setting.workspace)) if lane is Lane.SAVE else tuple,
         may_shrink=lambda: not setting.config.watch.shrink_guard or take_acceptance(setting.workspace),
     )

@@ -45,7 +45,7 @@ from watchtest.core.model import (
     Snapshot,
     Stop,
 )
-from watchtest.errors import DiskFull, RunnerError, SourceMoved, SourceShrank
+from watchtest.errors import BY_ITSELF, DiskFull, RunnerError, SourceMoved, SourceShrank
 from watchtest.runners.pytest import NO_PYTEST, PytestReports
 
 SYNC_TRIES = 5
@@ -67,6 +67,11 @@ class Source(Protocol):
 
     def read(self, path: str, expect: Entry) -> bytes:
         """The content of that very entry; SourceMoved if it is no longer there."""
+
+
+def environment_name(engine: str, image: str, origin: str, recipe: Recipe, settings: str) -> str:
+    """By this word verdicts are remembered: the same tree may be green in one environment and red in another."""
+    return f"{engine} {image} {origin.removeprefix('sha256:')[:12]} {recipe.key} {settings}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class Pipeline:
     wish: RecipeWish
     runner_args: tuple[str, ...]
     limits: Limits
+    settings: str
+    """A digest of the settings that a verdict depends on."""
     may_shrink: Callable[[], bool]
     """Whether a sync may delete more than half of the box; asked only when one would."""
     done_by_hand: Callable[[], tuple[str, ...]] = tuple
@@ -103,7 +110,7 @@ class Pipeline:
         """Hear of a box that is lost, and of services that change, while nobody uses them."""
 
         def lost(reason: str) -> None:
-            problem = Problem("channel", f"lost the agent in the box: {reason}", "it is brought back by itself")
+            problem = Problem("channel", f"lost the agent in the box: {reason}", BY_ITSELF)
             post(BoxLost(self.lane, time.time(), problem))
 
         def seen(services: tuple[ServiceInfo, ...]) -> None:
@@ -128,14 +135,13 @@ class Pipeline:
         if ready is None or wish.stop:
             return Halted(wish.stop or Stop.CANCELLED)
         is_known = known is not None and ready.snapshot.entries == known.entries and ready.info.id == start.known_box
-        is_needless = is_known and not run.is_forced
-        if not is_needless:
-            post(SnapshotTaken(self.lane, time.time(), run.id, ready.snapshot))
-            self._say_what_is_left_out(ready.snapshot, note)
+        if not is_known or run.is_forced:
+            self._announce(run, ready, post, note)
         # Even with nothing to run: a box that was brought back has to be whole again.
         prepared = await self.environment.prepare(ready.session, ready.recipe, note, wish)
         if prepared is None or wish.stop:
             return Halted(wish.stop or Stop.CANCELLED)
+        is_needless = is_known and not run.is_forced and not prepared.is_fresh
         if prepared.is_fresh:
             # Setup may have written into the tree: lock files, generated code.
             await ready.session.refresh()
@@ -147,10 +153,21 @@ class Pipeline:
             return Halted(wish.stop)
         if is_needless:
             return Unchanged(ready.snapshot)
+        if is_known and not run.is_forced:
+            self._announce(run, ready, post, note)
         execution = await self._execute(ready.session, run, prepared.python, ready.generation, post, wish)
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
         return Judged(ready.snapshot, execution, ready.info.id)
+
+    def _announce(self, run: Run, ready: _Ready, post: Post, note: Note) -> None:
+        """This is what the run is about."""
+        hand = " by hand" if self.environment.is_touched() else ""
+        environment = environment_name(
+            ready.info.engine, ready.info.image, ready.info.origin, ready.recipe, self.settings
+        )
+        post(SnapshotTaken(self.lane, time.time(), run.id, ready.snapshot, environment + hand))
+        self._say_what_is_left_out(ready.snapshot, note)
 
     async def prepare(self, note: Note, wish: StopWish) -> None:
         """All of it but the tests: the box there, at the source as it is now, and set up."""

@@ -1,6 +1,6 @@
 """A command of the user in the box, beside a watcher or without one. Sees to it that the box is filled before.
 
-With a watcher, the box is the watcher's: it is waited for until it has been set up once. Without one, the box is made,
+With a watcher, the box is the watcher's: it is waited for while it is being set up. Without one, the box is made,
 brought to the code as it is now and set up here. A box that cannot be set up can still be visited, to see why.
 """
 
@@ -9,30 +9,48 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from watchtest import byhand
 from watchtest.boxes.base import Manner, Place, StopWish
 from watchtest.boxes.environment import Environment
 from watchtest.core.model import Lane
-from watchtest.errors import BoxError, ChannelLost, WatchtestError
+from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
 from watchtest.lock import is_watched
 from watchtest.parts import Setting, build_environment, build_pipeline, build_worktree, choose_place
+from watchtest.views.statusfile import last_status
+from watchtest.workspace import FOLDER, make_folder
 
 POLL_S = 0.2
+AT_WORK = ("starting", "syncing", "running")
 Say = Callable[[str], None]
 
 
 def visit(setting: Setting, argv: list[str], manner: Manner, say: Say) -> int:
     """Run a command in the box of the save lane; its exit code."""
-    place = choose_place(setting, Lane.SAVE, say)
+    place = visited_place(setting, say)
     try:
         environment = ready(setting, place, say)
         code = place.execute(argv, environment.variables, environment.path_first, manner)
-        if code == 0 and manner is not Manner.DETACHED:
+        if code == 0 and manner is Manner.ATTACHED:
             byhand.record(setting.workspace, argv)
+        elif manner is Manner.TERMINAL:
+            byhand.record(setting.workspace, ["(what was typed in `watchtest shell`)"])
         return code
     finally:
         place.close()
+
+
+def visited_place(setting: Setting, say: Say) -> Place:
+    """The box that a watcher uses, if there is one and nothing else was asked for."""
+    engine = _box_of_watcher(setting).get("engine")
+    if setting.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
+        box = setting.config.box.model_copy(update={"engine": engine})
+        setting = replace(setting, config=setting.config.model_copy(update={"box": box}))
+    return choose_place(setting, Lane.SAVE, say)
 
 
 def ready(setting: Setting, place: Place, say: Say) -> Environment:
@@ -64,7 +82,16 @@ def _prepare(setting: Setting, place: Place, say: Say) -> None:
         finally:
             await pipeline.box.disconnect()
 
-    asyncio.run(prepare())
+    folder = setting.workspace / FOLDER
+    try:
+        make_folder(folder)
+        # One at a time: a second agent would end the first in the middle of its setup.
+        with FileLock(folder / "visit.lock", timeout=setting.config.box.setup_timeout_s):
+            asyncio.run(prepare())
+    except Timeout as error:
+        raise BoxError("another command is still setting up the box", hint="wait for it, or end it") from error
+    except OSError as error:
+        raise WorkspaceError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def _wait_for_the_watcher(setting: Setting, place: Place, say: Say) -> None:
@@ -73,10 +100,19 @@ def _wait_for_the_watcher(setting: Setting, place: Place, say: Say) -> None:
     while not place.is_prepared():
         if not is_watched(setting.workspace):
             raise BoxError("the watcher ended before the box was ready", hint="try again")
-        if time.monotonic() > deadline:
-            say("the watcher has not set up the box yet: going in as it is")
+        if place.inspect() is not None and last_status(setting.workspace / FOLDER).get("activity") not in AT_WORK:
+            say("the watcher could not set up the box: going in as it is")
             return
+        if time.monotonic() > deadline:
+            raise BoxError("the watcher has not made a box yet", hint="look at `watchtest status`")
         if not has_said:
             say("waiting for the watcher to set up the box")
             has_said = True
         time.sleep(POLL_S)
+
+
+def _box_of_watcher(setting: Setting) -> dict[str, Any]:
+    if not is_watched(setting.workspace):
+        return {}
+    box = last_status(setting.workspace / FOLDER).get("box")
+    return box if isinstance(box, dict) else {}

@@ -53,7 +53,7 @@ def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tm
     name = f"watchtest-test-{os.getpid()}-cache-{tmp_path.name}".lower().replace("_", "-")
     place = docker_place(replace(container_spec(tmp_path), cache_volume=name), {"DOCKER_HOST": engine.at.url})
     opened(place, recipe(PYTHON_313))
-    place.keep(recipe(PYTHON_313), lambda _text: None)
+    place.keep(recipe(PYTHON_313), True, lambda _text: None)
     place.close()
 
     ours = [one for one in on_engine(engine) if one.workspace == str(tmp_path)]

@@ -39,7 +39,7 @@ def test_a_recreated_box_starts_from_the_environment_that_was_kept(
     here, notes = place(), []
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
-    here.keep(recipe(), notes.append)
+    here.keep(recipe(), True, notes.append)
     assert notes == ["keeping the box as it is now: the next one starts from here"]
     remove(docker_client, first.id)
     second = opened(here, notes=notes)
@@ -53,7 +53,7 @@ def test_another_setup_or_another_user_does_not_start_from_it(
     here = place()
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
-    here.keep(recipe(key="one"), lambda _text: None)
+    here.keep(recipe(key="one"), True, lambda _text: None)
     remove(docker_client, first.id)
     other = opened(here, recipe(key="two"))
     assert do(other.id, "ls /opt") == "watchtest\n"
@@ -66,8 +66,8 @@ def test_an_environment_is_kept_once_and_is_that_of_every_lane(
 ) -> None:
     here, notes = place(), []
     do(opened(here).id, "touch /opt/package")
-    here.keep(recipe(), notes.append)
-    here.keep(recipe(), notes.append)
+    here.keep(recipe(), True, notes.append)
+    here.keep(recipe(), True, notes.append)
     assert len(notes) == 1
     beside = opened(place(lane="commit", name=f"{spec.name}-commit"))
     assert "package" in do(beside.id, "ls /opt")
@@ -79,7 +79,7 @@ def test_only_the_last_few_environments_are_kept(
     here = place()
     opened(here)
     for number in range(5):
-        here.keep(recipe(key=f"setup {number}"), lambda _text: None)
+        here.keep(recipe(key=f"setup {number}"), True, lambda _text: None)
     label = [f"watchtest.workspace={spec.owner.workspace}", "watchtest.role=environment"]
     kept = docker_client.api.images(filters={"label": label})
     # The engine gives times in whole seconds, so which of the youngest are left is not asked here.
@@ -125,7 +125,7 @@ def test_reset_throws_boxes_away_and_with_the_word_also_what_was_kept(
 ) -> None:
     here = place(cache_volume=f"{spec.name}-cache")
     do(opened(here).id, "touch /opt/package /opt/watchtest/cache/wheel")
-    here.keep(recipe(), lambda _text: None)
+    here.keep(recipe(), True, lambda _text: None)
     assert here.reset(is_environment_too=False) == ("1 container",)
     kept = opened(here)
     assert "package" in do(kept.id, "ls /opt")
@@ -230,7 +230,7 @@ def test_nothing_that_is_kept_is_left_unlabelled(
     before = {image.id for image in docker_client.images.list(all=False)}
     here = place(cache_volume=f"{spec.name}-cache")
     opened(here)
-    here.keep(recipe(), lambda _text: None)
+    here.keep(recipe(), True, lambda _text: None)
     here.snapshot(recipe(), lambda _text: None)
     opened(place(cache_volume=f"{spec.name}-cache", pids=77))
     made = [image for image in docker_client.images.list(all=False) if image.id not in before]

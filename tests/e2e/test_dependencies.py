@@ -6,6 +6,7 @@ from contextlib import closing
 
 import docker
 import pytest
+from git_repo import Repo
 from watcher import Project
 
 SERVICE = """
@@ -72,3 +73,44 @@ def test_what_setup_writes_into_the_tree_is_mended_before_the_tests(docker_proje
     watcher = project.watch()
     watcher.wait_for_verdict("passed", limit_s=60)
     assert project.in_container("cat", "/workspace/made.txt") == "made\n"
+
+
+def test_an_interrupted_setup_passes_neither_for_the_old_nor_for_the_new(docker_project: Project) -> None:
+    """Killed in the middle of the second setup, with half of it done; then the first is wanted again."""
+    project = docker_project
+    project.save("test_it.py", "import os\ndef test_it(): assert not os.path.exists('/opt/new')\n")
+    project.save("requirements.txt", "# old\n")
+    settings = "[box]\nsetup = ['rm -f /opt/new; grep -q old requirements.txt || { touch /opt/new; sleep 60; }']\n"
+    project.save("watchtest.toml", settings)
+    first = project.watch()
+    first.wait_for_verdict("passed", limit_s=60)
+    project.save("requirements.txt", "# new\n")
+    first.wait_until("half of it", lambda: "new" in project.in_container("ls", "/opt"))
+    first.kill9()
+    project.save("requirements.txt", "# old\n")
+    second = project.watch()
+    second.wait_for_verdict("passed", limit_s=60)
+    assert "rm -f /opt/new" in second.output, "set up again"
+
+
+def test_after_a_reset_nothing_is_left_of_what_grew_in_the_box(docker_project: Project) -> None:
+    project = docker_project
+    project.save("requirements.txt", "six==1.17.0\n")
+    project.save("test_it.py", "import six\ndef test_it(): pass\n")
+    assert project.once(limit_s=60)[0] == 0
+    project.save("requirements.txt", "# no six any more\n")
+    assert project.once(limit_s=60)[0] == 0, "the box stays as it is"
+    assert project.command("reset", "--engine", "docker", limit_s=60).returncode == 0
+    assert project.once(limit_s=60)[0] == 1
+
+
+def test_a_verdict_of_a_box_touched_by_hand_is_no_proof_for_the_gate(docker_project: Project) -> None:
+    project = docker_project
+    project.save("test_it.py", "def test_it(): assert open('/opt/by-hand').read()\n")
+    repository = Repo(project.root)
+    repository.git("add", ".")
+    repository.git("commit", "--quiet", "-m", "one")
+    assert project.execute("sh", "-c", "echo x > /opt/by-hand").returncode == 0
+    assert project.once(limit_s=60)[0] == 0
+    told = project.command("gate", "--engine", "docker", "--commit", "HEAD", limit_s=60)
+    assert told.returncode == 1, told.stdout + told.stderr

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import pty
+import random
 import select
 import subprocess
 import sys
 import time
+from contextlib import closing
 
+import docker
 import pytest
 from watcher import Project, wait_for
 
@@ -165,3 +168,78 @@ def test_a_shell_without_a_terminal_says_what_to_use_instead(project: Project) -
     said = project.command("shell", "--engine", project.kind)
     assert said.returncode == 2
     assert "watchtest exec" in said.stderr
+
+
+def test_a_command_does_not_wait_for_a_setup_that_has_failed(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    broken = {"WATCHTEST_BOX_SETUP": "['exit 1']"}
+    watcher = project.watch(env=broken)
+    watcher.wait_for_activity("degraded")
+    said = project.command("exec", "--engine", project.kind, "--", "ls", env=broken)
+    assert said.stdout == "test_it.py\n"
+    assert "could not set up the box: going in as it is" in said.stderr
+
+
+def test_two_first_commands_at_once_both_get_their_box(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    command = [sys.executable, "-m", "watchtest", "exec", "--engine", project.kind, "--", "ls"]
+    both = [
+        subprocess.Popen(command, cwd=project.root, env=project.environ, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [process.communicate(timeout=60)[0] for process in both] == ["test_it.py\n"] * 2
+    assert [process.returncode for process in both] == [0, 0]
+
+
+def test_a_command_whose_reader_has_gone_or_that_is_ended_leaves_nothing_running(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    assert project.execute("true").returncode == 0
+    mark = str(random.randrange(10**8, 10**9))  # also the seconds that one of them would sleep
+    watchtest = f"'{sys.executable}' -m watchtest exec --engine {project.kind} --"
+    flood = f"{watchtest} sh -c 'while :; do echo {mark}; done' | head -1"
+    around = {"cwd": project.root, "env": project.environ}
+    done = subprocess.run(["sh", "-c", flood], **around, capture_output=True, text=True, timeout=60)  # type: ignore[call-overload]
+    assert done.stdout == f"{mark}\n"
+    assert "Traceback" not in done.stderr
+    assert "failed" not in done.stderr
+    command = [sys.executable, "-m", "watchtest", "exec", "--engine", project.kind, "--", "sleep", mark]
+    waiting = subprocess.Popen(command, cwd=project.root, env=project.environ)
+    wait_for(
+        "the command", lambda: any(f"sleep {mark}" in line for line in project.box_processes() if "exec" not in line)
+    )
+    waiting.terminate()
+    waiting.wait(20)
+    wait_for("its end", lambda: not any(mark in line for line in project.box_processes()))
+
+
+def test_words_of_a_service_or_a_setup_cannot_command_the_terminal(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    rude_words = r"printf '\\033]0;owned\\007said'; sleep 1000"
+    project.save("watchtest.toml", f"[[services]]\nname = 'rude'\ncommand = \"{rude_words}\"\n")
+    code, _ = project.once()
+    assert code == 0
+    said = project.command("logs", "--engine", project.kind, "rude").stdout
+    assert "said" in said
+    assert "\x1b" not in said
+    rude = {"WATCHTEST_BOX_SETUP": "[\"printf '\\\\033]0;owned\\\\007set-up\\\\n'\"]"}
+    told = project.command("exec", "--engine", project.kind, "--", "true", env=rude).stderr
+    assert "set-up" in told
+    assert "\x1b" not in told
+
+
+@pytest.mark.docker
+def test_what_the_user_makes_from_our_images_is_not_our_box(docker_project: Project) -> None:
+    project = docker_project
+    project.save("test_it.py", GREEN)
+    assert project.execute("touch", "/opt/mine").returncode == 0
+    with closing(docker.from_env(environment=project.environ)) as client:
+        label = [f"watchtest.workspace={project.root}", "watchtest.role=environment"]
+        (kept,) = client.images.list(filters={"label": label})
+        theirs = client.containers.run(kept, ["1000"], entrypoint="sleep", detach=True)
+        try:
+            assert project.execute("test", "-e", "/opt/mine").returncode == 0
+            assert project.command("reset", "--engine", "docker").returncode == 0
+            theirs.reload()
+            assert theirs.status == "running"
+        finally:
+            theirs.remove(force=True)

@@ -22,7 +22,7 @@ OUTSIDE = {
     "pydantic": ("config/",),
     "pydantic_core": ("config/",),
     "pathspec": ("sources/globs.py",),
-    "filelock": ("history/opening.py", "commands/", "lock.py"),
+    "filelock": ("history/opening.py", "commands/", "lock.py", "visit.py"),
     "platformdirs": ("commands/",),
     "packaging": ("boxes/recipe/languages/",),
     "json5": ("boxes/recipe/projectfiles.py",),

@@ -223,7 +223,9 @@ def test_nothing_outside_of_the_box_can_be_written(sandboxed: LocalPlace, path: 
 def test_the_box_cannot_change_whose_it_is_nor_where_its_tmp_lies(sandboxed: LocalPlace, boxes: Path) -> None:
     sh(sandboxed, f"cd {boxes}/one; echo x > workspace; rm -rf tmp; mv tmp other; ln -s /etc tmp; ln -s /etc new")
     assert workspace_of(boxes / "one") not in ("", "x\n")
-    assert sorted(path.name for path in (boxes / "one").iterdir()) == ["home", "host", "tmp", "tree", "workspace"]
+    assert sorted(path.name for path in (boxes / "one").iterdir()) == [
+        *("home", "host", "id", "tmp", "tree", "workspace")
+    ]
     assert not (boxes / "one" / "tmp").is_symlink()
 
 

@@ -232,12 +232,40 @@ def test_a_box_lost_at_rest_is_looked_after_and_nothing_is_claimed_meanwhile() -
     assert watch.lane.knowledge.verdict is Verdict.PASSED
 
 
-def test_a_box_lost_in_the_middle_of_a_run_is_that_runs_own_matter() -> None:
+def test_a_box_lost_in_the_middle_of_a_run_is_that_runs_own_matter_first() -> None:
     watch = Watch()
     watch.save()
-    before = watch.state
     assert lost(watch) == ()
-    assert watch.state == before
+    assert isinstance(watch.lane.activity, Working)
+    (wake,) = watch.end(green())
+    assert isinstance(wake, WakeAt), "it had not noticed, so somebody else has to"
+    assert watch.lane.problem == GONE
+
+
+def test_a_box_that_came_back_in_the_middle_of_a_run_is_not_lost() -> None:
+    watch = Watch()
+    watch.save()
+    lost(watch)
+    watch.happen(BoxSeen(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
+    watch.end(green())
+    assert watch.lane.activity == Idle()
+
+
+def test_a_lane_that_gave_up_tries_once_more_when_its_box_is_gone() -> None:
+    watch = Watch()
+    watch.save()
+    watch.end(Broke(GONE, is_passing=False))
+    assert started(lost(watch)) is not None
+    watch.end(Broke(GONE, is_passing=False))
+    assert watch.lane.activity == Broken(GONE, 1, None)
+
+
+def test_a_superseded_manual_run_is_still_owed() -> None:
+    watch = Watch()
+    watch.happen(RunAsked(SAVE, 1.0))
+    start = started(watch.end(Halted(Stop.SUPERSEDED)))
+    assert start is not None
+    assert start.run.is_forced
 
 
 def test_a_box_lost_after_a_cancel_is_said_and_left_for_the_next_run() -> None:

@@ -112,10 +112,6 @@ class Service:
         self.is_wanted = False
         self._end(lambda: self._enter(STOPPED))
 
-    def hurry(self) -> None:
-        """No more grace."""
-        self._kill_at = time.monotonic() if self._after is not None else math.inf
-
     def close(self) -> None:
         self._log.close()
 

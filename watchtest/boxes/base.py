@@ -135,8 +135,14 @@ class Place(Protocol):
     def image_of(self, recipe: Recipe) -> str:
         """The name of what its boxes are made from: verdicts are remembered by it."""
 
-    def keep(self, recipe: Recipe, note: Note) -> None:
-        """The setup of this recipe is done: keep the box as it is now, so that the next one need not repeat it."""
+    def origin_of(self, recipe: Recipe) -> str:
+        """What that image is at this moment, by its content; "" if it is not known."""
+
+    def keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+        """The setup of this recipe is done: keep the box as it is now, so that the next one need not repeat it.
+
+        Clean: nothing but this one setup was ever done in it. What is not clean does not outlive a `reset`.
+        """
 
     def allow_network(self, is_allowed: bool) -> None:
         """Connect or cut the box, where `box.network` says that only setup may use it."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from watchtest.agent.frames import BadFrame, Decoder, Frame, Header, encode
 from watchtest.boxes.base import ByteStream
-from watchtest.errors import BoxError, ChannelLost, DiskFull
+from watchtest.errors import BY_ITSELF, BoxError, ChannelLost, DiskFull
 
 PING_EVERY_S = 2.0
 PONG_LIMIT_S = 6.0
@@ -103,7 +103,8 @@ class Channel:
     def loss(self) -> ChannelLost:
         words = self._stream.last_words().strip()
         reason = self._lost or "the connection has ended"
-        return ChannelLost(f"lost the agent in the box: {reason}" + (f" ({words.splitlines()[-1]})" if words else ""))
+        said = f" ({words.splitlines()[-1]})" if words else ""
+        return ChannelLost(f"lost the agent in the box: {reason}{said}", hint=BY_ITSELF)
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Conversation]:

@@ -7,8 +7,9 @@ starts at once and a changed dependency file sets it up again; what setup made o
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Recipe, StopWish
@@ -33,7 +34,18 @@ class Prepared:
 class Environment:
     """The virtualenv and the setup of one box."""
 
-    def __init__(self, place: Place, *, timeout_s: float, grace_s: float, python: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        timeout_s: float,
+        grace_s: float,
+        python: str,
+        env: Mapping[str, str],
+        is_touched: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_touched`: whether the user has done something by hand in the box since it was made."""
+        self.is_touched = is_touched
         self._place = place
         self._limits = Limits(timeout_s, timeout_s, grace_s)
         self._python = python
@@ -52,10 +64,13 @@ class Environment:
         """Set the box up, if it is not; None if it was stopped on the way."""
         base = self._python or session.executable
         key = f"{recipe.key} {base}"
-        if await self._is_prepared(session, key):
+        if await self._is_prepared(session, key, recipe, note):
             return Prepared(str(session.remembered["python"]), is_fresh=False)
         if "setup" in session.remembered:
             note("the dependencies have changed: setting the box up again, as it stands")
+        is_clean = not session.remembered and not self.is_touched()
+        # From here on it is neither what it was nor what it shall be: an interrupted setup must not pass for either.
+        await session.remember({**_without_setup(session.remembered), "is_clean": False})
         await self._allow_network(True)
         try:
             python = await self._set_up(session, recipe, base, note, stop)
@@ -66,8 +81,8 @@ class Environment:
         await self._allow_network(False)
         if python is None:
             return None
-        await session.remember({"setup": key, "python": python, "base": base})
-        await self._keep(recipe, note)
+        await session.remember({"setup": key, "python": python, "base": base, "is_clean": is_clean})
+        await self._keep(recipe, is_clean, note)
         self._prepared = session
         return Prepared(python, is_fresh=True)
 
@@ -84,10 +99,10 @@ class Environment:
             return None
         return None if stop.is_wanted else python
 
-    async def _keep(self, recipe: Recipe, note: Note) -> None:
+    async def _keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
         """A box that cannot be kept is as good for its tests; only the next one has to be set up again."""
         try:
-            await in_daemon_thread(lambda: self._place.keep(recipe, note), KEEP_LIMIT_S)
+            await in_daemon_thread(lambda: self._place.keep(recipe, is_clean, note), KEEP_LIMIT_S)
         except (WatchtestError, TimeoutError) as error:
             note(f"the environment could not be kept, so a new box will have to be set up again: {error}")
 
@@ -97,7 +112,7 @@ class Environment:
         except TimeoutError as error:
             raise EngineError("the engine did not change the box's network in time") from error
 
-    async def _is_prepared(self, session: Session, key: str) -> bool:
+    async def _is_prepared(self, session: Session, key: str, recipe: Recipe, note: Note) -> bool:
         python = session.remembered.get("python")
         if session.remembered.get("setup") != key or not isinstance(python, str):
             return False
@@ -106,6 +121,8 @@ class Environment:
             has_python = (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
             if has_python:
                 await self._allow_network(False)
+                is_clean = session.remembered.get("is_clean") is True and not self.is_touched()
+                await self._keep(recipe, is_clean, note)  # if a watcher was killed before it could
             self._prepared = session if has_python else None
         return self._prepared is session
 
@@ -159,6 +176,18 @@ class Environment:
     @property
     def variables(self) -> dict[str, str]:
         return {**self._place.variables, **self.env, "VIRTUAL_ENV": self.venv, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
+def has_setup(remembered: bytes) -> bool:
+    """By what an agent wrote down beside its tree: whether a setup came to its end in that box."""
+    try:
+        return "setup" in json.loads(remembered)
+    except (ValueError, TypeError):
+        return False  # nothing yet, or half of it
+
+
+def _without_setup(remembered: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in remembered.items() if name != "setup"}
 
 
 def _tail(end: JobEnd, lines: int) -> str:

@@ -5,6 +5,7 @@ Whose it is, and whether that workspace is still there, is told; what to do abou
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.addresses import Address, EngineKind, EngineWish, addresses
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.boxes.docker.errors import explained_api
 from watchtest.boxes.local.folder import remove_box
-from watchtest.errors import EngineError
+from watchtest.errors import BoxError, EngineError
+from watchtest.machine import machine_id
 
 What = Literal["container", "image", "volume", "local box"]
 
@@ -84,10 +86,18 @@ def on_engine(engine: Engine) -> list[Belonging]:
     """Containers first: what is removed in this order can be removed."""
     ours = {"label": [labels.WORKSPACE]}
     with explained_api("the engine"):
-        containers = [_container(engine, found) for found in engine.client.containers(all=True, filters=ours)]
-        images = [_image(engine, found) for found in engine.client.images(filters=ours)]
+        boxes = [
+            found for found in engine.client.containers(all=True, filters=ours) if found["Labels"].get(labels.LANE)
+        ]
+        containers = [_container(engine, found) for found in boxes]
+        images = [_image(engine, found) for found in engine.client.images(filters=ours) if _is_ours(found)]
         volumes = [_volume(engine, found) for found in engine.client.volumes(filters=ours).get("Volumes") or ()]
     return [*containers, *images, *volumes]
+
+
+def _is_ours(image: Mapping[str, Any]) -> bool:
+    """What the user built on one of our images has its labels, but a name of its own."""
+    return any(str(tag).removeprefix("localhost/").startswith("watchtest/") for tag in image.get("RepoTags") or ())
 
 
 def local_boxes(folder: Path) -> list[Belonging]:
@@ -126,20 +136,25 @@ def remove(belonging: Belonging, engines: Iterable[Engine]) -> None:
             if belonging.what == "container":
                 engine.client.remove_container(belonging.id, force=True, v=True)
             elif belonging.what == "image":
-                engine.client.remove_image(belonging.id, force=True)
+                engine.client.remove_image(belonging.name)
             else:
                 engine.client.remove_volume(belonging.id, force=True)
         except NotFound:
             return
+        except APIError as error:
+            if error.status_code != 409:
+                raise
+            raise BoxError(f"{belonging.name} is in use: {error.explanation}", hint="it stays") from error
 
 
 def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineWish = "auto") -> int:
     """Remove all that a workspace has on the engine; how many containers there were."""
     engine = find_engine(environ, wish)
     try:
-        found = [one for one in on_engine(engine) if one.workspace == workspace]
+        found = [one for one in on_engine(engine) if (one.workspace, one.host) == (workspace, machine_id())]
         for belonging in found:
-            remove(belonging, [engine])
+            with contextlib.suppress(BoxError):  # in use by something of the user's own
+                remove(belonging, [engine])
     finally:
         engine.close()
     return sum(one.what == "container" for one in found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import posixpath
 import re
@@ -18,9 +17,28 @@ Matches = Callable[[str], bool]
 Matcher = Callable[[Sequence[str]], Matches]
 """From gitignore-style globs to the paths they mean."""
 
-MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
-"""A server does not import these; to restart it for each of their saves would only cost time."""
+UNREAD = re.compile(
+    r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$|\.(md|rst|lock)$|(^|/)(LICENSE|\.gitignore|watchtest\.toml)$"
+    r"|(^|/)([^/]*requirements[^/]*\.txt|pyproject\.toml|setup\.cfg|Pipfile|package-lock\.json|pnpm-lock\.yaml)$"
+)
+"""A server does not read these: tests, texts, and what setup alone reads, which leaves services as they are."""
+FOREIGN = frozenset(
+    {
+        *(
+            "redis-server",
+            "valkey-server",
+            "memcached",
+            "postgres",
+            "mysqld",
+            "mariadbd",
+            "mongod",
+            "clickhouse-server",
+        ),
+        *("rabbitmq-server", "nats-server", "etcd", "minio", "elasticsearch", "opensearch", "zookeeper"),
+        *("Xvfb", "chromedriver", "geckodriver", "sleep", "tail"),
+    }
+)
+"""Programs that run nothing of the project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +112,16 @@ class Dependencies:
 
 
 def automatic(argv: Sequence[str], entries: Mapping[str, Entry]) -> Matches:
-    """What a command of the project depends on: all files of the kind that it runs. Nothing for any other command."""
+    """What a command depends on: any file of the project but its tests and texts, for who knows what it reads.
+
+    A server that is none of the project's own work depends on the files its command names.
+    """
     words = _words(argv)
-    named = [path for word in words if (path := _named(word, entries))]
-    modules = [after for before, after in itertools.pairwise(words) if before == "-m"]
-    modules += [word.partition(":")[0] for word in words if ":" in word]  # `uvicorn shop.web:app`
-    suffixes = {posixpath.splitext(path)[1] for path in named}
-    if any(_is_module(module, entries) for module in modules):
-        suffixes.add(".py")
-    suffixes.discard("")
-    endings = tuple(suffixes)
-
-    def matches(path: str) -> bool:
-        return path in named or (bool(endings) and path.endswith(endings) and not TEST_FILE.search(path))
-
-    return matches
+    named = {path for word in words if (path := _named(word, entries))}
+    program = next((word for word in words if "=" not in word and word != "exec"), "")
+    if posixpath.basename(program) in FOREIGN:
+        return named.__contains__
+    return lambda path: path in named or not UNREAD.search(path)
 
 
 def _words(argv: Sequence[str]) -> list[str]:
@@ -125,11 +138,3 @@ def _named(word: str, entries: Mapping[str, Entry]) -> str:
     path = posixpath.normpath(word)
     entry = entries.get(path)
     return path if entry is not None and entry.kind is not Kind.FOLDER else ""
-
-
-def _is_module(name: str, entries: Mapping[str, Entry]) -> bool:
-    if not MODULE.fullmatch(name):
-        return False
-    path = name.replace(".", "/")
-    endings = (".py", "/__init__.py", "/__main__.py")
-    return any(f"{folder}{path}{ending}" in entries for folder in ("", "src/") for ending in endings)

@@ -9,10 +9,14 @@ import sys
 from pathlib import PurePosixPath
 
 from watchtest.commands.options import add_engine, engine_flag
-from watchtest.errors import UsageError
+from watchtest.errors import BoxError, UsageError
+from watchtest.views.text import clean
 
 # Its output goes where `watchtest logs` finds it; the shell makes way for the command.
 DETACHED = 'mkdir -p "$1" && exec >>"$1/$2.log" 2>&1 && shift 2 && exec "$@"'
+
+
+KNOWN = 'command -v "$1" >/dev/null 2>&1'
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,9 +30,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.base import Manner
     from watchtest.commands.outside import setting_of
-    from watchtest.core.model import Lane
-    from watchtest.parts import choose_place
-    from watchtest.visit import ready, visit
+    from watchtest.visit import ready, visit, visited_place
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
@@ -36,10 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     setting = setting_of(arguments, engine_flag(arguments))
     if not arguments.detach:
         return visit(setting, argv, Manner.ATTACHED, say)
-    place = choose_place(setting, Lane.SAVE, say)
+    place = visited_place(setting, say)
     name = f"{log_name(argv)}-{secrets.token_hex(2)}"
     try:
         environment = ready(setting, place, say)
+        known = place.execute(["/bin/sh", "-c", KNOWN, "sh", argv[0]], environment.variables, environment.path_first)
+        if known != 0:
+            raise BoxError(f"exec: there is no {argv[0]} in the box")
         command = ["/bin/sh", "-c", DETACHED, "sh", f"{place.home}/logs", name, *argv]
         place.execute(command, environment.variables, environment.path_first, Manner.DETACHED)
     finally:
@@ -54,4 +59,5 @@ def log_name(argv: list[str]) -> str:
 
 
 def say(text: str) -> None:
-    print(f"watchtest: {text}", file=sys.stderr, flush=True)
+    """Some of it comes from inside the box."""
+    print(f"watchtest: {clean(text)}", file=sys.stderr, flush=True)

@@ -111,7 +111,7 @@ def _asked(setting: Setting, revision: str | None) -> Asked:
 
 
 def _answer(setting: Setting, asked: Asked, place: Place, timeout_s: float) -> Answer | None:
-    environment = f"{place.engine} {_image(setting, asked, place)}"
+    environment = _environment(setting, asked, place)
     known = _known(setting, asked.tree, environment)
     if known is not None:
         return known
@@ -121,14 +121,17 @@ def _answer(setting: Setting, asked: Asked, place: Place, timeout_s: float) -> A
     return _run_here(setting, asked, place, deadline)
 
 
-def _image(setting: Setting, asked: Asked, place: Place) -> str:
-    """What a box for that very tree would be made from."""
+def _environment(setting: Setting, asked: Asked, place: Place) -> str:
+    """In what that very tree would be tested."""
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.core.events import EVERYTHING
-    from watchtest.parts import recipe_wish
+    from watchtest.parts import recipe_wish, settings_digest
+    from watchtest.pipeline import environment_name
 
     snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
-    return place.image_of(recipe_of(recipe_wish(setting), snapshot, asked.source.read))
+    recipe = recipe_of(recipe_wish(setting), snapshot, asked.source.read)
+    origin = place.origin_of(recipe)  # asks the engine, and so learns which one it is
+    return environment_name(place.engine, place.image_of(recipe), origin, recipe, settings_digest(setting))
 
 
 def _known(setting: Setting, tree: str, environment: str) -> Answer | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from watchtest.commands.exec import say
 from watchtest.commands.options import add_engine, engine_flag
+from watchtest.views.text import clean
 
 LIST = 'cd "$1" 2>/dev/null && for file in *.log; do test -e "$file" && echo "${file%.log}"; done; true'
 SHOW = 'test -e "$1" || exit 44; exec tail -n "$2" $3 "$1"'
 NOT_THERE = 44
+JOIN_LIMIT_S = 5.0
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,21 +37,22 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.commands.outside import setting_of
-    from watchtest.core.model import Lane
     from watchtest.errors import UsageError
-    from watchtest.parts import choose_place
+    from watchtest.visit import visited_place
 
     setting = setting_of(arguments, engine_flag(arguments))
-    place = choose_place(setting, Lane.SAVE, say)
+    place = visited_place(setting, say)
     folder = f"{place.home}/logs"
     try:
         if arguments.name is None:
-            return place.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())
+            with _cleaned():
+                return place.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())
         if "/" in arguments.name:
             raise UsageError(f"logs: {arguments.name}: not a name", hint="`watchtest logs` lists them")
         file = f"{folder}/{arguments.name}.log"
         follow = "-F" if arguments.follow else ""
-        code = place.execute(["/bin/sh", "-c", SHOW, "sh", file, str(arguments.lines), follow], {}, ())
+        with _cleaned():
+            code = place.execute(["/bin/sh", "-c", SHOW, "sh", file, str(arguments.lines), follow], {}, ())
     finally:
         place.close()
     if code == NOT_THERE:
@@ -52,3 +60,35 @@ def run(arguments: argparse.Namespace) -> int:
             f"logs: nothing was ever said by {arguments.name!r}", hint="`watchtest logs` lists what there is"
         )
     return code
+
+
+@contextmanager
+def _cleaned() -> Iterator[None]:
+    """Whatever is written to our stdout meanwhile, by us or by a process of ours, comes out without control sequences.
+
+    A service may print anything; a terminal obeys what it is told.
+    """
+    sys.stdout.flush()
+    real = os.dup(1)
+    source, sink = os.pipe()
+    os.dup2(sink, 1)
+    os.close(sink)
+    passing = threading.Thread(target=_pass_cleaned, args=(source, real))
+    passing.start()
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(real, 1)  # the last to hold the pipe: its reader sees the end
+        passing.join(JOIN_LIMIT_S)
+        os.close(real)
+
+
+def _pass_cleaned(source: int, real: int) -> None:
+    with open(source, encoding="utf-8", errors="replace", newline="\n") as lines:
+        for line in lines:
+            text = clean(line.rstrip("\n")) + ("\n" if line.endswith("\n") else "")
+            try:
+                os.write(real, text.encode("utf-8", "replace"))
+            except OSError:
+                return  # whoever read our output has seen enough

@@ -22,19 +22,17 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest import byhand
     from watchtest.commands.outside import setting_of
-    from watchtest.core.model import Lane
     from watchtest.lock import is_watched
-    from watchtest.parts import choose_place
-    from watchtest.visit import ready
+    from watchtest.visit import ready, visited_place
 
     setting = setting_of(arguments, engine_flag(arguments))
-    place = choose_place(setting, Lane.SAVE, say)
+    place = visited_place(setting, say)
     try:
         gone = place.reset(arguments.environment)
         byhand.take(setting.workspace)
         print(f"thrown away: {', '.join(gone)}", flush=True)
         if is_watched(setting.workspace):
-            print("the watcher makes its box anew")
+            print("the watcher makes its box anew, at once or with the next save")
             return 0
         ready(setting, place, say)
     finally:

@@ -20,13 +20,13 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest import byhand
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.commands.outside import setting_of
-    from watchtest.core.model import Lane
-    from watchtest.parts import build_worktree, choose_place, recipe_wish
+    from watchtest.parts import build_worktree, recipe_wish
+    from watchtest.visit import visited_place
 
     setting = setting_of(arguments, engine_flag(arguments))
     source = build_worktree(setting)
     recipe = recipe_of(recipe_wish(setting), source.snapshot(), source.read)
-    place = choose_place(setting, Lane.SAVE, say)
+    place = visited_place(setting, say)
     try:
         kept = place.snapshot(recipe, say)
         byhand.take(setting.workspace)

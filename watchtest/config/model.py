@@ -223,7 +223,8 @@ class Service(Section):
         default=None, description="When it is ready: a tcp port, an http URL or a command; without, once it runs."
     )
     restart_on: Setup = Field(
-        default="auto", description="Globs of files that restart it when they change; auto finds them by its command."
+        default="auto",
+        description="Globs of files that restart it when they change; auto: any file but tests, texts and dependencies.",
     )
     env: Environment = Field(
         default={}, description="Environment variables of its own.", json_schema_extra={"additionalProperties": False}

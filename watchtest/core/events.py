@@ -120,6 +120,8 @@ class SnapshotTaken:
     at: float
     run: str
     snapshot: Snapshot
+    environment: str = ""
+    """Everything but the tree that a verdict depends on, as one word."""
 
 
 @dataclass(frozen=True, slots=True)

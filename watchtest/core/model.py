@@ -264,6 +264,8 @@ class BoxInfo:
     isolation: str = ""
     """What it does not isolate, in words; empty for a container."""
     notes: tuple[str, ...] = field(default=())
+    origin: str = ""
+    """What it grew from, by its content."""
 
 
 @dataclass(frozen=True, slots=True)

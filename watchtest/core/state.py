@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -81,6 +82,8 @@ class Working:
     """How many times in a row this lane broke before."""
     problem: Problem | None = None
     """What it broke by, until the box is there again."""
+    loss: Problem | None = None
+    """The box was lost under it, and it may not have noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,9 @@ class LaneState:
     note: str = ""
     hindrance: str = ""
     """Why the source is not to be looked at for now."""
+    losses: int = 0
+    """How often the box was lost in quick succession, the last time at `lost_at`."""
+    lost_at: float = -math.inf
     waits_for: str = ""
     """Why the lane does not run although it could: a rebase stands, a higher lane is at work."""
 

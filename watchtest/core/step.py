@@ -65,6 +65,9 @@ Effects = tuple[Effect, ...]
 RETRY_FIRST_S = 0.5
 RETRY_LONGEST_S = 30.0
 RETRY_LIMIT = 10
+LOSSES_APART_S = 10.0
+"""A box that is lost again within this has not really come back."""
+LOSS_LONGEST_S = 5.0
 RETRY_LIMIT_ONCE = 3
 
 
@@ -207,7 +210,7 @@ def _wake(lane: LaneState, at: float) -> LaneState:
 def _healed(lane: LaneState) -> LaneState:
     match lane.activity:
         case Working() as working:
-            return replace(lane, activity=replace(working, problem=None))
+            return replace(lane, activity=replace(working, problem=None, loss=None))
         case _:
             return lane
 
@@ -218,11 +221,18 @@ def _lost(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
         case Idle(is_held=True):
             # The user has called it off: said now, brought back with the next save or command.
             return replace(lane, activity=Broken(event.problem, 0, None)), ()
+        case Working() as working:
+            return replace(lane, activity=replace(working, loss=event.problem)), ()
+        case Broken(retry_at=None, is_due=False) as broken if broken.attempt:
+            # Given up on a box that is there no more: another one may do.
+            return replace(lane, activity=replace(broken, attempt=0, is_due=True)), ()
         case Idle() if lane.policy is not Policy.OFF:
-            retry_at = event.at + RETRY_FIRST_S
+            losses = lane.losses + 1 if event.at - lane.lost_at < LOSSES_APART_S else 0
+            retry_at = event.at + min(RETRY_FIRST_S * 2 ** min(losses, 10), LOSS_LONGEST_S)
             pending = lane.pending.and_also(Pending(frozenset({EVERYTHING}), event.at))
             broken = Broken(event.problem, 0, retry_at)
-            return replace(lane, activity=broken, pending=pending), (WakeAt(lane.lane, retry_at),)
+            lane = replace(lane, activity=broken, pending=pending, losses=losses, lost_at=event.at)
+            return lane, (WakeAt(lane.lane, retry_at),)
         case _:
             return lane, ()
 
@@ -265,11 +275,13 @@ def _end(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState,
     ending = event.ending
     match ending:
         case Judged():
-            return _learned(lane, working, ending, event.at), _second_look(working, ending.snapshot)
+            return _rested(_learned(lane, working, ending, event.at), working, ending.snapshot, event.at)
         case Unchanged():
             # Not a run: the last verdict already speaks of this very tree.
-            return replace(lane, activity=Idle(), note=""), _second_look(working, ending.snapshot)
+            return _rested(replace(lane, activity=Idle(), note=""), working, ending.snapshot, event.at)
         case Halted(stop=stop):
+            if stop is Stop.SUPERSEDED and working.run.is_forced:
+                given_back = replace(given_back, asked=lane.asked or Asked(working.run.selection))
             goes_on = stop is Stop.SUPERSEDED or lane.asked is not None or bool(lane.pending)
             return replace(_filed(given_back, working, ending, event.at), activity=Idle(is_held=not goes_on)), ()
         case Broke():
@@ -279,6 +291,13 @@ def _end(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState,
             return (_release(after), ()) if has_news and not effects else (after, effects)
         case _:
             assert_never(ending)
+
+
+def _rested(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> tuple[LaneState, Effects]:
+    """After a run that came to its end: a box that was lost meanwhile is looked after now."""
+    if working.loss is not None:
+        return _lost(lane, BoxLost(lane.lane, at, working.loss))
+    return lane, _second_look(working, snapshot)
 
 
 def _second_look(working: Working, snapshot: Snapshot) -> Effects:

@@ -69,8 +69,7 @@ class Recorder:
             return
         run = was.activity.run.id
         match event:
-            case SnapshotTaken(run=of, snapshot=snapshot, at=at) if of == run:
-                environment = f"{now.box.engine} {now.box.image}" if now.box else ""
+            case SnapshotTaken(run=of, snapshot=snapshot, environment=environment, at=at) if of == run:
                 self._do(lambda: self._store.snapshot_taken(run, snapshot, environment, at))
             case TestsEnded(run=of, results=results, at=at) if of == run:
                 self._do(lambda: self._store.add_results(run, results, at))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 
 NAMES = (
-    *(".env", ".env.*", ".envrc"),
+    *(".env", ".env.*", ".env~", ".envrc", "*.env", "*.tfvars"),
+    *("secrets.yml", "secrets.yaml", "secrets.json", "secrets.toml"),
     *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.ovpn"),
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
     *(".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials", ".htpasswd", ".pgpass", ".my.cnf", ".vault-token"),

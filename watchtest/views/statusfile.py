@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from watchtest.core.state import State
 from watchtest.core.step import leave
@@ -187,3 +187,12 @@ def _essence(state: State) -> tuple[object, ...]:
         (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.services)
         for lane in state.lanes.values()
     )
+
+
+def last_status(folder: Path) -> dict[str, Any]:
+    """What was last written in `folder`; nothing where there is none, or none that can be read."""
+    try:
+        document = json.loads((folder / "status.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}

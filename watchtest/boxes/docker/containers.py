@@ -17,10 +17,9 @@ from watchtest.boxes.base import Note, Recipe
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.container import ContainerSpec, fill, make, remove, start
 from watchtest.boxes.docker.images import Images, Origin
-from watchtest.errors import BoxGone
+from watchtest.errors import BY_ITSELF, BoxGone
 
 Found = Mapping[str, Any]
-BY_ITSELF = "it is tried again by itself"
 
 
 class Containers:
@@ -36,7 +35,7 @@ class Containers:
         """Of every lane, the youngest first."""
         wanted = {"label": [f"{labels.WORKSPACE}={self._spec.owner.workspace}"]}
         host = self._spec.owner.host
-        found = [one for one in client.containers(all=True, filters=wanted) if one["Labels"].get(labels.HOST) == host]
+        found = [one for one in client.containers(all=True, filters=wanted) if _is_box(one["Labels"], host)]
         return sorted(found, key=lambda one: -int(one["Created"]))
 
     def find(self, client: docker.APIClient) -> Found | None:
@@ -71,20 +70,27 @@ class Containers:
             remove(client, identity)
             return self._create(client, images, recipe, note), (f"created anew: {reason}",)
         if found["Labels"].get(labels.SPEC) != self._spec.digest:
-            reason = "its limits have changed"
-        elif found["State"] == "running":
-            return identity, ("adopted",)
-        elif found["State"] == "removing":
-            raise BoxGone("the box is being removed", hint=BY_ITSELF)
-        else:
-            state = _how_it_ended(client, found)
-            try:
+            note("the box's limits have changed: its content goes on in a new container")
+            made = self._carry_over(client, self.origin_of(images, found, recipe), found, note)
+            return made, ("made anew with its content: its limits have changed",)
+        match found["State"]:
+            case "running":
+                self._name(client, found)
+                return identity, ("adopted",)
+            case "removing" | "dead" as state:
+                remove(client, identity)  # again: a removal that failed half-way stays like this for ever
+                return self._create(client, images, recipe, note), (f"created anew: it was {state}",)
+            case _:
+                how = f"started again, was {_how_it_ended(client, found)}"
                 self.revive(client, found)
-                return identity, (f"started again, was {state}",)
-            except APIError as error:
-                reason = f"it does not start again ({error.explanation or error})"
-        note(f"{reason}: its content goes on in a new container")
-        return self._carry_over(client, images, found, note), (f"made anew with its content: {reason}",)
+                return identity, (how,)
+
+    def origin_of(self, images: Images, found: Found, recipe: Recipe) -> Origin:
+        """What a container stands for: a snapshot that was taken of it is its own origin."""
+        known = images.known_origin(recipe.image)
+        if known is not None and known.taken_from == found["Id"]:
+            return known
+        return Origin(str(found["Labels"][labels.IMAGE]), str(found["Labels"][labels.BASE]))
 
     def revive(self, client: docker.APIClient, container: Found) -> None:
         if container["State"] == "paused":
@@ -93,7 +99,7 @@ class Containers:
         if container["State"] in ("created", "configured"):
             # A watcher was killed between making and filling it.
             fill(client, self._spec, container["Labels"].get(labels.IMAGE, "the image"), container["Id"])
-        client.start(container["Id"])
+        start(client, self._spec, container["Id"])
         self.restarts += 1
 
     def environment_key(self, recipe: Recipe) -> str:
@@ -136,16 +142,24 @@ class Containers:
             raise
         return made
 
-    def _carry_over(self, client: docker.APIClient, images: Images, found: Found, note: Note) -> str:
+    def _carry_over(self, client: docker.APIClient, origin: Origin, found: Found, note: Note) -> str:
         """Two containers for a moment: killed here, the next watcher finds the younger, which has it all."""
-        origin = Origin(str(found["Labels"][labels.IMAGE]), str(found["Labels"][labels.BASE]))
-        carried = images.carry(str(found["Id"]))
+        carried = Images(client, self._spec.owner).carry(str(found["Id"]))
         made = make(client, self._spec, origin, carried, f"{self._spec.name}-{secrets.token_hex(3)}", note)
         remove(client, found["Id"])  # before the other starts: it may have its ports
         start(client, self._spec, made)
-        with contextlib.suppress(APIError):
-            client.rename(made, self._spec.name)  # for people; we go by labels
+        self._name(client, {"Id": made, "Names": ()})
         return made
+
+    def _name(self, client: docker.APIClient, found: Found) -> None:
+        """For people; we go by labels."""
+        if f"/{self._spec.name}" not in found["Names"]:
+            with contextlib.suppress(APIError):
+                client.rename(found["Id"], self._spec.name)
+
+
+def _is_box(marks: Mapping[str, str], host: str) -> bool:
+    return marks.get(labels.HOST) == host and bool(marks.get(labels.LANE))
 
 
 def _how_it_ended(client: docker.APIClient, found: Found) -> str:

@@ -11,7 +11,7 @@ import requests
 from docker.errors import APIError, DockerException, TLSParameterError
 
 from watchtest.boxes.docker.addresses import Address
-from watchtest.errors import BoxError, BoxGone, EngineError
+from watchtest.errors import BY_ITSELF, BoxError, BoxGone, EngineError
 
 WITHOUT_ENGINE = 'or run without a container: box.engine = "local" (`--engine local`)'
 
@@ -73,17 +73,15 @@ def explained_api(name: str) -> Iterator[None]:
                 hint=f"rename or remove it: `docker rename {name} {name}-old`, `docker rm {name}`",
             ) from error
         if error.status_code == 404 or any(words in text for words in _PASSING):
-            raise BoxGone(f"the box is gone or has stopped: {text}", hint="it is tried again by itself") from error
+            raise BoxGone(f"the box is gone or has stopped: {text}", hint=BY_ITSELF) from error
         if error.is_server_error():
             # An engine that is starting, stopping or in trouble answers with these; what it refuses for good is a 4xx.
-            raise BoxGone(f"the engine could not do it: {text}", hint="it is tried again by itself") from error
+            raise BoxGone(f"the engine could not do it: {text}", hint=BY_ITSELF) from error
         raise BoxError(f"the engine refused: {text}") from error
     except requests.exceptions.ConnectionError as error:
-        raise EngineError(
-            f"lost the container engine: {_one_line(error)}", hint="it is tried again by itself"
-        ) from error
+        raise EngineError(f"lost the container engine: {_one_line(error)}", hint=BY_ITSELF) from error
     except requests.exceptions.Timeout as error:
-        raise EngineError("the container engine did not answer in time", hint="it is tried again by itself") from error
+        raise EngineError("the container engine did not answer in time", hint=BY_ITSELF) from error
     except (DockerException, OSError) as error:
         raise EngineError(f"the container engine failed: {_one_line(error)}") from error
 

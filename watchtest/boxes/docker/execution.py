@@ -10,18 +10,23 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import docker
 from docker.errors import NotFound
 
+from watchtest.boxes.leaving import leaving_in_order
 from watchtest.errors import BoxError
 
 HEADER = struct.Struct(">BxxxL")
 STDOUT = 1
 LAST_WORDS = 8 * 1024
 EXIT_CODE_LIMIT_S = 10.0
+READER_GONE = 141
+"""What a shell says of a command whose reader had seen enough."""
 
 
 class Connection:
@@ -100,35 +105,76 @@ def run_attached(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
     """Run a command on this process's own stdin, stdout and stderr; its exit code."""
+    with running(client, container, argv, env, user=user, workdir=workdir) as command:
+        # A daemon: a read of our terminal cannot be interrupted when the command ends first.
+        threading.Thread(target=_pass_stdin, args=(command.socket,), daemon=True).start()
+        frames = Demultiplexer()
+        while piece := command.socket.recv(256 * 1024):
+            for stream, data in frames.feed(piece):
+                out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
+                try:
+                    out.write(data)
+                    out.flush()
+                except BrokenPipeError:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # python flushes once more at its end
+                    return READER_GONE
+        return command.ended()
+
+
+@contextmanager
+def running(
+    client: docker.APIClient,
+    container: str,
+    argv: list[str],
+    env: Mapping[str, str],
+    *,
+    user: str,
+    workdir: str,
+    is_terminal: bool = False,
+) -> Iterator[Command]:
+    """A command of the user, with a connection. Left before its end, by whatever cause, it is ended: the engine itself
+    lets a command run on whose terminal is gone."""
     pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
+    noted = ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *argv]
     created = client.exec_create(
         container,
-        ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *argv] if _has_shell(client, container) else argv,
+        noted if _has_shell(client, container) else argv,
         stdin=True,
         stdout=True,
         stderr=True,
+        tty=is_terminal,
         user=user or "",
         workdir=workdir,
         environment=dict(env),
     )
-    connection = Connection(client, created["Id"])
-    # A daemon: a read of our terminal cannot be interrupted when the command ends first.
-    threading.Thread(target=_pass_stdin, args=(connection.socket,), daemon=True).start()
-    frames = Demultiplexer()
+    command = Command(client, str(created["Id"]), Connection(client, str(created["Id"]), is_terminal=is_terminal))
     try:
-        while piece := connection.socket.recv(256 * 1024):
-            for stream, data in frames.feed(piece):
-                out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
-                out.write(data)
-                out.flush()
-    except KeyboardInterrupt:
-        # The engine does not end a command whose terminal is gone.
-        _do(client, container, f"kill -INT $(cat {pid_file}); sleep 2; kill -KILL $(cat {pid_file})", user)
-        raise
+        with leaving_in_order():
+            yield command
     finally:
-        connection.close()
-        _do(client, container, f"rm -f {pid_file}", user)
-    return exit_code(client, created["Id"])
+        command.connection.close()
+        rungs = () if command.has_ended else ("INT", "HUP", "KILL")
+        end = "".join(f"kill -{rung} $(cat {pid_file}); sleep 1; " for rung in rungs)
+        _do(client, container, f"{end}rm -f {pid_file}", user)
+
+
+@dataclass
+class Command:
+    """One that runs, or has ended."""
+
+    client: docker.APIClient
+    id: str
+    connection: Connection
+    has_ended: bool = False
+
+    @property
+    def socket(self) -> Any:
+        return self.connection.socket
+
+    def ended(self) -> int:
+        """Its stream has ended, and so has it; its exit code."""
+        self.has_ended = True
+        return exit_code(self.client, self.id)
 
 
 def run_detached(

@@ -22,8 +22,8 @@ from watchtest.boxes.docker.progress import BuildProgress, PullProgress
 from watchtest.errors import ImageError
 
 ENVIRONMENT, SNAPSHOT, BUILT, CARRIED = "environment", "snapshot", "built", "carried"
-KEPT_ENVIRONMENTS = 3
-"""So many a workspace: going back to an older branch is common, going back to an old year is not."""
+KEPT_IMAGES = 3
+"""So many of a kind a workspace: going back to an older branch is common, going back to an old year is not."""
 COMMIT_LIMIT_S = 600
 
 
@@ -144,21 +144,33 @@ class Images:
         found = self._newest(**{labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key)})
         return None if found is None else str(found["Id"])
 
-    def keep_environment(self, container: str, origin: Origin, key: str) -> str:
+    def keep_environment(self, container: str, origin: Origin, key: str, *, is_clean: bool) -> str:
         full = environment_key(origin, key)
-        marks = {labels.ROLE: ENVIRONMENT, labels.RECIPE: full, labels.BASE: origin.id}
+        marks = {
+            labels.ROLE: ENVIRONMENT,
+            labels.RECIPE: full,
+            labels.BASE: origin.id,
+            labels.CLEAN: "yes" if is_clean else "no",
+        }
         kept = self._commit(container, f"env-{full}", marks)
         self._tidy()
         return kept
 
-    def take_snapshot(self, container: str, base: str) -> str:
+    def take_snapshot(self, container: str, origin: str) -> str:
         """Keep the container as the origin of all boxes to come. Earlier snapshots of this image are let go."""
+        base = self._base_of(origin)
         marks = {labels.ROLE: SNAPSHOT, labels.BASE: base, labels.TAKEN_FROM: container, labels.RECIPE: ""}
         earlier = self._all(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
         taken = self._commit(container, f"snapshot-{base.rpartition(':')[2][:16]}", marks)
         for image in earlier:
             self._remove(str(image["Id"]))
         return taken
+
+    def _base_of(self, origin: str) -> str:
+        """The image itself, where the origin is a snapshot of it."""
+        found = self._inspect(origin)
+        marks = ((found or {}).get("Config") or {}).get("Labels") or {}
+        return str(marks[labels.BASE]) if marks.get(labels.ROLE) == SNAPSHOT else origin
 
     def carry(self, container: str) -> str:
         """The container's content as an image, for a container with other settings to go on from."""
@@ -168,9 +180,15 @@ class Images:
         """Let go of everything that was kept for this workspace; how many images."""
         return sum(self._remove(str(image["Id"])) for image in self._all())
 
+    def forget_unclean(self) -> None:
+        """Of the environments, those that hold more than their setup: what grew in a box over time."""
+        for image in self._all(**{labels.ROLE: ENVIRONMENT, labels.CLEAN: "no"}):
+            self._remove(str(image["Id"]))
+
     def _commit(self, container: str, tag: str, marks: Mapping[str, str]) -> str:
-        # The values are ours: hex digits and plain words. What the container is labelled with goes along by itself.
-        changes = [f'LABEL {name}="{value}"' for name, value in marks.items()]
+        # The values are ours: hex digits and plain words. What the container is labelled with goes along by itself,
+        # but for its lane: by that a box is known, and whatever somebody makes from this image is none.
+        changes = [f'LABEL {name}="{value}"' for name, value in {**marks, labels.LANE: ""}.items()]
         usual = self._client.timeout
         self._client.timeout = COMMIT_LIMIT_S
         try:
@@ -184,8 +202,11 @@ class Images:
 
     def _tidy(self) -> None:
         """The oldest environments, and what was carried over into a container that is there no more."""
-        environments = sorted(self._all(**{labels.ROLE: ENVIRONMENT}), key=lambda image: -int(image["Created"]))
-        for image in [*environments[KEPT_ENVIRONMENTS:], *self._all(**{labels.ROLE: CARRIED})]:
+        old: list[dict[str, Any]] = []
+        for role in (ENVIRONMENT, BUILT):
+            youngest_first = sorted(self._all(**{labels.ROLE: role}), key=lambda image: -int(image["Created"]))
+            old += youngest_first[KEPT_IMAGES:]
+        for image in [*old, *self._all(**{labels.ROLE: CARRIED})]:
             self._remove(str(image["Id"]))
 
     def _remove(self, image: str) -> bool:

@@ -24,8 +24,9 @@ from watchtest.boxes.docker.engines import Engine
 from watchtest.boxes.docker.errors import explained_api
 from watchtest.boxes.docker.execution import ExecStream, run_attached, run_detached
 from watchtest.boxes.docker.images import Images
+from watchtest.boxes.environment import has_setup
 from watchtest.core.model import BoxInfo
-from watchtest.errors import BoxError
+from watchtest.errors import BY_ITSELF, BoxError, BoxGone
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_BE_LEFT = ("slirp4netns", "pasta", "host")
@@ -59,6 +60,8 @@ class DockerPlace:
         self.variables: Mapping[str, str] = {**certificates, **(CACHES if spec.cache_volume else {})}
         self._engine: Engine | None = None
         self._containers = Containers(spec)
+        self._container: str | None = None
+        """The one that was opened: others with our labels may have come since."""
 
     # -- the box -----------------------------------------------------------------------------------
 
@@ -66,6 +69,7 @@ class DockerPlace:
         with explained_api(self._spec.name):
             self._need_answer()
             container, how = self._containers.ensure(self._api, recipe, note)
+            self._container = container
             self._refresh_certificates(container)
             python = self._find_python(container)
             info = self._info(self._api.inspect_container(container), how)
@@ -81,21 +85,27 @@ class DockerPlace:
     def image_of(self, recipe: Recipe) -> str:
         return self._spec.owner.name_of(recipe.image)
 
-    def keep(self, recipe: Recipe, note: Note) -> None:
+    def origin_of(self, recipe: Recipe) -> str:
+        with explained_api(self._spec.name):
+            origin = self._images().known_origin(recipe.image)
+            return origin.id if origin is not None else ""
+
+    def keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
         with explained_api(self._spec.name):
             images = self._images()
-            origin = images.known_origin(recipe.image)
+            found = self._opened()
+            origin = self._containers.origin_of(images, found, recipe)
             key = self._containers.environment_key(recipe)
-            if origin is None or images.environment(origin, key) is not None:
+            if images.environment(origin, key) is not None:
                 return
             note("keeping the box as it is now: the next one starts from here")
-            images.keep_environment(str(self._containers.need(self._api)["Id"]), origin, key)
+            images.keep_environment(str(found["Id"]), origin, key, is_clean=is_clean)
 
     def allow_network(self, is_allowed: bool) -> None:
         if self._spec.network != "setup":
             return
         with explained_api(self._spec.name):
-            container = str(self._containers.need(self._api)["Id"])
+            container = str(self._opened()["Id"])
             found = self._api.inspect_container(container)
             joined = found["NetworkSettings"].get("Networks") or {}
             mode = str(found["HostConfig"].get("NetworkMode", ""))
@@ -126,15 +136,19 @@ class DockerPlace:
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
             found = self._containers.find(self._api)
-            return found is not None and Archives(self._api, found["Id"]).has(f"{HOME}/remembered.json")
+            return found is not None and has_setup(Archives(self._api, found["Id"]).read(f"{HOME}/remembered.json"))
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
-            images = self._images()
             container = self._containers.need(self._api)
-            base = self._api.inspect_image(self.image_of(recipe))["Id"]
+            made_from, wanted = container["Labels"].get(labels.IMAGE), self.image_of(recipe)
+            if made_from != wanted:
+                raise BoxError(
+                    f"the box was made from {made_from}, but its image is {wanted} now: it cannot stand for that",
+                    hint="run the tests once, or `watchtest reset`, so that there is a box of that image",
+                )
             note("keeping the box as the environment of this workspace")
-            return images.take_snapshot(str(container["Id"]), str(base))
+            return self._images().take_snapshot(str(container["Id"]), str(container["Labels"][labels.BASE]))
 
     def reset(self, is_environment_too: bool) -> tuple[str, ...]:
         with explained_api(self._spec.name):
@@ -142,6 +156,7 @@ class DockerPlace:
             for container in found:
                 remove(self._api, container["Id"])
             gone = [f"{len(found)} container{'' if len(found) == 1 else 's'}"]
+            self._images().forget_unclean()
             if is_environment_too:
                 gone.append(f"{self._images().forget()} kept images")
                 self._remove_cache()
@@ -183,6 +198,12 @@ class DockerPlace:
             raise
         finally:
             client.timeout = usual
+
+    def _opened(self) -> Found:
+        found = next((one for one in self._containers.all(self._api) if one["Id"] == self._container), None)
+        if found is None:
+            raise BoxGone("the box was removed", hint=BY_ITSELF)
+        return found
 
     def _images(self) -> Images:
         return Images(self._api, self._spec.owner)
@@ -232,6 +253,7 @@ class DockerPlace:
             since=_epoch(str(found["State"].get("StartedAt", ""))),
             restarts=self._containers.restarts,
             notes=notes,
+            origin=str((found["Config"].get("Labels") or {}).get(labels.BASE, "")),
         )
 
 

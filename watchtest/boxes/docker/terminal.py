@@ -12,7 +12,7 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from watchtest.boxes.docker.execution import Connection, exit_code
+from watchtest.boxes.docker.execution import running
 from watchtest.boxes.terminal import following_size, raw
 
 
@@ -20,25 +20,14 @@ def run_on_terminal(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
     """Until the command ends; its exit code. Our own terminal is as before, however it ended."""
-    created = client.exec_create(
-        container,
-        argv,
-        stdin=True,
-        stdout=True,
-        stderr=True,
-        tty=True,
-        user=user or "",
-        workdir=workdir,
-        environment={"TERM": os.environ.get("TERM", "xterm"), **env},
-    )
-    identity = str(created["Id"])
-    connection = Connection(client, identity, is_terminal=True)
-    try:
-        with raw(sys.stdin.fileno()), following_size(lambda: _pass_size(client, identity)):
-            _pass_both_ways(connection.socket)
-    finally:
-        connection.close()
-    return exit_code(client, identity)
+    env = {"TERM": os.environ.get("TERM", "xterm"), **env}
+    with (
+        running(client, container, argv, env, user=user, workdir=workdir, is_terminal=True) as command,
+        raw(sys.stdin.fileno()),
+        following_size(lambda: _pass_size(client, command.id)),
+    ):
+        _pass_both_ways(command.socket)
+        return command.ended()
 
 
 def _pass_both_ways(connection: Any) -> None:

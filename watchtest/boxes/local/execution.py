@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from watchtest.boxes.base import Manner
+from watchtest.boxes.leaving import leaving_in_order
 
 DETACHED = "WATCHTEST_DETACHED"
 """The variable by which a command that was left running is found again; the value is the box's home."""
@@ -110,8 +111,11 @@ def _leave_running(argv: list[str], environ: Mapping[str, str], inside: Inside) 
 def _wait(process: subprocess.Popen[bytes], interrupt: Callable[[], None], kill: Callable[[], None]) -> int:
     """To its end; after Ctrl-C it may still clean up behind itself."""
     try:
-        return _code(process.wait())
-    except KeyboardInterrupt:
+        with leaving_in_order():
+            return _code(process.wait())
+    except (KeyboardInterrupt, SystemExit) as left:
+        if isinstance(left, SystemExit):
+            process.terminate()
         interrupt()
         try:
             process.wait(INTERRUPT_GRACE_S)

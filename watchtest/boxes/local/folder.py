@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from watchtest.machine import machine_id
 SANDBOX = "WATCHTEST_SANDBOX"
 """The variable by which a sandboxed agent is found again, from outside its pid namespace; the value is its home."""
 TREE, HOME, TEMPORARY = "tree", "home", "tmp"
-WORKSPACE, HOST = "workspace", "host"
+WORKSPACE, HOST, IDENTITY = "workspace", "host", "id"
 """Files that say whose box it is, out of the box's own reach."""
 
 
@@ -22,6 +23,8 @@ def make_folder(folder: Path, workspace: str) -> None:
     try:
         for name in (TREE, HOME, f"{HOME}/user", TEMPORARY):
             (folder / name).mkdir(parents=True, exist_ok=True)
+        if not (folder / IDENTITY).exists():
+            _write(folder / IDENTITY, secrets.token_hex(6))
         _write(folder / WORKSPACE, workspace)
         _write(folder / HOST, machine_id())
     except OSError as error:
@@ -29,6 +32,11 @@ def make_folder(folder: Path, workspace: str) -> None:
             f"the folder {error.filename} of the local box cannot be made: {error.strerror}",
             hint="free it, or set XDG_CACHE_HOME to a folder you may write",
         ) from error
+
+
+def identity_of(folder: Path) -> str:
+    """Another after it was thrown away and made anew: what is known of the old box does not hold for the new one."""
+    return _text(folder / IDENTITY)
 
 
 def workspace_of(folder: Path) -> str:
@@ -48,7 +56,11 @@ def remove_box(folder: Path) -> None:
     end_agent(folder)
     end_processes(folder)
     try:
-        _remove_tree(folder)
+        # Out of the way first: a watcher may be making it anew at this very moment.
+        doomed = folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(4)}"))
+        _remove_tree(doomed)
+    except FileNotFoundError:
+        return  # somebody was quicker
     except OSError as error:
         raise BoxError(f"{error.filename} of the local box cannot be removed: {error.strerror}") from error
 

@@ -20,9 +20,20 @@ from types import MappingProxyType
 
 from watchtest.boxes.agentzip import start_command
 from watchtest.boxes.base import Manner, Note, Opened, Recipe
+from watchtest.boxes.environment import has_setup
 from watchtest.boxes.local import execution
 from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
-from watchtest.boxes.local.folder import HOME, SANDBOX, TEMPORARY, TREE, boxes_of, end_sandbox, make_folder, remove_box
+from watchtest.boxes.local.folder import (
+    HOME,
+    SANDBOX,
+    TEMPORARY,
+    TREE,
+    boxes_of,
+    end_sandbox,
+    identity_of,
+    make_folder,
+    remove_box,
+)
 from watchtest.boxes.local.hostvariables import carried, files_named
 from watchtest.boxes.local.pipestream import PipeStream
 from watchtest.core.model import BoxInfo
@@ -108,14 +119,20 @@ class LocalPlace:
     def image_of(self, recipe: Recipe) -> str:
         return self.image
 
-    def keep(self, recipe: Recipe, note: Note) -> None:
+    def origin_of(self, recipe: Recipe) -> str:
+        return ""  # the interpreter is all it grows from, and names itself
+
+    def keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
         """The folder stays as it is."""
 
     def allow_network(self, is_allowed: bool) -> None:
         """Network for setup alone was refused when the place was made."""
 
     def is_prepared(self) -> bool:
-        return Path(self.home, "remembered.json").exists()
+        try:
+            return has_setup(Path(self.home, "remembered.json").read_bytes())
+        except OSError:
+            return False
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         raise UsageError(
@@ -226,7 +243,7 @@ class LocalPlace:
         is_walled = isinstance(self._bubblewrap, Bubblewrap)
         return BoxInfo(
             engine=self.engine,
-            id=self._spec.folder.name,
+            id=identity_of(self._spec.folder),
             image=self.image,
             state=state,
             since=time.time(),
