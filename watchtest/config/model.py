@@ -224,7 +224,7 @@ class Service(Section):
     )
     restart_on: Setup = Field(
         default="auto",
-        description="Globs of files that restart it when they change; auto: any file but tests, texts and dependencies.",
+        description="Globs of files that restart it when changed; auto: any but tests, texts and dependencies.",
     )
     env: Environment = Field(
         default={}, description="Environment variables of its own.", json_schema_extra={"additionalProperties": False}
