@@ -14,6 +14,7 @@ import pytest
 from engine.images import lack
 from engine.main import podman_place
 from engine.wire import Engine
+from hypothesis import HealthCheck, settings
 
 from watchtest.boxes.local.bubblewrap import NoBubblewrap, find_bubblewrap
 
@@ -24,6 +25,11 @@ NEEDS = {
     "bubblewrap": lambda: lack_of_bubblewrap(),
 }
 """What a mark asks for: why it is missing, in one line, or None."""
+
+collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
+# Four workers share two cores with a container engine: how long an example takes says nothing.
+settings.register_profile("watchtest", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("watchtest")
 
 _skipped: set[str] = set()
 

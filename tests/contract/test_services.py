@@ -217,7 +217,7 @@ def test_a_service_restarts_exactly_when_its_files_or_its_definition_change(bed:
     bed.watcher(bed.kv())
     bed.ensure()
     first = bed.birth()
-    bed.tree.content |= {"notes.txt": b"1", "test_server.py": b"1"}
+    bed.tree.content |= {"notes.md": b"1", "test_server.py": b"1"}
     bed.ensure()
     assert (bed.birth(), bed.notes) == (first, [])
     bed.tree.content["server.py"] = SERVER.encode() + b"# edited\n"

@@ -106,8 +106,11 @@ def test_it_is_set_up_and_green(workspace: Path, files: dict[str, str]) -> None:
     environ = {**os.environ, "WATCHTEST_BOX_IMAGE": PYTHON_313, "WATCHTEST_NOTIFY_DESKTOP": "false"}
     environ |= {f"WATCHTEST_{name}_DIR": str(workspace.parent / name) for name in ("CACHE", "STATE")}
     command = [sys.executable, "-m", "watchtest", "-C", str(workspace), "watch", "--once", "--plain"]
-    done = subprocess.run(
-        [*command, "--engine", "docker"], env=environ, capture_output=True, text=True, timeout=280, check=False
-    )
+    for _ in range(2):  # an index that does not answer in time is not what is tested here
+        done = subprocess.run(
+            [*command, "--engine", "docker"], env=environ, capture_output=True, text=True, timeout=140, check=False
+        )
+        if "timed out" not in done.stdout:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed 2 tests " in done.stdout, done.stdout

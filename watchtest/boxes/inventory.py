@@ -97,7 +97,7 @@ def on_engine(engine: Engine) -> list[Belonging]:
 
 def _is_ours(image: Mapping[str, Any]) -> bool:
     """What the user built on one of our images has its labels, but a name of its own."""
-    return any(str(tag).removeprefix("localhost/").startswith("watchtest/") for tag in image.get("RepoTags") or ())
+    return any("/watchtest/" in f"/{tag}" for tag in image.get("RepoTags") or ())  # podman puts a registry before it
 
 
 def local_boxes(folder: Path) -> list[Belonging]:

@@ -139,7 +139,8 @@ class Container:
     def _all(self, client: Any) -> list[Any]:
         labels = [f"watchtest.workspace={self._project.root}", "watchtest.lane=save"]
         found: list[Any] = client.containers.list(all=True, filters={"label": labels})
-        return found
+        # A crash of the engine may leave one behind that it can never remove itself; nobody else can, either.
+        return [container for container in found if container.status not in ("removing", "dead")]
 
     @contextmanager
     def _running(self) -> Iterator[Any]:

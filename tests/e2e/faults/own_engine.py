@@ -100,7 +100,11 @@ def _reap(pids: list[int]) -> None:
 
 def _locked(folder: Path) -> IO[bytes]:
     lock = (folder / "owner").open("wb")
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise
     return lock
 
 

@@ -20,6 +20,8 @@ from watchtest.boxes.docker.images import Images, Origin
 from watchtest.errors import BY_ITSELF, BoxGone
 
 Found = Mapping[str, Any]
+LOST = ("removing", "dead")
+"""A removal that failed half-way, as after a crash of the engine, may leave a container like this for ever."""
 
 
 class Containers:
@@ -49,16 +51,15 @@ class Containers:
         return found
 
     def _ours(self, client: docker.APIClient) -> list[Found]:
-        return [one for one in self.all(client) if one["Labels"].get(labels.LANE) == self._spec.lane]
+        ours = [one for one in self.all(client) if one["Labels"].get(labels.LANE) == self._spec.lane]
+        return [one for one in ours if one["State"] not in LOST]
 
     # -- making sure -------------------------------------------------------------------------------
 
     def ensure(self, client: docker.APIClient, recipe: Recipe, note: Note) -> tuple[str, tuple[str, ...]]:
         """A running one; its id, and in words how it was had."""
-        ours = self._ours(client)
-        for older in ours[1:]:
-            remove(client, older["Id"])
-        found = next(iter(ours), None)
+        self._let_go_of_others(client)
+        found = self.find(client)
         images = Images(client, self._spec.owner)
         if found is None:
             return self._create(client, images, recipe, note), ("created",)
@@ -77,9 +78,6 @@ class Containers:
             case "running":
                 self._name(client, found)
                 return identity, ("adopted",)
-            case "removing" | "dead" as state:
-                remove(client, identity)  # again: a removal that failed half-way stays like this for ever
-                return self._create(client, images, recipe, note), (f"created anew: it was {state}",)
             case _:
                 how = f"started again, was {_how_it_ended(client, found)}"
                 self.revive(client, found)
@@ -132,9 +130,14 @@ class Containers:
         try:
             made = make(client, self._spec, origin, kept or origin.id, self._spec.name, note)
         except APIError as error:
-            if error.status_code == 409 and self.find(client) is not None:
+            if error.status_code != 409:
+                raise
+            if self.find(client) is not None:
                 raise BoxGone("another watchtest has just made the box", hint=BY_ITSELF) from error
-            raise
+            if not any(self._has_name(one) for one in self.all(client)):
+                raise  # somebody else's
+            # One of ours that the engine cannot get rid of, or not yet, has the name.
+            made = make(client, self._spec, origin, kept or origin.id, self._other_name(), note)
         try:
             start(client, self._spec, made)
         except Exception:
@@ -145,15 +148,30 @@ class Containers:
     def _carry_over(self, client: docker.APIClient, origin: Origin, found: Found, note: Note) -> str:
         """Two containers for a moment: killed here, the next watcher finds the younger, which has it all."""
         carried = Images(client, self._spec.owner).carry(str(found["Id"]))
-        made = make(client, self._spec, origin, carried, f"{self._spec.name}-{secrets.token_hex(3)}", note)
+        made = make(client, self._spec, origin, carried, self._other_name(), note)
         remove(client, found["Id"])  # before the other starts: it may have its ports
         start(client, self._spec, made)
         self._name(client, {"Id": made, "Names": ()})
         return made
 
+    def _let_go_of_others(self, client: docker.APIClient) -> None:
+        """Older ones, of a watcher that was killed between two steps, and lost ones: they must not be in the way."""
+        ours = [one for one in self.all(client) if one["Labels"].get(labels.LANE) == self._spec.lane]
+        youngest = self.find(client)
+        for one in ours:
+            if youngest is None or one["Id"] != youngest["Id"]:
+                with contextlib.suppress(APIError):  # tried again whenever the box is opened
+                    remove(client, one["Id"])
+
+    def _other_name(self) -> str:
+        return f"{self._spec.name}-{secrets.token_hex(3)}"
+
+    def _has_name(self, found: Found) -> bool:
+        return f"/{self._spec.name}" in found["Names"]
+
     def _name(self, client: docker.APIClient, found: Found) -> None:
         """For people; we go by labels."""
-        if f"/{self._spec.name}" not in found["Names"]:
+        if not self._has_name(found):
             with contextlib.suppress(APIError):
                 client.rename(found["Id"], self._spec.name)
 
