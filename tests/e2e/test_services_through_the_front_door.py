@@ -99,7 +99,7 @@ def test_a_server_is_ready_for_the_tests_and_an_edit_restarts_it_before_them(sho
     assert services(watcher) == {"kv": "ready"}
     watcher.wait_for_words("service kv: ready")
     first = shop.birth()
-    project.save("notes.txt", "nothing it depends on")
+    project.save("notes.md", "nothing it depends on")
     watcher.wait_for_verdict("passed")
     assert shop.birth() == first
     shop.fill(version="2")
