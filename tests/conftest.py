@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,21 @@ NEEDS = {
     "bubblewrap": lambda: lack_of_bubblewrap(),
 }
 """What a mark asks for: why it is missing, in one line, or None."""
+
+VARIANTS = re.compile(
+    r"""test_hanging_tests\.py.*\[(local-warm|docker-cold)\]
+      | test_warm_runs\.py.*\[local
+      | test_a_module_that_does_more_than_define_things_does_it_in_every_run\[(?!listener)
+      | test_projects_of_uv_and_poetry\.py.*\[poetry\]
+      | test_random_cancels\.py.*\[local
+      | test_a_hanging_test_is_ended_by_the_limit_and_named_where_its_tool_tells
+      | test_on_change\.py.*after\ its\ end
+      | contract/test_(services|jobs_are_supervised)\.py.*\[podman\]
+      | contract/test_services\.py.*\[bubblewrap
+    """,
+    re.VERBOSE,
+)
+"""Only under WATCHTEST_THOROUGH=1: the same tests run every time in another kind of box, and CI has 15 minutes."""
 
 collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
 # Four workers share two cores with a container engine: how long an example takes says nothing.
@@ -47,6 +63,14 @@ def engine_is_required() -> bool:
 def lack_of(mark: str) -> str | None:
     """Asked once a session, before any test could change the environment."""
     return NEEDS[mark]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("WATCHTEST_THOROUGH") == "1" or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if VARIANTS.search(item.nodeid)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -42,5 +42,5 @@ def podman_environ() -> dict[str, str]:
 def opened(place: Place, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
     """A box that was opened and whose agent was let go again."""
     box = place.open(agent_zip(), of or recipe(), (notes if notes is not None else []).append)
-    box.stream.close()
+    box.close()
     return box.info

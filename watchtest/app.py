@@ -9,52 +9,41 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from watchtest import __version__
 from watchtest.acceptance import is_acceptance_given
 from watchtest.boxes.base import Place
-from watchtest.core.events import EVERYTHING, Changed, Event, Hindered, Noted, RunAsked
-from watchtest.core.model import Lane, Policy, RunState
+from watchtest.control.address import socket_places
+from watchtest.control.desk import Desk
+from watchtest.control.reports import RunReport
+from watchtest.control.server import ControlServer
+from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
+from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import LaneState, State
-from watchtest.errors import UsageError, WatchtestError, WorkspaceError
+from watchtest.errors import UsageError, WatchtestError
+from watchtest.exitcodes import EXIT_CODES
+from watchtest.history.opening import is_there, reading
 from watchtest.history.path import history_path
+from watchtest.history.queries import detail, last_whole
 from watchtest.history.record import Recorder
 from watchtest.history.store import Store
 from watchtest.loop import Loop, View
 from watchtest.parts import Setting, build_git_tree, build_pipeline, build_worktree, choose_place, policies
 from watchtest.pipeline import Pipeline
-from watchtest.sources.git import Git, GitError
 from watchtest.sources.gittree import GitTree
-from watchtest.sources.gitwatch import GitWatch
-from watchtest.sources.watch import Timing, watch
 from watchtest.sources.worktree import Worktree
 from watchtest.views.dashboard import Dashboard
 from watchtest.views.desktop import Desktop
 from watchtest.views.keys import HELP_KEY, Keys, event_of
 from watchtest.views.plain import Plain
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.watching import git_news, saves, watch_timing
 from watchtest.workspace import FOLDER
 
 log = logging.getLogger(__name__)
-GONE_POLL_S = 1.0
-LOCK_POLL_S = 0.02
-LOCK_LIMIT_S = 10.0
-"""So long a save waits for git to finish a checkout; a lock that a crash left behind must not hold it for ever."""
-EXIT_CODES = {
-    RunState.PASSED: 0,
-    RunState.FAILED: 1,
-    RunState.ERROR: 1,
-    RunState.NO_TESTS: 5,
-    RunState.TIMED_OUT: 124,
-    RunState.CANCELLED: 130,
-    RunState.KILLED: 130,
-    RunState.SUPERSEDED: 130,
-    RunState.BROKEN: 4,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +71,25 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         lanes = _Lanes(setting, tuple(on))
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
-        states = {lane: LaneState(lane, policy, f"{session}{_suffix(lane)}") for lane, policy in on.items()}
-        loop = Loop(State(states, once=show.once), lanes.pipelines, lanes.background(say), views)
+        on_change = OnChange(setting.config.runner.on_change)
+        settle_s = watch_timing(setting).held_back_s
+        earlier = await asyncio.to_thread(_earlier_results, setting)
+        states = {
+            lane: LaneState(
+                lane, policy, f"{session}{_suffix(lane)}", on_change=on_change, settle_s=settle_s, partial=earlier
+            )
+            for lane, policy in on.items()
+        }
+        loop = Loop(
+            State(states, once=show.once),
+            lanes.pipelines,
+            lanes.background(say),
+            views,
+        )
         interrupted = stack.enter_context(_signals(loop))
-        await _enter_views(stack, setting, show, loop, views, say)
+        status = await _enter_views(stack, setting, show, loop, views, say)
+        if not show.once:
+            await _enter_control(stack, setting, loop, views, status, say)
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:
@@ -151,9 +155,9 @@ class _Lanes:
         watching: list[Callable[[], AsyncIterator[Event]]] = []
         if self._worktree is not None:
             worktree = self._worktree
-            watching.append(lambda: _saves(self._setting, worktree, say))
+            watching.append(lambda: saves(self._setting, worktree, say))
         if self._trees:
-            watching.append(lambda: _git_news(self._setting, dict(self._trees)))
+            watching.append(lambda: git_news(self._setting, dict(self._trees)))
         return watching
 
     def close(self) -> None:
@@ -163,7 +167,7 @@ class _Lanes:
 
 async def _enter_views(
     stack: AsyncExitStack, setting: Setting, show: Show, loop: Loop, views: list[View], say: Callable[[str], None]
-) -> None:
+) -> StatusFile:
     recorder = open_recorder(setting, say, is_watcher=True)
     if recorder is not None:
         views.append(View(stack.enter_context(recorder).show))
@@ -177,12 +181,58 @@ async def _enter_views(
     if show.plain or show.once or not sys.stdout.isatty():
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
-        return
+        return status
     dashboard = stack.enter_context(Dashboard(title=setting.workspace.name))
     keys = stack.enter_context(Keys(sys.stdin.fileno(), lambda key: _press(key, dashboard, loop)))
     if keys.unavailable:
         say(keys.unavailable)
     views.append(View(lambda _before, after, _event: dashboard.show(after, time.time()), dashboard.tick))
+    return status
+
+
+async def _enter_control(
+    stack: AsyncExitStack,
+    setting: Setting,
+    loop: Loop,
+    views: list[View],
+    status: StatusFile,
+    say: Callable[[str], None],
+) -> None:
+    """What `watchtest run`, `cancel` and `pause` speak with."""
+    desk = Desk(lambda: loop.state, loop.post, lambda run: _past_run(setting, run))
+    views.append(View(desk.show))
+    server = ControlServer(
+        desk,
+        socket_places(setting.workspace, setting.folders.runtime),
+        status=lambda: status.document(loop.state),
+        about={"version": __version__, "pid": os.getpid(), "workspace": str(setting.workspace)},
+        say=say,
+    )
+    await stack.enter_async_context(server)
+
+
+def _past_run(setting: Setting, run_id: str) -> RunReport | None:
+    """A run that only the history remembers."""
+    path = history_path(setting.folders.state, setting.workspace)
+    if not is_there(path):
+        return None
+    with reading(path) as connection:
+        found = detail(connection, run_id, str(setting.workspace))
+    if found is None:
+        return None
+    run = found.run
+    return RunReport(
+        id=run.id,
+        lane=run.lane,
+        trigger=run.trigger,
+        state=run.state,
+        reason=run.reason,
+        queued_at=run.queued_at,
+        ended_at=run.ended_at,
+        tree=run.tree,
+        counts=run.counts,
+        total=sum(run.counts.values()) if run.ended_at is not None else None,
+    )
 
 
 def open_recorder(setting: Setting, say: Callable[[str], None], *, is_watcher: bool) -> Recorder | None:
@@ -197,6 +247,20 @@ def open_recorder(setting: Setting, say: Callable[[str], None], *, is_watcher: b
     return Recorder(store, str(setting.workspace), say, is_watcher=is_watcher)
 
 
+def _earlier_results(setting: Setting) -> Mapping[str, Result]:
+    """By what an earlier watcher saw, the first run knows which tests failed and which are quick. Nothing else is
+    believed of it."""
+    path = history_path(setting.folders.state, setting.workspace)
+    if not setting.config.history.enabled or not is_there(path):
+        return {}
+    try:
+        with reading(path) as connection:
+            return last_whole(connection, str(setting.workspace))
+    except WatchtestError as error:
+        log.info("the first run goes in the runner's own order: %s", error)
+        return {}
+
+
 def exit_code(state: State, once: bool) -> int:
     """Of a watcher that ran once: the worst of its lanes."""
     if not once:
@@ -206,67 +270,6 @@ def exit_code(state: State, once: bool) -> int:
 
 
 _WORST = (0, 5, 130, 1, 124, 4)
-
-
-# -- what watches ----------------------------------------------------------------------------------
-
-
-async def _saves(setting: Setting, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[Event]:
-    """Batches of changes, for ever. A workspace that is gone is waited for: moved away, it may be moved back."""
-    watch_settings = setting.config.watch
-    timing = Timing(watch_settings.debounce_ms, watch_settings.debounce_cap_ms)
-    lock = _index_lock(setting)
-    while True:
-        try:
-            async with aclosing(
-                watch(
-                    setting.workspace,
-                    territory=source,
-                    timing=timing,
-                    stop=asyncio.Event(),
-                    note=say,
-                    is_polling=watch_settings.poll,
-                )
-            ) as batches:
-                async for paths in batches:
-                    # A checkout in progress is one change: what it still writes is in the snapshot taken after it.
-                    deadline = time.monotonic() + LOCK_LIMIT_S
-                    while lock is not None and lock.exists() and time.monotonic() < deadline:  # noqa: ASYNC110  git tells nobody
-                        await asyncio.sleep(LOCK_POLL_S)
-                    yield Changed(Lane.SAVE, time.time(), paths)
-        except WorkspaceError as error:
-            say(str(error))
-        yield Changed(Lane.SAVE, time.time(), frozenset({EVERYTHING}))
-        while not setting.workspace.is_dir():  # noqa: ASYNC110  nobody tells when a folder comes back
-            await asyncio.sleep(GONE_POLL_S)
-
-
-def _index_lock(setting: Setting) -> Path | None:
-    try:
-        return Git(setting.workspace, setting.environ).directory() / "index.lock"
-    except GitError:
-        return None  # not a repository
-
-
-async def _git_news(setting: Setting, trees: dict[Lane, GitTree]) -> AsyncIterator[Event]:
-    """What is staged and what HEAD is, for the lanes that test them."""
-    stage = trees.get(Lane.STAGE)
-    git = Git(setting.workspace, setting.environ)
-    while True:
-        try:
-            seen = GitWatch(git, stage.tree if stage is not None else lambda: "")
-            async for news in seen.news():
-                now = time.time()
-                for lane in trees:
-                    yield Hindered(lane, now, news.hindrance)
-                if stage is not None and news.index is not None:
-                    yield Changed(Lane.STAGE, now, frozenset({f"index {news.index[:12]}"}))
-                if Lane.COMMIT in trees and news.head:
-                    yield Changed(Lane.COMMIT, now, frozenset({f"HEAD {news.head[:12]}"}))
-        except GitError as error:
-            for lane in trees:
-                yield Hindered(lane, time.time(), str(error))
-        await asyncio.sleep(GONE_POLL_S)
 
 
 def _go_on_if_accepted(setting: Setting, loop: Loop, now: float) -> None:

@@ -21,6 +21,10 @@ INTERRUPTED = 130
 COMMANDS = (
     "watch",
     "status",
+    "run",
+    "cancel",
+    "pause",
+    "resume",
     "gate",
     "history",
     "exec",

@@ -13,7 +13,8 @@
     │   ├── ChannelLost       4   the connection to the agent has ended; the outcome of what ran is unknown
     │   ├── ServiceError      4   a service that the tests need is not ready
     │   └── BoxGone           4   the container vanished or stopped under our hands
-    └── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
+    ├── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
+    └── ControlError          4   no watcher to speak with, or it does not answer
 
 A red test is data, never an exception. Anything that is not a WatchtestError is a bug: exit code 3 and a crash file.
 """
@@ -104,3 +105,7 @@ class BoxGone(BoxError):
 
 class RunnerError(WatchtestError):
     code = "runner"
+
+
+class ControlError(WatchtestError):
+    code = "control"

@@ -10,7 +10,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from watchtest.errors import WorkspaceError
-from watchtest.workspace import FOLDER, make_folder
+from watchtest.workspace import make_folder
 
 WAIT_S = 1.0
 """`watchtest status` holds the lock for an instant, to see whether anybody does."""
@@ -63,19 +63,3 @@ class WatcherLock:
             return f" by process {writer['pid']}"
         except (OSError, ValueError, KeyError, TypeError):
             return ""  # it has not written its status yet
-
-
-def is_watched(workspace: Path) -> bool:
-    """Whether a watcher lives there now. Looks for an instant; a watcher that starts meanwhile is patient."""
-    file = workspace / FOLDER / "lock"
-    if not file.exists():
-        return False
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return True
-    except OSError:
-        return False  # not ours to open, so no watcher of ours holds it
-    lock.release()
-    return False

@@ -1,4 +1,8 @@
-"""Inbox, step, tasks, views: the only place that starts anything. Decides nothing; that is `step`'s."""
+"""Inbox, step, tasks, views: the only place that starts anything. Decides nothing; that is `step`'s.
+
+Whatever fails here is heard of. A run that fails by a bug is broken; a look at the source is said and done without; a
+view or a watch that fails ends the watcher, after every view has seen the end.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,14 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 from watchtest.boxes.base import StopWish
+from watchtest.carrier import Carrier
 from watchtest.core.events import (
     EVERYTHING,
     Broke,
@@ -17,9 +25,14 @@ from watchtest.core.events import (
     Effect,
     Ending,
     Event,
+    Judged,
     Leave,
     LookAgain,
+    Noted,
+    Peek,
+    Peeked,
     QuitAsked,
+    RunAsked,
     RunEnded,
     StartRun,
     StopRun,
@@ -30,11 +43,11 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.state import Idle, State
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
-from watchtest.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
 LEAVE_LIMIT_S = 8.0
+PEEK_LIMIT_S = 2.0
 LOOK_AGAIN_S = 2.0
 
 Watching = Callable[[], AsyncIterator[Event]]
@@ -62,16 +75,24 @@ class _Under:
 
 class Loop:
     def __init__(
-        self, state: State, pipelines: Mapping[Lane, Pipeline], watching: Sequence[Watching], views: Sequence[View]
+        self,
+        state: State,
+        pipelines: Mapping[Lane, Carrier],
+        watching: Sequence[Watching],
+        views: Sequence[View],
+        *,
+        look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
         self.state = state
         self._pipelines = pipelines
         self._watching = watching
         self._views = views
+        self._look_again_s = look_again_s
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[Lane, _Under] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._looks: dict[Lane, asyncio.Task[None]] = {}
+        self._peeks: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
 
     def post(self, event: Event) -> None:
         """Something happened. From the loop's own thread only."""
@@ -87,21 +108,54 @@ class Loop:
             pipeline.listen(self.post)
         background = [asyncio.create_task(self._watch(watching), name="watch") for watching in self._watching]
         background.append(asyncio.create_task(self._tick(), name="tick"))
-        try:
-            await self._react_to_events(background)
-        finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            for timer in self._timers:
-                timer.cancel()
-            for look in self._looks.values():
-                look.cancel()
-            await asyncio.gather(*self._looks.values(), return_exceptions=True)
-            await self._end_runs()
-            before, self.state = self.state, leave(self.state)
-            self._show(before, None)
+        with self._strays_are_said():
+            try:
+                await self._react_to_events(background)
+            finally:
+                for timer in self._timers:
+                    timer.cancel()
+                aside = [*background, *self._looks.values(), *chain.from_iterable(self._peeks.values())]
+                for task in aside:
+                    task.cancel()
+                await asyncio.gather(*aside, return_exceptions=True)
+                failures = [*await self._end_runs(), *self._show_the_end()]
+        for failure in failures:  # logged already; here only where nothing worse is on its way
+            raise failure
         return self.state
+
+    def _show_the_end(self) -> list[Exception]:
+        """To every view, whatever another one does: the history must not be left with open runs."""
+        self.state = replace(self.state, is_leaving=True)
+        failures: list[Exception] = []
+        while not self._inbox.empty():
+            event = self._inbox.get_nowait()
+            if isinstance(event, RunAsked):  # accepted by nobody, but somebody may wait for its end
+                before = self.state
+                self.state, _ = step(before, event)
+                failures += self._shown(before, event)
+        before, self.state = self.state, leave(self.state)
+        failures += self._shown(before, None)
+        for failure in failures:
+            log.error("a view failed at the end", exc_info=failure)
+        return failures
+
+    @contextmanager
+    def _strays_are_said(self) -> Iterator[None]:
+        """An exception that no owner saw: in a callback, or in a task that somebody dropped."""
+
+        def stray(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            error = context.get("exception")
+            log.error("in the background: %s", context.get("message"), exc_info=error)
+            if isinstance(error, Exception):  # a dropped task may be found by any thread
+                running.call_soon_threadsafe(self._say_bug, self.state.top.lane, "something in the background", error)
+
+        running = asyncio.get_running_loop()
+        before = running.get_exception_handler()
+        running.set_exception_handler(stray)
+        try:
+            yield
+        finally:
+            running.set_exception_handler(before)
 
     async def _react_to_events(self, background: list[asyncio.Task[None]]) -> None:
         while True:
@@ -115,17 +169,28 @@ class Loop:
             event = next_event.result()
             before = self.state
             self.state, effects = step(before, event)
-            if isinstance(event, Changed) and event.lane in self._runs:
-                self._runs[event.lane].wish.is_outdated = True
             self._show(before, event)
             for effect in effects:
                 self._perform(effect)
             if any(isinstance(effect, Leave) for effect in effects):
                 return
 
-    def _show(self, before: State, event: Event | None) -> None:
+    def _show(self, before: State, event: Event) -> None:
+        for failure in self._shown(before, event):
+            raise failure
+
+    def _shown(self, before: State, event: Event | None) -> list[Exception]:
+        """What the views raised, once each has had its turn: the one that fails must not blind the others."""
+        failures = []
         for view in self._views:
-            view.show(before, self.state, event)
+            try:
+                view.show(before, self.state, event)
+            except Exception as error:  # noqa: BLE001  the caller raises it
+                failures.append(error)
+        return failures
+
+    def _say_bug(self, lane: Lane, what: str, error: Exception) -> None:
+        self.post(Noted(lane, time.time(), f"{what} failed by a bug: {_told(error)}; the log has the details"))
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -141,6 +206,10 @@ class Loop:
                 self._wake_later(lane, at)
             case LookAgain(lane, snapshot):
                 self._look_again_later(lane, snapshot)
+            case Peek(lane, run_id):
+                peek = asyncio.create_task(self._peek(effect), name=f"peek {lane} for run {run_id}")
+                self._peeks[lane].add(peek)
+                peek.add_done_callback(self._peeks[lane].discard)
             case Leave():
                 pass  # the caller sees it and ends
 
@@ -157,7 +226,7 @@ class Loop:
             self._timers.discard(timer)
             self._looks[lane] = asyncio.create_task(self._look_again(lane, snapshot), name=f"look again {lane}")
 
-        timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, look)
+        timer = asyncio.get_running_loop().call_later(self._look_again_s, look)
         self._timers.add(timer)
 
     async def _look_again(self, lane: Lane, snapshot: Snapshot) -> None:
@@ -169,12 +238,26 @@ class Loop:
         except WatchtestError as error:
             log.info("the second look at the %s lane failed: %s", lane, error)
             is_still = False  # the run that follows says what is wrong
-        except Exception:
+        except Exception as error:
             log.exception("the second look at the %s lane failed by a bug", lane)
+            self._say_bug(lane, "the second look at the source", error)
             return
         if not is_still and self._rests_on(lane, snapshot):
             log.warning("the %s lane's source changed without being told", lane)
             self.post(Changed(lane, time.time(), frozenset({EVERYTHING})))
+
+    async def _peek(self, peek: Peek) -> None:
+        """A look that fails ends no run: the change stays pending, and the run that follows says what is wrong."""
+        try:
+            paths = await self._pipelines[peek.lane].changed_since(peek.snapshot, peek.paths)
+        except WatchtestError as error:
+            log.info("could not see what changed during run %s: %s", peek.run, error)
+            return
+        except Exception as error:
+            log.exception("the look at what changed during run %s failed by a bug", peek.run)
+            self._say_bug(peek.lane, "the look at what changed", error)
+            return
+        self.post(Peeked(peek.lane, time.time(), peek.run, paths))
 
     def _rests_on(self, lane: Lane, snapshot: Snapshot) -> bool:
         state = self.state.lanes[lane]
@@ -184,20 +267,29 @@ class Loop:
         """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""
         run = start.run
         ending: Ending = Broke(Problem("bug", "the run was abandoned"), is_passing=False)
+        began = time.monotonic()
         try:
             ending = await self._pipelines[run.lane].carry_out(start, self.post, wish)
+            if isinstance(ending, Judged):
+                await self._hold_back(run.lane, began)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
             ending = Broke(Problem(error.code, error.message, error.hint), error.is_passing, error.is_awaited)
         except Exception as error:
             log.exception("run %s failed by a bug", run.id)
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            message = f"internal error: {type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            ending = Broke(Problem("bug", message, "the log has the details; please report it"), is_passing=True)
+            problem = Problem("bug", f"internal error: {_told(error)}", "the log has the details; please report it")
+            ending = Broke(problem, is_passing=True)
         finally:
             self.post(RunEnded(run.lane, time.time(), run.id, ending))
 
-    async def _end_runs(self) -> None:
+    async def _hold_back(self, lane: Lane, began: float) -> None:
+        """A verdict is not given in the middle of a save: what belongs to it is heard of, and looked at, before."""
+        await asyncio.sleep(max(0.0, began + self.state.lanes[lane].settle_s - time.monotonic()))
+        if peeks := self._peeks.get(lane):
+            await asyncio.wait(tuple(peeks), timeout=PEEK_LIMIT_S)
+
+    async def _end_runs(self) -> list[Exception]:
+        """Whatever a box says to its end, the others are closed, too."""
         under = [run for run in self._runs.values() if not run.task.done()]
         for run in under:
             run.wish.ask(Stop.KILLED)
@@ -207,8 +299,14 @@ class Loop:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for pipeline in self._pipelines.values():
-            await pipeline.box.close()
+        failures: list[Exception] = []
+        for lane, pipeline in self._pipelines.items():
+            try:
+                await pipeline.box.close()
+            except Exception as error:
+                log.exception("the box of the %s lane could not be closed", lane)
+                failures.append(error)
+        return failures
 
     # -- background --------------------------------------------------------------------------------
 
@@ -222,3 +320,10 @@ class Loop:
             now = time.time()
             for view in self._views:
                 view.tick(now)
+
+
+def _told(error: Exception) -> str:
+    """`ValueError: bad (parse, line 7)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

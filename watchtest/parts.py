@@ -23,11 +23,17 @@ from watchtest.boxes.local.place import LocalPlace, LocalSpec
 from watchtest.boxes.recipe.recipe import RecipeWish
 from watchtest.boxes.servicekeys import Check, Definition
 from watchtest.boxes.services import Services
-from watchtest.config import Config, Ready, Service
+from watchtest.choosing import Choosing
+from watchtest.config import Config, Ready, RunnerChoice, Service
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
 from watchtest.machine import machine_id
 from watchtest.pipeline import Pipeline, Source
+from watchtest.runners.base import RunnerWish
+from watchtest.runners.make import MAKERS
+from watchtest.runners.pytest import Pytest
+from watchtest.runners.unittest import Unittest
+from watchtest.running import AnyRunner, Testing
 from watchtest.sources.gittree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
@@ -44,6 +50,8 @@ class Folders:
 
     cache: Path
     state: Path
+    runtime: tuple[Path, ...] = ()
+    """For sockets, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +137,14 @@ def local_place(setting: Setting, owner: str) -> LocalPlace:
     return LocalPlace(spec, setting.environ)
 
 
-def recipe_wish(setting: Setting) -> RecipeWish:
+def recipe_wish(setting: Setting, source: Source, choosing: Choosing | None = None) -> RecipeWish:
+    """`choosing`: who finds the runners of that source, where somebody else asks, too."""
     box = setting.config.box
+    choosing = choosing or build_choosing(setting, source)
     return RecipeWish(
         host_python=sys.version_info[:2],
         dependencies=box.dependencies,
+        runs_pytest=lambda snapshot: any(wish.kind == "pytest" for wish in choosing.wishes(snapshot)),
         image=box.image,
         dockerfile=box.dockerfile,
         setup=box.setup,
@@ -160,7 +171,8 @@ def ca_bundle(wish: str, environ: Mapping[str, str]) -> bytes:
 def settings_digest(setting: Setting) -> str:
     """Of the settings that a verdict depends on, beside what the box is made of."""
     config = setting.config
-    parts = (config.box.python, config.box.user, config.box.network, config.runner.args, config.services)
+    box = (config.box.python, config.box.user, config.box.network)
+    parts = (*box, config.runner.args, config.runners, config.services)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
@@ -216,19 +228,58 @@ def policies(config: Config) -> dict[Lane, Policy]:
 
 
 def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Source) -> Pipeline:
-    runner = setting.config.runner
+    environment = build_environment(setting, place, lane)
+    choosing = build_choosing(setting, source)
     return Pipeline(
         lane=lane,
         source=source,
         box=Box(place),
-        environment=build_environment(setting, place, lane),
+        environment=environment,
         services=build_services(setting, place),
-        wish=recipe_wish(setting),
-        runner_args=runner.args,
-        limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s),
+        wish=recipe_wish(setting, source, choosing),
+        testing=build_testing(setting, place, environment, choosing),
         settings=settings_digest(setting),
         done_by_hand=(lambda: byhand.take(setting.workspace)) if lane is Lane.SAVE else tuple,
         may_shrink=lambda: not setting.config.watch.shrink_guard or take_acceptance(setting.workspace),
+    )
+
+
+def build_choosing(setting: Setting, source: Source) -> Choosing:
+    runner = setting.config.runner
+
+    def make(wish: RunnerWish) -> AnyRunner:
+        name = wish.name or wish.kind
+        if wish.kind == "pytest":
+            return Pytest((*runner.args, *wish.args), runner.workers, wish.folder, wish.env, name)
+        if wish.kind == "unittest":
+            return Unittest(wish.args, wish.folder, wish.env, name)
+        return MAKERS[wish.kind](wish, runner.timeout_s)
+
+    is_for_pytest = bool(runner.args) or runner.workers > 1
+    return Choosing(tuple(map(_wish, setting.config.runners)), source.read, make, is_for_pytest)
+
+
+def build_testing(setting: Setting, place: Place, environment: Environment, choosing: Choosing) -> Testing:
+    runner = setting.config.runner
+    return Testing(
+        root=place.root,
+        environment=environment,
+        limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
+        warm=runner.warm,
+        choose=choosing,
+        is_given=bool(setting.config.runners),
+    )
+
+
+def _wish(choice: RunnerChoice) -> RunnerWish:
+    return RunnerWish(
+        kind=choice.kind,
+        name=choice.name,
+        folder=choice.folder,
+        args=choice.args,
+        command=choice.command or (),
+        junit=choice.junit,
+        env=choice.env,
     )
 
 

@@ -4,59 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from watchtest.boxes.base import Job, Limits, Note, PytestWish, Recipe, StopWish
+from watchtest.boxes.base import BoxSession, Note, Recipe, StopWish
 from watchtest.boxes.box import Box
-from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
 from watchtest.boxes.services import Services, Surroundings
-from watchtest.boxes.session import Session
+from watchtest.carrier import Post
 from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
     BoxSeen,
-    Collected,
     Ending,
-    Event,
     Halted,
     Judged,
     Noted,
     ServicesSeen,
     SnapshotTaken,
     StartRun,
-    TestsEnded,
     Unchanged,
 )
 from watchtest.core.model import (
     BoxInfo,
     Entry,
-    Execution,
     Lane,
-    Only,
     Problem,
-    Result,
     Run,
     ServiceInfo,
     Snapshot,
     Stop,
+    difference,
 )
-from watchtest.errors import BY_ITSELF, DiskFull, RunnerError, SourceMoved, SourceShrank
-from watchtest.runners.pytest import NO_PYTEST, PytestReports
+from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank
+from watchtest.running import Occasion, Testing
 
 SYNC_TRIES = 5
 SHRINK_FROM = 20
 """Below so many paths a box is filled again before anybody could answer."""
 LEFT_OUT_LINES = 10
 BY_HAND_SHOWN = 5
-BATCH_S = 0.05
-"""Results are handed on in batches: a state a test would cost more than the test."""
-
-Post = Callable[[Event], None]
 
 
 class Source(Protocol):
@@ -78,7 +67,7 @@ def environment_name(engine: str, image: str, origin: str, recipe: Recipe, setti
 class _Ready:
     """A box at the very snapshot it is to be tested with."""
 
-    session: Session
+    session: BoxSession
     info: BoxInfo
     snapshot: Snapshot
     generation: int
@@ -95,8 +84,7 @@ class Pipeline:
     environment: Environment
     services: Services
     wish: RecipeWish
-    runner_args: tuple[str, ...]
-    limits: Limits
+    testing: Testing
     settings: str
     """A digest of the settings that a verdict depends on."""
     may_shrink: Callable[[], bool]
@@ -105,6 +93,8 @@ class Pipeline:
     """What the user had done in a box that is gone; asked when another was made."""
     said: set[str] = field(default_factory=set)
     """Paths that were left out, and said so: once is enough."""
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A source is looked at by one at a time."""
 
     def listen(self, post: Post) -> None:
         """Hear of a box that is lost, and of services that change, while nobody uses them."""
@@ -155,19 +145,32 @@ class Pipeline:
             return Unchanged(ready.snapshot)
         if is_known and not run.is_forced:
             self._announce(run, ready, post, note)
-        execution = await self._execute(ready.session, run, prepared.python, ready.generation, post, wish)
+        occasion = Occasion(
+            session=ready.session,
+            snapshot=ready.snapshot,
+            generation=ready.generation,
+            python=prepared.python,
+            environment=self._environment_name(ready),
+            start=start,
+            changed=_changed(start, ready.snapshot),
+            post=post,
+            note=note,
+            wish=wish,
+        )
+        execution = await self.testing.execute(occasion)
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
         return Judged(ready.snapshot, execution, ready.info.id)
 
     def _announce(self, run: Run, ready: _Ready, post: Post, note: Note) -> None:
         """This is what the run is about."""
-        hand = " by hand" if self.environment.is_touched() else ""
-        environment = environment_name(
-            ready.info.engine, ready.info.image, ready.info.origin, ready.recipe, self.settings
-        )
-        post(SnapshotTaken(self.lane, time.time(), run.id, ready.snapshot, environment + hand))
+        post(SnapshotTaken(self.lane, time.time(), run.id, ready.snapshot, self._environment_name(ready)))
         self._say_what_is_left_out(ready.snapshot, note)
+
+    def _environment_name(self, ready: _Ready) -> str:
+        hand = " by hand" if self.environment.is_touched() else ""
+        info = ready.info
+        return environment_name(info.engine, info.image, info.origin, ready.recipe, self.settings) + hand
 
     async def prepare(self, note: Note, wish: StopWish) -> None:
         """All of it but the tests: the box there, at the source as it is now, and set up."""
@@ -198,13 +201,15 @@ class Pipeline:
         self, paths: frozenset[str], note: Note, seen: Callable[[BoxInfo], None], wish: StopWish
     ) -> _Ready | None:
         """None: it was stopped, or the source asks for another box than the one there is."""
-        recipe = self.box.recipe if self.box.is_open else None
+        is_opening = not self.box.is_open
+        recipe = None if is_opening else self.box.recipe
         if recipe is None:
             # What the box is made of is in the source, too.
-            recipe = await self._recipe(await asyncio.to_thread(self.source.snapshot, paths))
+            recipe = await self._recipe(await self._snapshot(paths))
         session, info = await self.box.ensure(recipe, note)
         seen(info)
-        self._say_what_is_lost(info, note)
+        if is_opening:
+            self._say_what_is_lost(info, note)
         if wish.stop:
             return None
         snapshot = await self._look(session, paths)
@@ -233,9 +238,9 @@ class Pipeline:
             note(f"left out {len(fresh) - LEFT_OUT_LINES} more; `watchtest doctor` lists them")
         self.said.update(left_out.path for left_out in fresh)
 
-    async def _look(self, session: Session, paths: frozenset[str]) -> Snapshot:
+    async def _look(self, session: BoxSession, paths: frozenset[str]) -> Snapshot:
         """At both ends at once: what is there now, and what became of the tree in the box."""
-        taking = asyncio.to_thread(self.source.snapshot, paths)
+        taking = self._snapshot(paths)
         snapshot, refreshed = await asyncio.gather(taking, session.refresh(), return_exceptions=True)
         for outcome in (snapshot, refreshed):
             if isinstance(outcome, BaseException):
@@ -255,78 +260,22 @@ class Pipeline:
 
     async def is_still(self, snapshot: Snapshot) -> bool:
         """Whether the source is what it was, looked at as a whole: a second opinion on what the watch has told."""
-        now = await asyncio.to_thread(self.source.snapshot, frozenset({EVERYTHING}))
+        now = await self._snapshot(frozenset({EVERYTHING}))
         return now.entries == snapshot.entries
 
-    async def _execute(
-        self, session: Session, run: Run, python: str, generation: int, post: Post, wish: StopWish
-    ) -> Execution:
-        reports = PytestReports()
-        tests = run.selection.tests if isinstance(run.selection, Only) else None
-        job = Job(
-            PytestWish(python, self.runner_args, tests),
-            self.limits,
-            self.environment.variables,
-            self.environment.path_first,
-            requires=generation,
-        )
-        post(Collected(self.lane, time.time(), run.id, frozenset()))
-        with _batches(run, post) as batch:
+    async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
+        """Which paths, of those that the watch named, are no longer what they are in that snapshot."""
+        delta = difference(snapshot.entries, (await self._snapshot(paths)).entries)
+        return frozenset((*delta.write, *delta.remove))
 
-            def take(rows: list[dict[str, object]]) -> None:
-                promised, results = reports.take(rows)
-                if promised:
-                    post(Collected(self.lane, time.time(), run.id, promised))
-                batch.add(results)
-
-            end = await session.run(job, take, lambda _text: None, wish.jobs)
-        if end.exit_code == NO_PYTEST and not reports.promised:
-            raise RunnerError(
-                f"pytest is not installed in the box ({python})",
-                hint="`watchtest exec -- pip install pytest`, or add that command to box.setup",
-            )
-        if end.full_disk and end.exit_code != 0:
-            # Whatever is red now may be so for want of room; that is not the code's fault.
-            raise DiskFull(f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_ROOM)
-        return reports.execution(
-            exit_code=end.exit_code,
-            stopped=end.stopped,
-            reason=end.reason,
-            output=end.output,
-            stacks=end.stacks,
-            duration_s=end.duration_s,
-        )
+    async def _snapshot(self, paths: frozenset[str]) -> Snapshot:
+        async with self.looking:
+            return await asyncio.to_thread(self.source.snapshot, paths)
 
 
-class _Batch:
-    """Results on their way to the inbox, held back for at most BATCH_S."""
-
-    def __init__(self, run: Run, post: Post) -> None:
-        self._run = run
-        self._post = post
-        self._waiting: list[Result] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, results: tuple[Result, ...]) -> None:
-        self._waiting += results
-        if any(result.outcome.is_red for result in results):
-            self.flush()  # red is shown as soon as it is seen
-        elif self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(BATCH_S, self.flush)
-
-    def flush(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._waiting:
-            results, self._waiting = tuple(self._waiting), []
-            self._post(TestsEnded(self._run.lane, time.time(), self._run.id, results))
-
-
-@contextmanager
-def _batches(run: Run, post: Post) -> Iterator[_Batch]:
-    batch = _Batch(run, post)
-    try:
-        yield batch
-    finally:
-        batch.flush()
+def _changed(start: StartRun, snapshot: Snapshot) -> frozenset[str]:
+    """What differs from the tree of the last verdict; from an unfinished one, what the watch has named."""
+    if start.known_snapshot is None:
+        return start.paths - {EVERYTHING}
+    delta = difference(start.known_snapshot.entries, snapshot.entries)
+    return frozenset((*delta.write, *delta.remove))

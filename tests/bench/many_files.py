@@ -10,17 +10,13 @@ ratio, which has to stay below 1.5.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+from watched import make_repository, next_verdict, watching
 
 LIMIT = 1.5
 START_LIMIT_S = 300.0
@@ -37,49 +33,7 @@ def fill(root: Path, kept: int, ignored: int) -> None:
             file = root / folder / str(number % 200) / f"{number}.txt"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(str(number))
-    for command in (
-        ["init", "--quiet"],
-        ["add", "-A"],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
-    ):
-        subprocess.run(["git", *command], cwd=root, check=True, timeout=120)
-
-
-def status_of(root: Path) -> dict[str, Any]:
-    try:
-        status: dict[str, Any] = json.loads((root / ".watchtest" / "status.json").read_bytes())
-    except FileNotFoundError:
-        return {}
-    return status
-
-
-def wait_for_seq_with(root: Path, tree_is_not: str | None, limit_s: float) -> str:
-    """The tree of a verdict that is another than the last one's."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        status = status_of(root)
-        tree = (status.get("code") or {}).get("tree")
-        if tree and tree != tree_is_not and status["verdict"] == "passed":
-            return str(tree)
-        time.sleep(0.001)
-    raise SystemExit(f"no verdict within {limit_s:g} s: {status_of(root)}")
-
-
-@contextmanager
-def watching(root: Path, engine: str, image: str) -> Iterator[subprocess.Popen[bytes]]:
-    environ = {**os.environ, "WATCHTEST_NOTIFY_DESKTOP": "false", "WATCHTEST_BOX_IMAGE": image}
-    environ |= {"WATCHTEST_CACHE_DIR": str(root.parent / "cache"), "WATCHTEST_STATE_DIR": str(root.parent / "state")}
-    command = [sys.executable, "-m", "watchtest", "-C", str(root), "watch", "--plain", "--engine", engine]
-    watcher = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
-    try:
-        yield watcher
-    finally:
-        watcher.terminate()
-        watcher.wait(30)
-        if engine == "docker":
-            from watchtest.boxes.inventory import remove_boxes
-
-            remove_boxes(str(root.resolve()), os.environ)
+    make_repository(root)
 
 
 def subscriptions(pid: int) -> int:
@@ -96,14 +50,14 @@ def subscriptions(pid: int) -> int:
 def measure(root: Path, engine: str, image: str, saves: int) -> tuple[float, int, float]:
     began = time.perf_counter()
     with watching(root, engine, image) as watcher:
-        tree = wait_for_seq_with(root, None, START_LIMIT_S)
+        tree, _ = next_verdict(root, None, START_LIMIT_S)
         started_s = time.perf_counter() - began
         times = []
         for number in range(1, saves + 1):
             time.sleep(0.5)
             began = time.perf_counter()
             (root / "code_of.py").write_text(f"X = {number}\n")
-            tree = wait_for_seq_with(root, tree, SAVE_LIMIT_S)
+            tree, _ = next_verdict(root, tree, SAVE_LIMIT_S)
             times.append(time.perf_counter() - began)
         return statistics.median(times), subscriptions(watcher.pid), started_s
 

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 from engine.images import PYTHON_313
 from places import recipe
 
-from watchtest.boxes.base import Command, Job, JobEnd, Limits, Place, PytestWish
+from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.boxes.box import Box
-from watchtest.boxes.session import Session
 from watchtest.core.model import Delta, Entry, Kind, Snapshot
 from watchtest.sources.treeid import blob_id
 
@@ -46,18 +45,30 @@ class Tree:
 class Bench:
     """A box under test, opened and used step by step in one event loop."""
 
-    def __init__(self, place: Place, python: str) -> None:
+    def __init__(self, place: Place, python: str, image: str = PYTHON_313) -> None:
+        """`python`: its interpreter, as seen from inside; "" if it has none."""
         self.place = place
-        self.python = python
+        self.image = image
+        self._python = python
         self.box = Box(place)
         self._loop = asyncio.new_event_loop()
         self.rows: list[dict[str, Any]] = []
 
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but a shell is in it."""
+        return not self._python
+
+    @property
+    def python(self) -> str:
+        assert self._python, "the test needs the mark python_in_the_box"
+        return self._python
+
     def do(self, action: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(asyncio.wait_for(action, 60))
 
-    def open(self) -> Session:
-        session, _ = self.do(self.box.ensure(recipe(PYTHON_313), lambda _text: None))
+    def open(self) -> BoxSession:
+        session, _ = self.do(self.box.ensure(recipe(self.image), lambda _text: None))
         return session
 
     def sync(self, tree: Tree) -> Delta:

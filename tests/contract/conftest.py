@@ -9,35 +9,50 @@ from pathlib import Path
 
 import pytest
 from box_bench import Bench
+from engine.images import BARE, PYTHON_313
 from places import container_spec, docker_place, podman_environ
 
 from watchtest.boxes.base import Place
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.local.place import LocalPlace, LocalSpec
 
-KINDS = (
+WITH_PYTHON = (
     "local",
     pytest.param("bubblewrap", marks=pytest.mark.bubblewrap),
     pytest.param("docker", marks=pytest.mark.docker),
     pytest.param("podman", marks=pytest.mark.podman),
 )
+PLAIN = pytest.param("plain", marks=pytest.mark.docker)
+"""The plain one has no Python in it. On podman it is tried by test_plain_on_podman: all of it would take minutes."""
 
 
-@pytest.fixture(params=KINDS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    environ = podman_environ() if request.param == "podman" else os.environ
-    if request.param in ("local", "bubblewrap"):
-        sandbox = "on" if request.param == "bubblewrap" else "off"
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is about the agent, or about pytest, is no test of a box without Python: there it does not exist."""
+    if "kind" in metafunc.fixturenames:
+        needs_python = metafunc.definition.get_closest_marker("python_in_the_box") is not None
+        is_long = metafunc.definition.get_closest_marker("in_two_boxes") is not None
+        kinds = [
+            kind for kind in WITH_PYTHON if not is_long or kind == "local" or "docker" in getattr(kind, "values", ())
+        ]
+        metafunc.parametrize("kind", kinds if needs_python or is_long else (*kinds, PLAIN))
+
+
+@pytest.fixture
+def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
+    environ = podman_environ() if kind == "podman" else os.environ
+    image = BARE if kind == "plain" else PYTHON_313
+    if kind in ("local", "bubblewrap"):
+        sandbox = "on" if kind == "bubblewrap" else "off"
         spec = LocalSpec(tmp_path / "box", str(tmp_path / "workspace"), python=sys.executable, sandbox=sandbox)
         place: Place = LocalPlace(spec, os.environ)
         python = sys.executable
     else:
         place = docker_place(container_spec(tmp_path), environ)
-        python = "python3"
-    bench = Bench(place, python)
+        python = "" if kind == "plain" else "python3"
+    bench = Bench(place, python, image)
     try:
         yield bench
     finally:
         bench.close()
-        if request.param in ("docker", "podman"):
+        if kind not in ("local", "bubblewrap"):
             remove_boxes(str(tmp_path), environ)

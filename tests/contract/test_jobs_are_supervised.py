@@ -74,6 +74,7 @@ def test_endless_output_is_bounded_and_counted(bench: Bench) -> None:
     assert end.output.endswith("the end\n")
 
 
+@pytest.mark.python_in_the_box
 def test_nothing_of_a_finished_job_is_left(bench: Bench) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode()}))
     end = bench.sh(f"{bench.python} nasty.py mark-of-the-finished")
@@ -82,6 +83,7 @@ def test_nothing_of_a_finished_job_is_left(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_kill", [True, False])
+@pytest.mark.python_in_the_box
 def test_nothing_of_a_stopped_job_is_left(bench: Bench, is_kill: bool) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode()}))
     session = bench.open()
@@ -97,6 +99,7 @@ def test_nothing_of_a_stopped_job_is_left(bench: Bench, is_kill: bool) -> None:
     assert left_over(bench, "mark-of-the-stopped") == 0
 
 
+@pytest.mark.python_in_the_box
 def test_a_job_that_ignores_every_polite_signal_is_killed(bench: Bench) -> None:
     script = "import signal, time\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(60)"
     bench.sync(Tree({"deaf.py": script.encode()}))
@@ -106,6 +109,7 @@ def test_a_job_that_ignores_every_polite_signal_is_killed(bench: Bench) -> None:
     assert time.monotonic() - began < 1 + 5
 
 
+@pytest.mark.python_in_the_box
 def test_the_run_limit_ends_a_hanging_test_and_shows_where(bench: Bench) -> None:
     hanging = b"import time\ndef test_hangs():\n    wait_for_ever()\ndef wait_for_ever():\n    time.sleep(600)\n"
     bench.sync(Tree({"test_hang.py": hanging}))
@@ -126,6 +130,7 @@ def test_a_chatty_job_is_not_silent(bench: Bench) -> None:
     assert end.exit_code == 0
 
 
+@pytest.mark.python_in_the_box
 def test_the_loss_of_the_agent_is_told_and_its_job_ends(bench: Bench) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode()}))
     session = bench.open()
@@ -140,6 +145,7 @@ def test_the_loss_of_the_agent_is_told_and_its_job_ends(bench: Bench) -> None:
     assert left_over(bench, "mark-of-the-orphan") == 0
 
 
+@pytest.mark.python_in_the_box
 def test_an_agent_that_is_killed_leaves_nothing_and_is_replaced(bench: Bench) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode(), "a": b"1"}))
     session = bench.open()
@@ -162,6 +168,7 @@ time.sleep(60)
     assert not bench.sync(Tree({"nasty.py": NASTY.encode(), "a": b"1"}))
 
 
+@pytest.mark.python_in_the_box
 def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench) -> None:
     session = bench.open()
     script = "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); sleep 60"  # the agent: the supervisor's parent
@@ -174,6 +181,7 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
     assert bench.said("echo alive") == "alive\n"
 
 
+@pytest.mark.python_in_the_box
 def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: Bench) -> None:
     session = bench.open()
     job = Job(Command(("/bin/sh", "-c", "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)")), Limits(60, 60, 0.3))
@@ -195,6 +203,7 @@ def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: B
     assert bench.said("echo alive") == "alive\n"
 
 
+@pytest.mark.python_in_the_box
 def test_a_job_that_kills_its_supervisor_is_ended_all_the_same(bench: Bench) -> None:
     began = time.monotonic()
     script = "import os, time; os.kill(os.getppid(), 9); time.sleep(600)"
@@ -206,6 +215,7 @@ def test_a_job_that_kills_its_supervisor_is_ended_all_the_same(bench: Bench) -> 
     assert left_over(bench, "mark-of-the-unsupervised") == 0
 
 
+@pytest.mark.python_in_the_box
 def test_a_session_that_raised_is_not_used_again(bench: Bench) -> None:
     def raise_it(_rows: object) -> None:
         raise RuntimeError("a bug of ours")
@@ -225,6 +235,7 @@ def test_a_word_is_remembered_by_the_box(bench: Bench) -> None:
     assert bench.open().remembered == {"setup": "key"}
 
 
+@pytest.mark.python_in_the_box
 def test_two_sessions_never_share_a_box(bench: Bench) -> None:
     """The second watcher's agent ends the first: its host is dead, or has lost it."""
     first = bench.open()

@@ -27,6 +27,7 @@ from watchtest.core.model import ServiceInfo, Stop
 from watchtest.errors import ChannelLost, ServiceError
 from watchtest.sources.globs import specification
 
+pytestmark = pytest.mark.python_in_the_box  # the agent keeps them
 QUICK = Timing(backoff_s=0.05, longest_backoff_s=0.2, settled_s=60.0)
 AROUND = Surroundings({"GREETING": "hello"}, ())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
-from watcher import Project, environ_around
+from watcher import Project, environ_around, runtime_folder
 
 from watchtest.boxes.inventory import remove_boxes
 
@@ -82,3 +82,4 @@ def end(project: Project) -> None:
     if project.kind == "docker":
         remove_boxes(str(project.root), project.environ)
     shutil.rmtree(project.around / "cache", ignore_errors=True)
+    shutil.rmtree(runtime_folder(project.around), ignore_errors=True)

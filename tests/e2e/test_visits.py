@@ -41,6 +41,8 @@ def test_a_command_beside_a_watcher_leaves_it_alone(project: Project) -> None:
     assert watcher.status["problem"] is None
     project.save("test_it.py", "def test_it(): assert open('made-in-the-box').read() == 'kept\\n'\n")
     watcher.wait_for_verdict("passed")
+    assert "is gone" not in watcher.output, "this box was made by this watcher, and is still there"
+    assert (project.root / ".watchtest" / "by-hand").exists(), "its verdicts are no proof for others"
 
 
 def test_a_command_says_how_it_ended(project: Project) -> None:

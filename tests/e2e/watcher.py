@@ -7,12 +7,14 @@ a small script that runs on the host or in the box.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -65,9 +67,15 @@ def environ_around(around: Path, image: str) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(around / "config"),
         "WATCHTEST_CACHE_DIR": str(around / "cache"),
         "WATCHTEST_STATE_DIR": str(around / "state"),
+        "WATCHTEST_RUNTIME_DIR": str(runtime_folder(around)),
         "WATCHTEST_NOTIFY_DESKTOP": "false",
         "WATCHTEST_BOX_IMAGE": image,
     }
+
+
+def runtime_folder(around: Path) -> Path:
+    """Where its watchers listen; sockets want short paths, and those of tests are long."""
+    return Path(tempfile.gettempdir(), f"wt-{hashlib.sha256(os.fsencode(around)).hexdigest()[:12]}")
 
 
 @dataclass

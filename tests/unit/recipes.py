@@ -8,6 +8,7 @@ from watchtest.boxes.base import Recipe
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
 from watchtest.config.model import DEPENDENCIES
 from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.runners.detect import detect
 
 HOST = (3, 12)
 
@@ -25,5 +26,8 @@ def recipe(
     setup: str | tuple[str, ...] = "auto",
     dependencies: tuple[str, ...] = DEPENDENCIES,
 ) -> Recipe:
-    wish = RecipeWish(HOST, dependencies, image, dockerfile, setup)
+    def runs_pytest(_snapshot: Snapshot) -> bool:
+        return any(wish.kind == "pytest" for wish in detect(files, lambda path: files[path].encode()))
+
+    wish = RecipeWish(HOST, dependencies, runs_pytest, image, dockerfile, setup)
     return recipe_of(wish, snapshot_of(files), lambda path, _entry: files[path].encode())

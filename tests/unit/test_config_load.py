@@ -34,7 +34,7 @@ def test_without_any_file_the_defaults_hold(tmp_path: Path) -> None:
     assert found.config == Config()
     assert found.file is None
     assert found.user_file is None
-    assert set(found.origins) == {*keys(), "services"}
+    assert set(found.origins) == {*keys(), "runners", "services"}
     assert {str(origin) for origin in found.origins.values()} == {"default"}
 
 
@@ -179,7 +179,7 @@ def test_what_is_shown_is_a_config_file_that_loads_the_same_settings(
         assert (list(found) if isinstance(found, tuple) else found) == value
         assert str(first.origins[key]) == f"watchtest.toml:{place}"
     shown = as_text(first)
-    assert len(shown.splitlines()) == len(shown.split("\n")) == len(keys()) + 1
+    assert len(shown.splitlines()) == len(shown.split("\n")) == len(keys()) + 2
     write(workspace / "watchtest.toml", shown)
     assert loaded(workspace).config == first.config
     assert tomllib.loads(shown) == first.config.model_dump(mode="json")
@@ -189,7 +189,7 @@ def test_settings_as_json_carry_value_and_origin(tmp_path: Path) -> None:
     file = write(tmp_path / "watchtest.toml", '[box]\nenvironment = ["CI"]')
     answer = as_json(loaded(tmp_path))
     assert answer["file"] == str(file)
-    assert list(answer["settings"]) == [*keys(), "services"]
+    assert list(answer["settings"]) == [*keys(), "runners", "services"]
     assert answer["settings"]["box.environment"] == {
         "value": ["CI"],
         "from": "watchtest.toml:2",

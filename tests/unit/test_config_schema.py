@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from watchtest.config import Config, Ready, Service, json_schema, keys
+from watchtest.config import Config, Ready, RunnerChoice, Service, json_schema, keys
 from watchtest.config.lines import lines_of_keys
 from watchtest.config.model import SECTIONS
 from watchtest.config.problems import problems_in
@@ -22,7 +22,7 @@ SCHEMA = json_schema()
 
 def test_config_toml_has_every_key_with_its_default_and_nothing_else() -> None:
     data = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    assert data == Config().model_dump(mode="json", exclude={"services"})
+    assert data == Config().model_dump(mode="json", exclude={"runners", "services"})
     assert [f"{section}.{key}" for section, table in data.items() for key in table] == list(keys())
 
 
@@ -46,6 +46,19 @@ def test_config_toml_shows_a_service_with_every_key_and_its_description() -> Non
             assert getattr(service, name) == field.default
     assert service.ready is not None
     assert service.ready.timeout_s == Ready.model_fields["timeout_s"].default
+
+
+def test_config_toml_shows_a_runner_with_every_key_and_its_description() -> None:
+    text = CONFIG.read_text(encoding="utf-8")
+    shown = text[text.index("# [[runners]]") : text.index("# Programs that run in the box")]
+    example = [line.removeprefix("# ") for line in shown.splitlines()]
+    [runner] = Config.model_validate(tomllib.loads("\n".join(example))).runners
+    assert list(tomllib.loads("\n".join(example))["runners"][0]) == list(RunnerChoice.model_fields)
+    for name, field in RunnerChoice.model_fields.items():
+        [place] = [number for number, line in enumerate(example) if line.startswith(f"{name} = ")]
+        assert example[place - 1] == f"# {field.description}"
+        if name not in ("kind", "name", "command"):
+            assert getattr(runner, name) == field.default
 
 
 def test_the_schema_is_one() -> None:

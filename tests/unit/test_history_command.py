@@ -67,7 +67,9 @@ def filled(tmp_path: Path, workspace: Path) -> Store:
             store.begin(run, 1_700_000_000.0 + number, str(workspace))
             if state is not RunState.BROKEN:
                 snapshot = Snapshot("deadbeefcafe", {}, head="c0ffee", branch="main", dirty=True)
-                store.snapshot_taken(run.id, snapshot, "python:3.11", 1_700_000_000.5 + number)
+                store.start(run, 1_700_000_000.25 + number)
+                store.snapshot_taken(run.id, snapshot, "python:3.11")
+                store.advance(run.id, RunState.RUNNING, 1_700_000_000.5 + number)
                 passed = [Result(f"tests/test_a.py::test_{i}", Outcome.PASSED, 0.1) for i in range(3)]
                 store.add_results(run.id, [*passed, RED] if number == 2 else passed, 1_700_000_001.0 + number)
             reason = "the engine\x1b[2J is gone" if state is RunState.BROKEN else ""
@@ -125,7 +127,12 @@ def test_a_wrong_flag_is_a_usage_error(ask: Ask, capsys: pytest.CaptureFixture[s
 def test_show_tells_the_story_of_a_run_and_its_failures(ask: Ask) -> None:
     said = ask("show", "last-failed")
 
-    for part in ("s.2", "queued +0.0s > running +0.5s > failed +2.0s", "deadbeefcafe", "c0ffee main with changes"):
+    for part in (
+        "s.2",
+        "queued +0.0s > syncing +0.2s > running +0.5s > failed +2.0s",
+        "deadbeefcafe",
+        "c0ffee main with changes",
+    ):
         assert part in said
     assert "FAILED tests/test_a.py::test_two[red]  tests/test_a.py:12" in said
     assert "    E   assert 1 == 2 [bold]not markup[/bold]" in said
@@ -164,7 +171,7 @@ def test_show_as_json_holds_all_that_is_kept(ask: Ask) -> None:
     assert said["code"] == {"tree": "deadbeefcafe", "head": "c0ffee", "branch": "main", "dirty": True}
     assert said["counts"] == {"passed": 3, "failed": 1}
     assert said["queued_at"] == "2023-11-14T22:13:22.000Z"
-    assert [each["state"] for each in said["states"]] == ["queued", "running", "failed"]
+    assert [each["state"] for each in said["states"]] == ["queued", "syncing", "running", "failed"]
     red = said["results"][-1]
     assert (red["test"], red["outcome"], red["attempt"]) == (RED.test, "failed", 1)
     assert (red["failure"]["file"], red["failure"]["line"]) == ("tests/test_a.py", 12)

@@ -27,7 +27,7 @@ from watchtest.core.model import (
 )
 from watchtest.errors import WorkspaceError
 from watchtest.history.opening import reading
-from watchtest.history.queries import PastRun, RunDetail, detail, recent
+from watchtest.history.queries import PastRun, RunDetail, detail, last_whole, recent
 from watchtest.history.store import Store
 
 SNAPSHOT = Snapshot("4b825dc6", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")}, head="c0ffee", branch="main", dirty=True)
@@ -77,20 +77,21 @@ def listed(path: Path, limit: int = 100) -> tuple[PastRun, ...]:
 
 
 def test_a_whole_run_is_read_back_as_it_was_told(store: Store, path: Path) -> None:
-    store.begin(a_run(), 100.0, "/w")
-    store.advance("s.1", RunState.SYNCING, 100.1)
-    store.snapshot_taken("s.1", SNAPSHOT, "image:1", 100.2)
+    store.begin(a_run(), 100.0, "/w", "a.py changed")
+    store.start(a_run(), 100.1, "waited: paused")
+    store.snapshot_taken("s.1", SNAPSHOT, "image:1")
+    store.advance("s.1", RunState.RUNNING, 100.2)
     store.add_results("s.1", [PASSED], 100.5)
     store.add_results("s.1", [FAILED], 101.0)
-    store.end("s.1", RunState.FAILED, "", 101.5, "1 failed, 1 passed\n")
+    store.end("s.1", RunState.FAILED, "2 of them", 101.5, "1 failed, 1 passed\n")
 
     found = shown(path, "s.1")
 
-    assert [(each.state, each.at) for each in found.transitions] == [
-        (RunState.QUEUED, 100.0),
-        (RunState.SYNCING, 100.1),
-        (RunState.RUNNING, 100.2),
-        (RunState.FAILED, 101.5),
+    assert [(each.state, each.at, each.reason) for each in found.transitions] == [
+        (RunState.QUEUED, 100.0, "a.py changed"),
+        (RunState.SYNCING, 100.1, "waited: paused"),
+        (RunState.RUNNING, 100.2, ""),
+        (RunState.FAILED, 101.5, "2 of them"),
     ]
     assert [each.result for each in found.results] == [PASSED, FAILED]
     assert found.raw_output == "1 failed, 1 passed\n"
@@ -140,6 +141,25 @@ def test_a_test_reported_again_is_its_next_attempt_and_the_last_one_counts(store
     assert found.run.counts == {Outcome.PASSED: 1}
 
 
+def test_the_last_run_of_all_tests_tells_the_next_watcher_what_failed_and_what_is_quick(
+    store: Store, path: Path
+) -> None:
+    def ran(number: int, results: list[Result], state: RunState, selection: Selection | None = None) -> None:
+        store.begin(a_run(number, selection=selection), 1.0, "/w")
+        store.add_results(f"s.{number}", results, 2.0)
+        store.end(f"s.{number}", state, "", 3.0, "")
+
+    def known() -> dict[str, tuple[Outcome, float]]:
+        with reading(path) as connection:
+            return {test: (one.outcome, one.duration_s) for test, one in last_whole(connection, "/w").items()}
+
+    assert known() == {}
+    ran(1, [PASSED, FAILED], RunState.FAILED)
+    ran(2, [FAILED], RunState.FAILED, Only((FAILED.test,), "one"))
+    ran(3, [PASSED], RunState.SUPERSEDED)
+    assert known() == {PASSED.test: (Outcome.PASSED, 0.25), FAILED.test: (Outcome.FAILED, 0.5)}
+
+
 def test_a_selection_is_kept_with_its_reason(store: Store, path: Path) -> None:
     store.begin(a_run(1), 1.0, "/w")
     store.begin(a_run(2, selection=Only(("a", "b"), because="2 known to fail")), 2.0, "/w")
@@ -148,6 +168,15 @@ def test_a_selection_is_kept_with_its_reason(store: Store, path: Path) -> None:
 
     assert (every.selected, every.because) == (None, "all tests")
     assert (some.selected, some.because) == (2, "2 known to fail")
+
+
+def test_what_a_run_selects_is_what_was_decided_when_it_began(store: Store, path: Path) -> None:
+    store.begin(a_run(), 1.0, "/w")
+    store.start(a_run(selection=Only(("a", "b"), because="2 known to fail")), 2.0)
+
+    (run,) = listed(path)
+
+    assert (run.state, run.selected, run.because) == (RunState.SYNCING, 2, "2 known to fail")
 
 
 def test_runs_are_listed_newest_first_and_filtered(store: Store, path: Path) -> None:
@@ -195,7 +224,7 @@ def test_a_workspace_is_the_same_through_a_symlink(store: Store, path: Path, tmp
 def test_mending_ends_the_open_runs_of_this_workspace_and_no_others(store: Store, path: Path) -> None:
     store.begin(a_run(1), 1.0, "/w")
     store.begin(a_run(2), 2.0, "/w")
-    store.snapshot_taken("s.2", SNAPSHOT, "", 2.5)
+    store.snapshot_taken("s.2", SNAPSHOT, "")
     store.begin(a_run(3), 3.0, "/w")
     store.end("s.3", RunState.PASSED, "", 3.5, "")
     store.begin(a_run(4), 4.0, "/other")

@@ -19,6 +19,9 @@ SECRETS = {
     "DBUS_SESSION_BUS_ADDRESS": "secret",
     "PYTHONPATH": "secret",
     "XDG_RUNTIME_DIR": "secret",
+    "CARGO_REGISTRY_TOKEN": "secret",
+    "NPM_TOKEN": "secret",
+    "NODE_AUTH_TOKEN": "secret",
     "HOME": "/secret",
 }
 
@@ -76,3 +79,31 @@ def test_the_users_pip_settings_are_named_because_the_box_has_another_home(tmp_p
 def test_files_that_variables_point_at_are_found() -> None:
     variables = {"SSL_CERT_FILE": "/ca.pem", "PIP_FIND_LINKS": "/wheels https://index.example/more", "LANG": "/no"}
     assert files_named(variables) == ("/ca.pem", "/wheels")
+
+
+def test_a_toolchain_of_the_host_is_found_from_another_home(tmp_path: Path) -> None:
+    rust, node, go = tmp_path / ".rustup", tmp_path / "node", tmp_path / "go"
+    for folder in (rust, node / "bin", node / "lib" / "node_modules", go / "bin", go / "src" / "runtime"):
+        folder.mkdir(parents=True)
+    (go / "bin" / "go").touch()
+    environ = {"HOME": str(tmp_path), "PATH": f"{node}/bin:{go}/bin", "GOPROXY": "https://index.example"}
+    kept = carried(environ, certificates="auto", is_sandboxed=True)
+    assert kept == {"PATH": environ["PATH"], "GOPROXY": "https://index.example", "RUSTUP_HOME": str(rust)}
+    assert files_named(kept) == (str(rust), str(node / "lib" / "node_modules"), str(go))
+    elsewhere = carried({**environ, "RUSTUP_HOME": str(go)}, certificates="auto", is_sandboxed=True)
+    assert elsewhere["RUSTUP_HOME"] == str(go)
+
+
+def test_caches_of_builds_are_shared_only_without_a_sandbox() -> None:
+    environ = {"PATH": "/bin", "GOCACHE": "/big/cache"}
+    assert carried(environ, certificates="auto", is_sandboxed=False)["GOCACHE"] == "/big/cache"
+    assert "GOCACHE" not in carried(environ, certificates="auto", is_sandboxed=True)
+
+
+def test_of_the_users_npm_settings_the_registry_is_carried_and_no_token(tmp_path: Path) -> None:
+    (tmp_path / ".npmrc").write_text("//index.example/:_authToken=secret\nregistry = https://index.example/npm\n")
+    environ = {"PATH": "/bin", "HOME": str(tmp_path)}
+    kept = carried(environ, certificates="auto", is_sandboxed=True)
+    assert kept == {"PATH": "/bin", "npm_config_registry": "https://index.example/npm"}
+    given = carried({**environ, "NPM_CONFIG_REGISTRY": "https://given"}, certificates="auto", is_sandboxed=True)
+    assert given == {"PATH": "/bin", "NPM_CONFIG_REGISTRY": "https://given"}

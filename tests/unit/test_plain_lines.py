@@ -17,6 +17,7 @@ from watchtest.core.events import (
     Halted,
     Noted,
     PauseAsked,
+    Peeked,
     QuitAsked,
     ResumeAsked,
     RunAsked,
@@ -24,7 +25,7 @@ from watchtest.core.events import (
     Unchanged,
     Woke,
 )
-from watchtest.core.model import Failure, Lane, Outcome, Result, Stop
+from watchtest.core.model import All, Failure, Lane, Outcome, Result, Stop
 from watchtest.views.plain import Plain
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -127,7 +128,7 @@ def test_what_a_run_owed_is_said_before_the_verdict() -> None:
     assert lines(story)[3:6] == [
         "FAILED tests/test_a.py::test_a tests/test_a.py:14 assert 3 == 4",
         "ERROR tests/test_b.py SyntaxError: bad",
-        "error: 1 file could not be collected · after 0.8s · tree t1 · save",
+        "error: 1 file could not be collected: tests/test_b.py: SyntaxError: bad · after 0.8s · tree t1 · save",
     ]
 
 
@@ -148,6 +149,33 @@ def test_commands_are_answered() -> None:
         "cancelling",
         "cancelled",
         "syncing · run s.3 · manual · all tests",
+    ]
+
+
+def test_a_run_that_is_given_up_for_a_change_says_which() -> None:
+    story = Story().change("a.py").sync("t1").collect(A).change("b.py")
+    story.on(Peeked(Lane.SAVE, story.now, "s.1", frozenset())).on(
+        Peeked(Lane.SAVE, story.now, "s.1", frozenset({"b.py"}))
+    )
+    story.on(RunEnded(Lane.SAVE, story.now, "s.1", Halted(Stop.SUPERSEDED)))
+    assert lines(story)[3:] == [
+        "changed 1 file: b.py (waits for the end of this run)",
+        "b.py changed: this run is given up",
+        "superseded",
+        "syncing · run s.2 · save · all tests",
+    ]
+
+
+def test_runs_that_wait_are_cancelled_by_name_and_refused_when_there_are_too_many() -> None:
+    story = Story().change("a.py")
+    lane, now = Lane.SAVE, story.now
+    for number in range(21):
+        story.on(RunAsked(lane, now, All("asked"), f"s.r{number}"))
+    story.on(CancelAsked(lane, now, run="s.r3")).on(CancelAsked(lane, now, run="s.r3"))
+    assert lines(story)[-3:] == [
+        "a run was refused: 20 runs wait already",
+        "run s.r3 is cancelled before it began",
+        "nothing to cancel",
     ]
 
 

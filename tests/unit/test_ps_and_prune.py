@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -19,6 +21,7 @@ HOST = machine_id()
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("WATCHTEST_CACHE_DIR", str(folder))
+    monkeypatch.setenv("WATCHTEST_RUNTIME_DIR", str(tmp_path / "run"))
     return folder
 
 
@@ -66,6 +69,25 @@ def test_nothing_is_removed_by_a_dry_run_nor_where_nobody_can_be_asked(
 def test_prune_with_nothing_to_do_asks_nothing(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prune", "--engine", "local"]) == 0
     assert "nothing to remove" in capsys.readouterr().out
+
+
+def test_prune_takes_the_sockets_of_killed_watchers_and_no_others(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TemporaryDirectory(prefix="wt-") as name, socket.socket(socket.AF_UNIX) as living:
+        folder = Path(name)
+        monkeypatch.setenv("WATCHTEST_RUNTIME_DIR", name)
+        living.bind(str(folder / "living.sock"))
+        living.listen()
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(folder / "killed.sock"))
+        (folder / "file.sock").touch()
+
+        assert main(["prune", "--engine", "local", "--dry-run"]) == 0
+        assert (folder / "killed.sock").exists()
+        assert main(["prune", "--engine", "local"]) == 0
+        assert {path.name for path in folder.iterdir()} == {"living.sock", "file.sock"}
+        assert "removed 1 socket of watchers that were killed" in capsys.readouterr().out
 
 
 def test_ps_names_each_box_and_marks_those_whose_workspace_is_gone(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
+from watchtest.runners.base import Ended
 from watchtest.runners.pytest import PytestReports
 
 JSON = st.recursive(
@@ -17,7 +18,7 @@ JSON = st.recursive(
     max_leaves=10,
 )
 KINDS = st.sampled_from(
-    ["collected", "test", "collection_error", "collection_end", "internal_error", "finish", "start"]
+    ["collected", "test", "collection_error", "collection_end", "internal_error", "finish", "start", "restart"]
 )
 ROWS = st.fixed_dictionaries(
     {"k": KINDS | JSON},
@@ -26,7 +27,7 @@ ROWS = st.fixed_dictionaries(
 
 
 def execution(reports: PytestReports, exit_code: int | None = 0) -> Any:
-    return reports.execution(exit_code=exit_code, stopped=None, reason="", output="", stacks="", duration_s=0.0)
+    return reports.execution(Ended(exit_code))
 
 
 @given(st.lists(ROWS, max_size=8))

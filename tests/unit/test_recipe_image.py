@@ -123,7 +123,6 @@ def test_the_range_of_a_node_project_is_read_as_npm_does(wish: str, major: int) 
 def test_a_python_project_is_one_whatever_else_it_holds(sign: dict[str, str]) -> None:
     others = {"go.mod": "", "Cargo.toml": "", "package.json": "{}"}
     assert image_of({**others, **sign})[0] == "python:3.12-slim"
-    assert recipe({**others, **sign}).needs_pytest
 
 
 def test_settings_of_a_linter_alone_make_no_python_project() -> None:

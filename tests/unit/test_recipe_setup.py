@@ -223,7 +223,7 @@ def test_a_recipe_is_found_again_without_reading_and_at_once() -> None:
         reads += 1
         return files[path].encode()
 
-    wish = RecipeWish(HOST, DEPENDENCIES)
+    wish = RecipeWish(HOST, DEPENDENCIES, lambda _snapshot: True)
     first = recipe_of(wish, snapshot, read)
     before, times = reads, []
     for _ in range(20):
@@ -232,3 +232,12 @@ def test_a_recipe_is_found_again_without_reading_and_at_once() -> None:
         times.append(time.perf_counter() - began)
     assert reads == before
     assert min(times) < 0.005, "a save waits for it"
+
+
+def test_pytest_is_needed_where_it_runs_and_changes_what_was_done() -> None:
+    bare = recipe({"Makefile": "", "go.mod": "", "a_test.go": ""})
+    assert not bare.needs_pytest
+    both = recipe({"Makefile": "", "go.mod": "", "a_test.go": "", "test_a.py": "def test(): pass"})
+    assert both.needs_pytest
+    assert both.commands == bare.commands
+    assert both.key != bare.key

@@ -135,7 +135,7 @@ def test_tests_that_did_not_run_on_the_tree_are_stale() -> None:
     story.change("x.py").sync("t2").collect(A).end("t2", [passed(A)], exit_code=2, collection_errors=(broken,))
     written = of(story.state)
     assert written["verdict"] == "error"
-    assert written["reason"] == "1 file could not be collected"
+    assert written["reason"] == "1 file could not be collected: tests/test_b.py: SyntaxError"
     assert written["known_counts"]["stale"] == 1
     assert written["run_counts"]["error"] == 1
     assert written["failures"][0]["file"] is None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from watchtest.core.asking import WAITING_LIMIT
 from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
@@ -11,6 +14,7 @@ from watchtest.core.events import (
     Broke,
     CancelAsked,
     Changed,
+    Collected,
     Effect,
     Ending,
     Event,
@@ -20,12 +24,17 @@ from watchtest.core.events import (
     Leave,
     LookAgain,
     PauseAsked,
+    Peek,
+    Peeked,
     QuitAsked,
     ResumeAsked,
     RunAsked,
     RunEnded,
+    ServicesSeen,
+    SnapshotTaken,
     StartRun,
     StopRun,
+    TestsEnded,
     Unchanged,
     WakeAt,
     Woke,
@@ -35,21 +44,25 @@ from watchtest.core.model import (
     BoxInfo,
     Entry,
     Execution,
+    Failure,
     Kind,
     Lane,
+    OnChange,
     Only,
     Outcome,
     Policy,
     Problem,
     Result,
     RunState,
+    ServiceInfo,
     Snapshot,
     Stop,
     Trigger,
     Verdict,
 )
+from watchtest.core.recovery import RETRY_LIMIT, RETRY_LONGEST_S
 from watchtest.core.state import Broken, Idle, LaneState, State, Working
-from watchtest.core.step import RETRY_LIMIT, RETRY_LONGEST_S, leave, step
+from watchtest.core.step import leave, step
 
 SAVE = Lane.SAVE
 GREEN = Execution(0, frozenset({"t"}), {"t": Result("t", Outcome.PASSED, 0.1)})
@@ -260,6 +273,17 @@ def test_a_lane_that_gave_up_tries_once_more_when_its_box_is_gone() -> None:
     assert watch.lane.activity == Broken(GONE, 1, None)
 
 
+@pytest.mark.parametrize(("state", "effects"), [("backoff", 1), ("starting", 1), ("ready", 0), ("failed", 0)])
+def test_a_save_ends_the_wait_for_a_service_that_it_may_mend(state: str, effects: int) -> None:
+    watch = Watch()
+    watch.save()
+    assert isinstance(watch.lane.activity, Working)
+    run = watch.lane.activity.run.id
+    watch.happen(ServicesSeen(SAVE, watch.now, (ServiceInfo("kv", state, 0.0),)))
+    assert watch.save("server.py") == (StopRun(SAVE, run, Stop.SUPERSEDED),) * effects
+    assert watch.save("server.py") == (), "said once"
+
+
 def test_a_superseded_manual_run_is_still_owed() -> None:
     watch = Watch()
     watch.happen(RunAsked(SAVE, 1.0))
@@ -388,3 +412,259 @@ def test_the_end_of_another_run_changes_nothing() -> None:
     before = watch.state
     assert watch.happen(RunEnded(SAVE, 3.0, "s.99", green())) == ()
     assert watch.state == before
+
+
+# -- runs that were asked for ----------------------------------------------------------------------
+
+
+def under_way(watch: Watch) -> str:
+    assert isinstance(watch.lane.activity, Working)
+    return watch.lane.activity.run.id
+
+
+def only(test: str) -> Only:
+    return Only((test,), because="asked")
+
+
+def test_runs_that_are_asked_for_meanwhile_run_one_after_the_other_under_their_ids() -> None:
+    watch = Watch()
+    watch.save()
+    watch.happen(RunAsked(SAVE, 2.0, only("a"), id="s.ra"))
+    watch.happen(RunAsked(SAVE, 3.0, only("b")))
+    watch.happen(RunAsked(SAVE, 4.0, only("c"), id="s.rc"))
+    names = []
+    for _ in range(3):
+        start = started(watch.end(green()))
+        assert start is not None
+        names.append((start.run.id, start.run.selection))
+    assert names == [("s.ra", only("a")), ("s.2", only("b")), ("s.rc", only("c"))]
+
+
+def test_an_ask_that_waits_already_is_merged_unless_it_has_a_name() -> None:
+    watch = Watch()
+    watch.save()
+    for number in range(3):
+        watch.happen(RunAsked(SAVE, 2.0 + number, only("a")))
+    assert len(watch.lane.asked) == 1
+    watch.happen(RunAsked(SAVE, 6.0, only("a"), id="s.ra"))
+    watch.happen(RunAsked(SAVE, 7.0, only("a"), id="s.ra"))
+    watch.happen(RunAsked(SAVE, 8.0, only("b")))
+    assert [asked.id for asked in watch.lane.asked] == ["s.2", "s.ra", "s.3"]
+
+
+def test_a_queue_that_is_full_refuses_and_says_so() -> None:
+    watch = Watch()
+    watch.save()
+    for number in range(WAITING_LIMIT):
+        watch.happen(RunAsked(SAVE, 2.0, only(f"t{number}")))
+    watch.happen(RunAsked(SAVE, 3.0, only("late")))
+    assert len(watch.lane.asked) == WAITING_LIMIT
+    assert watch.lane.note == "a run was refused: 20 runs wait already"
+    assert watch.lane.dropped == (), "nobody knows it by a name"
+    watch.happen(RunAsked(SAVE, 4.0, only("late"), id="s.rlate"))
+    assert [(dropped.asked.id, dropped.reason) for dropped in watch.lane.dropped] == [
+        ("s.rlate", "refused: 20 runs wait already")
+    ]
+    watch.save()
+    assert watch.lane.dropped == (), "said once"
+
+
+def test_a_cancel_by_name_takes_that_run_and_no_other() -> None:
+    watch = Watch()
+    watch.save()
+    watch.happen(RunAsked(SAVE, 2.0, only("a"), id="s.ra"))
+    watch.happen(RunAsked(SAVE, 3.0, only("b"), id="s.rb"))
+    assert watch.happen(CancelAsked(SAVE, 4.0, run="s.ra")) == ()
+    assert [asked.id for asked in watch.lane.asked] == ["s.rb"]
+    assert [dropped.asked.id for dropped in watch.lane.dropped] == ["s.ra"]
+    assert watch.happen(CancelAsked(SAVE, 5.0, run="s.ra")) == (), "idempotent"
+    assert watch.lane.dropped == ()
+    assert watch.happen(CancelAsked(SAVE, 6.0, run=under_way(watch))) == (StopRun(SAVE, "s.1", Stop.CANCELLED),)
+    start = started(watch.end(Halted(Stop.CANCELLED)))
+    assert start is not None
+    assert start.run.id == "s.rb"
+
+
+def test_a_cancel_between_two_attempts_calls_off_what_was_asked_for() -> None:
+    watch = Watch()
+    watch.happen(RunAsked(SAVE, 1.0, only("a"), id="s.ra"))
+    watch.end(Broke(GONE, is_passing=True))
+    assert watch.lane.last is not None
+    assert watch.lane.last.reason == "gone; goes on as run s.1"
+    watch.happen(CancelAsked(SAVE, 3.0))
+    assert [dropped.asked.id for dropped in watch.lane.dropped] == ["s.1"]
+    assert watch.lane.activity == Broken(GONE, 1, None)
+    assert watch.happen(Woke(SAVE, 99.0)) == ()
+
+
+def test_a_run_that_was_cancelled_and_broke_is_not_owed() -> None:
+    watch = Watch()
+    watch.happen(RunAsked(SAVE, 1.0, only("a")))
+    watch.happen(CancelAsked(SAVE, 2.0))
+    watch.end(Broke(GONE, is_passing=True))
+    assert watch.lane.asked == ()
+
+
+def test_runs_that_break_for_good_do_not_chase_one_another_for_ever() -> None:
+    watch = Watch()
+    for test in "abc":
+        watch.happen(RunAsked(SAVE, 1.0, only(test)))
+    starts = 0
+    while started(watch.end(Broke(GONE, is_passing=False))) is not None:
+        starts += 1
+    assert starts == 2
+    assert [asked.selection for asked in watch.lane.asked] == [only("c")], "the last one is owed until the next change"
+
+
+def test_an_ask_that_waits_is_not_held_up_by_a_red_run_of_some_tests() -> None:
+    watch = Watch()
+    watch.happen(RunAsked(SAVE, 1.0, only("t")))
+    watch.happen(RunAsked(SAVE, 2.0, only("u")))
+    red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
+    assert started(watch.end(Judged(snapshot("t1"), red))) is not None
+
+
+def test_a_watcher_that_leaves_refuses_what_is_asked_for() -> None:
+    watch = Watch()
+    watch.save()
+    watch.happen(RunAsked(SAVE, 1.5, only("b"), id="s.rb"))
+    watch.happen(QuitAsked(SAVE, 2.0))
+    for name in ("s.ra", "s.rb"):
+        watch.happen(RunAsked(SAVE, 3.0, only("a"), id=name))
+        assert [dropped.asked.id for dropped in watch.lane.dropped] == ([name] if name == "s.ra" else [])
+    assert leave(watch.state).lanes[SAVE].asked == ()
+
+
+# -- a change while the tests run ------------------------------------------------------------------
+
+FIRST, SECOND = "a.py::first", "b.py::second"
+
+
+def executing(on_change: OnChange, *finished: str) -> Watch:
+    """A run of two tests under way, of which these have finished."""
+    watch = Watch()
+    watch.state = replace(watch.state, lanes={SAVE: replace(watch.lane, on_change=on_change)})
+    watch.save("start.py")
+    watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
+    watch.happen(Collected(SAVE, 1.2, "s.1", frozenset()))
+    watch.happen(Collected(SAVE, 1.3, "s.1", frozenset({FIRST, SECOND})))
+    results = tuple(Result(test, Outcome.PASSED, 0.1) for test in finished)
+    watch.happen(TestsEnded(SAVE, 1.4, "s.1", results))
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("on_change", "path", "is_superseded"),
+    [
+        (OnChange.SMART, "code.py", True),
+        (OnChange.SMART, "b.py", True),
+        (OnChange.SMART, "a.py", False),
+        (OnChange.SMART, "README.md", False),
+        (OnChange.RESTART, "a.py", True),
+        (OnChange.RESTART, "README.md", True),
+    ],
+)
+def test_a_change_supersedes_a_run_by_the_rule_that_was_chosen(
+    on_change: OnChange, path: str, is_superseded: bool
+) -> None:
+    watch = executing(on_change, FIRST)
+    assert watch.save(path) == (Peek(SAVE, "s.1", frozenset({path}), snapshot("t1")),)
+    effects = watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({path})))
+    assert effects == ((StopRun(SAVE, "s.1", Stop.SUPERSEDED),) if is_superseded else ())
+    again = watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({path})))
+    assert again == (), "said once"
+
+
+def test_a_change_waits_where_the_user_wants_that() -> None:
+    watch = executing(OnChange.QUEUE)
+    assert watch.save("code.py") == ()
+    assert started(watch.end(green("t1"))) is not None
+
+
+@pytest.mark.parametrize("on_change", [OnChange.SMART, OnChange.RESTART])
+def test_a_touch_supersedes_nothing(on_change: OnChange) -> None:
+    watch = executing(on_change)
+    assert watch.save("code.py") != ()
+    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset())) == ()
+    assert watch.lane.pending.paths == {"code.py"}, "the next run finds out by itself"
+
+
+def test_a_look_that_comes_too_late_is_no_matter_for_the_next_run() -> None:
+    watch = executing(OnChange.RESTART)
+    watch.save("code.py")
+    assert started(watch.end(green("t1"))) is not None
+    watch.happen(SnapshotTaken(SAVE, 4.0, "s.2", snapshot("t2")))
+    watch.happen(Collected(SAVE, 4.1, "s.2", frozenset({FIRST})))
+    assert watch.happen(Peeked(SAVE, 5.0, "s.1", frozenset({"code.py"}))) == ()
+
+
+def test_setup_is_not_thrown_away_for_a_change_which_is_weighed_when_the_tests_begin() -> None:
+    watch = Watch()
+    watch.save("start.py")
+    watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
+    assert watch.save("code.py") == ()
+    assert watch.happen(Collected(SAVE, 3.0, "s.1", frozenset())) == (
+        Peek(SAVE, "s.1", frozenset({"code.py"}), snapshot("t1")),
+    )
+    assert watch.happen(Collected(SAVE, 3.1, "s.1", frozenset({FIRST}))) == (), "asked once"
+    assert watch.happen(Peeked(SAVE, 3.2, "s.1", frozenset({"code.py"}))) == (StopRun(SAVE, "s.1", Stop.SUPERSEDED),)
+
+
+def test_while_tests_are_collected_all_of_them_are_still_to_come() -> None:
+    watch = Watch()
+    watch.save("start.py")
+    watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
+    watch.happen(Collected(SAVE, 1.2, "s.1", frozenset()))
+    watch.save("code.py")
+    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"README.md"}))) == ()
+    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"code.py"}))) != ()
+
+
+def test_a_superseded_run_changes_no_verdict_and_its_results_serve_the_order_of_the_next() -> None:
+    watch = executing(OnChange.SMART, FIRST)
+    red = Result(SECOND, Outcome.FAILED, 0.1, Failure("E", "no"))
+    watch.happen(TestsEnded(SAVE, 1.5, "s.1", (red,)))
+    start = started(watch.end(Halted(Stop.SUPERSEDED)))
+    assert start is not None
+    assert start.known[SECOND] == red
+    assert watch.lane.partial.keys() == {FIRST, SECOND}
+    assert watch.lane.knowledge.verdict is Verdict.UNKNOWN
+    assert watch.lane.knowledge.tests == {}
+    assert watch.lane.last is not None
+    assert watch.lane.last.state is RunState.SUPERSEDED
+    assert isinstance(watch.lane.activity, Working)
+    assert watch.lane.activity.carried.paths == {"start.py"}
+    watch.end(green("t2"))
+    assert watch.lane.partial == {}
+
+
+def test_why_a_run_was_superseded_is_kept() -> None:
+    watch = executing(OnChange.SMART)
+    watch.save("code.py")
+    watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"code.py", "b", "c", "d", "e"})))
+    watch.end(Halted(Stop.SUPERSEDED))
+    assert watch.lane.last is not None
+    assert watch.lane.last.reason == "b, c, code.py and 2 more changed"
+
+
+def test_a_cancel_outranks_a_change() -> None:
+    watch = executing(OnChange.RESTART)
+    watch.happen(CancelAsked(SAVE, 2.0))
+    assert watch.save("code.py") == ()
+    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"code.py"}))) == ()
+
+
+def test_a_crash_is_in_the_results_of_the_run() -> None:
+    watch = executing(OnChange.SMART, FIRST)
+    crash = Execution(
+        None,
+        frozenset({FIRST, SECOND}),
+        {FIRST: Result(FIRST, Outcome.PASSED, 0.1)},
+        reason="SIGSEGV",
+        has_finished=False,
+        current=SECOND,
+    )
+    watch.end(Judged(snapshot("t1"), crash))
+    assert watch.lane.last is not None
+    assert watch.lane.last.results[SECOND].outcome is Outcome.ERROR
+    assert watch.lane.last.reason == f"SIGSEGV, in {SECOND}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 from hypothesis import settings
@@ -21,11 +22,15 @@ from watchtest.core.events import (
     Halted,
     Judged,
     PauseAsked,
+    Peek,
+    Peeked,
+    QuitAsked,
     ResumeAsked,
     RunAsked,
     RunEnded,
     SnapshotTaken,
     StartRun,
+    StopRun,
     TestsEnded,
     Unchanged,
     WakeAt,
@@ -39,6 +44,7 @@ from watchtest.core.model import (
     Failure,
     Kind,
     Lane,
+    OnChange,
     Only,
     Outcome,
     Policy,
@@ -48,8 +54,10 @@ from watchtest.core.model import (
     Stop,
     Verdict,
 )
-from watchtest.core.state import Broken, Idle, LaneState, State, Working
-from watchtest.core.step import RETRY_LIMIT, step
+from watchtest.core.recovery import RETRY_LIMIT
+from watchtest.core.state import Broken, Executing, Idle, LaneState, State, Working, asked_id
+from watchtest.core.step import leave, step
+from watchtest.history.deeds import Add, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
 
 TESTS = ("a.py::one", "a.py::two", "b.py::three", "b.py::four")
 Truth = Mapping[str, bool]
@@ -59,6 +67,52 @@ Truth = Mapping[str, bool]
 def tree(truth: Truth, number: int) -> Snapshot:
     entry = Entry(Kind.FILE, 0o644, number, str(number))
     return Snapshot(id=f"tree-{number}", entries={"code.py": entry})
+
+
+class Ledger:
+    """The history as its keeper would write it: refuses what a store would refuse."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+        """Ids that somebody was given."""
+        self.open: dict[str, str] = {}
+        self.ended: set[str] = set()
+
+    def write(self, deed: Deed) -> None:
+        run = deed.run if isinstance(deed.run, str) else deed.run.id
+        if isinstance(deed, Queue):
+            assert run not in self.open.keys() | self.ended, f"{run} was accepted twice"
+            self.open[run] = "queued"
+            return
+        assert run in self.open, f"{deed} comes before its run or after its end"
+        state = self.open[run]
+        match deed:
+            case Start():
+                assert state == "queued"
+                self.open[run] = "syncing"
+            case Take():
+                assert state == "syncing"
+            case Execute():
+                assert state == "syncing"
+                self.open[run] = "running"
+            case Add():
+                assert state == "running"
+            case End():
+                assert deed.state.value not in ("queued", "syncing", "running")
+                del self.open[run]
+                self.ended.add(run)
+            case Withdraw():
+                assert run not in self.asked, "somebody waits for its end"
+                del self.open[run]
+                self.ended.add(run)
+
+    def must_be_closed_by(self, state: State) -> None:
+        """If the watcher left now: every run that was accepted has its one end."""
+        left = deepcopy(self)
+        for deed in deeds(state, leave(state), None, 0.0):
+            left.write(deed)
+        assert not left.open
+        assert left.ended >= left.asked
 
 
 class Watching(RuleBasedStateMachine):
@@ -75,6 +129,10 @@ class Watching(RuleBasedStateMachine):
         self.started: StartRun | None = None
         self.taken: Snapshot | None = None
         self.wake_at: float | None = None
+        self.streamed: set[str] = set()
+        """Tests that the run under way has reported on."""
+        self.peeks: list[Peek] = []
+        self.ledger = Ledger()
         self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.ALL, session="s")})
 
     @property
@@ -82,13 +140,26 @@ class Watching(RuleBasedStateMachine):
         return self.state.lanes[Lane.SAVE]
 
     def happen(self, event: Event) -> None:
-        self.state, effects = step(self.state, event)
+        before = self.state
+        self.state, effects = step(before, event)
+        for deed in deeds(before, self.state, event, self.now):
+            self.ledger.write(deed)
         for effect in effects:
             if isinstance(effect, StartRun):
                 assert self.started is None, "two runs at once in one lane"
                 self.started, self.taken = effect, None
+                self.streamed = set()
             elif isinstance(effect, WakeAt):
                 self.wake_at = effect.at
+            elif isinstance(effect, Peek):
+                self.peeks.append(effect)
+            elif isinstance(effect, StopRun) and effect.stop is Stop.SUPERSEDED:
+                working = before.lanes[Lane.SAVE].activity
+                assert isinstance(working, Working)
+                assert isinstance(working.phase, Executing), "setup was thrown away"
+                assert isinstance(event, Peeked)
+                assert event.paths, "superseded by a touch"
+                assert self.lane.on_change is not OnChange.QUEUE
 
     def at(self) -> float:
         self.now += 0.1
@@ -96,9 +167,10 @@ class Watching(RuleBasedStateMachine):
 
     # -- the user --------------------------------------------------------------------------------------
 
-    @rule(policy=st.sampled_from([Policy.ALL, Policy.AFFECTED, Policy.FAILED]))
-    def choose_a_policy(self, policy: Policy) -> None:
-        self.state = replace(self.state, lanes={Lane.SAVE: replace(self.lane, policy=policy)})
+    @rule(policy=st.sampled_from([Policy.ALL, Policy.AFFECTED, Policy.FAILED]), on_change=st.sampled_from(OnChange))
+    def choose_a_policy(self, policy: Policy, on_change: OnChange) -> None:
+        lane = replace(self.lane, policy=policy, on_change=on_change)
+        self.state = replace(self.state, lanes={Lane.SAVE: lane})
 
     @rule(truth=st.dictionaries(st.sampled_from(TESTS), st.booleans()))
     def save(self, truth: Truth) -> None:
@@ -109,14 +181,36 @@ class Watching(RuleBasedStateMachine):
         self.owed[path] = self.number
         self.happen(Changed(Lane.SAVE, self.at(), frozenset({path})))
 
-    @rule(tests=st.none() | st.sets(st.sampled_from(TESTS), min_size=1))
-    def ask_for_a_run(self, tests: set[str] | None) -> None:
+    @rule(
+        tests=st.none() | st.sets(st.sampled_from(TESTS), min_size=1),
+        is_named=st.booleans(),
+        times=st.sampled_from([1, 1, 1, 1, 8, 30]),
+    )
+    def ask_for_a_run(self, tests: set[str] | None, is_named: bool, times: int) -> None:
         selection = None if tests is None else Only(tuple(sorted(tests)), because="asked")
-        self.happen(RunAsked(Lane.SAVE, self.at(), selection))
+        for _ in range(times):
+            name = asked_id(self.lane, str(len(self.ledger.asked))) if is_named else ""
+            self.happen(RunAsked(Lane.SAVE, self.at(), selection, name))
+            if name:
+                self.ledger.asked.add(name)
 
     @rule(kill=st.booleans())
     def cancel(self, kill: bool) -> None:
         self.happen(CancelAsked(Lane.SAVE, self.at(), kill))
+
+    @precondition(lambda self: self.ledger.open or self.ledger.ended)
+    @rule(kill=st.booleans(), which=st.integers(0, 1000))
+    def cancel_one(self, kill: bool, which: int) -> None:
+        ids = sorted(self.ledger.open) + sorted(self.ledger.ended)[-3:]
+        run = ids[which % len(ids)]
+        self.happen(CancelAsked(Lane.SAVE, self.at(), kill, run))
+        assert run not in {asked.id for asked in self.lane.asked}
+
+    @precondition(lambda self: self.peeks)
+    @rule(is_touch=st.booleans())
+    def look(self, is_touch: bool) -> None:
+        peek = self.peeks.pop(0)
+        self.happen(Peeked(Lane.SAVE, self.at(), peek.run, frozenset() if is_touch else peek.paths))
 
     @rule()
     def pause(self) -> None:
@@ -143,6 +237,30 @@ class Watching(RuleBasedStateMachine):
         self.taken = tree(self.truth, self.number)
         self.happen(SnapshotTaken(Lane.SAVE, self.at(), self.started.run.id, self.taken))
 
+    def promised(self) -> frozenset[str]:
+        assert self.started is not None
+        assert self.taken is not None
+        promised = frozenset(self.truths[self.taken.id])
+        selection = self.started.run.selection
+        return promised & frozenset(selection.tests) if isinstance(selection, Only) else promised
+
+    def stream(self, tests: frozenset[str]) -> None:
+        assert self.started is not None
+        assert self.taken is not None
+        truth = self.truths[self.taken.id]
+        results = tuple(result(test, truth[test]) for test in sorted(tests - self.streamed))
+        self.streamed |= tests
+        self.happen(TestsEnded(Lane.SAVE, self.at(), self.started.run.id, results))
+
+    @precondition(lambda self: self.taken is not None)
+    @rule(reported=st.sets(st.sampled_from(TESTS)), is_collected=st.booleans())
+    def run_some_tests(self, reported: set[str], is_collected: bool) -> None:
+        assert self.started is not None
+        self.happen(Collected(Lane.SAVE, self.at(), self.started.run.id, frozenset()))
+        if is_collected:
+            self.happen(Collected(Lane.SAVE, self.at(), self.started.run.id, self.promised()))
+            self.stream(self.promised() & reported)
+
     @precondition(lambda self: self.taken is not None)
     @rule(
         reported=st.sets(st.sampled_from(TESTS)),
@@ -150,24 +268,29 @@ class Watching(RuleBasedStateMachine):
         whole=st.booleans(),
         withdrawn=st.sampled_from(["", "stopping after 1 failures"]),
         finished=st.booleans(),
+        crashed=st.none() | st.sampled_from(TESTS),
     )
     def judge(
-        self, reported: set[str], exit_code: int | None, whole: bool, withdrawn: str = "", finished: bool = True
+        self,
+        reported: set[str],
+        exit_code: int | None,
+        whole: bool,
+        withdrawn: str = "",
+        finished: bool = True,
+        crashed: str | None = None,
     ) -> None:
         """A runner that runs through, that stops at the first failure, or that breaks off with any exit code."""
         assert self.started is not None
         assert self.taken is not None
         run = self.started.run
         truth = self.truths[self.taken.id]
-        promised = frozenset(truth)
-        if isinstance(run.selection, Only):
-            promised &= frozenset(run.selection.tests)
-        told = promised if whole else promised & reported
+        promised = self.promised()
+        told = promised if whole else promised & (reported | self.streamed)
         results = {test: result(test, truth[test]) for test in told}
         if whole:
             exit_code = 5 if not promised else int(any(not truth[test] for test in promised))
         self.happen(Collected(Lane.SAVE, self.at(), run.id, promised))
-        self.happen(TestsEnded(Lane.SAVE, self.at(), run.id, tuple(results.values())))
+        self.stream(told)
         snapshot = self.taken
         covered = isinstance(run.selection, All)
         carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
@@ -175,7 +298,9 @@ class Watching(RuleBasedStateMachine):
         execution = Execution(exit_code, promised, results, withdrawn=withdrawn, has_finished=whole or finished)
         if not finished and not whole:
             # What a runner had not yet collected when it broke off, it cannot have promised.
-            execution = replace(execution, promised=promised & reported, has_collected=False)
+            execution = replace(execution, promised=told, has_collected=False)
+        if crashed in promised - told:
+            execution = replace(execution, promised=promised, has_finished=False, current=crashed, has_collected=True)
         self.end(Judged(snapshot, execution))
         # Also when an earlier run had already judged all tests of this very tree.
         if covered or self.lane.knowledge.is_complete:
@@ -243,7 +368,7 @@ class Watching(RuleBasedStateMachine):
     def nobody_rests_on_an_open_question(self) -> None:
         """At rest, with nothing pending, after a run was judged: then there is a verdict."""
         lane = self.lane
-        is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and lane.asked is None
+        is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and not lane.asked
         if is_at_rest and lane.knowledge.run is not None:
             assert lane.knowledge.verdict is not Verdict.UNKNOWN
 
@@ -256,11 +381,18 @@ class Watching(RuleBasedStateMachine):
         if isinstance(self.lane.activity, Broken):
             assert self.lane.activity.attempt <= RETRY_LIMIT
 
+    @invariant()
+    def every_run_that_was_accepted_waits_or_runs_or_has_its_one_end(self) -> None:
+        under_way = {self.started.run.id} if self.started is not None else set()
+        assert self.ledger.open.keys() == under_way | {asked.id for asked in self.lane.asked}
+        assert self.ledger.asked <= self.ledger.open.keys() | self.ledger.ended
+
     def teardown(self) -> None:
         """However it went: resume, save once more, let every run run through, and the truth is known."""
+        self.ledger.must_be_closed_by(self.state)
         self.happen(ResumeAsked(Lane.SAVE, self.at()))
         self.save({"a.py::one": True, "b.py::three": False})
-        for _ in range(10):
+        for _ in range(100):
             if self.started is None and isinstance(self.lane.activity, Broken) and self.wake_at is not None:
                 self.wake()  # a box that was lost under a run is brought back
             if self.started is None:
@@ -280,6 +412,11 @@ class Watching(RuleBasedStateMachine):
         assert self.lane.knowledge.snapshot is not None
         assert self.lane.knowledge.snapshot.id == f"tree-{self.number}"
         assert not self.lane.pending
+        assert not self.lane.asked
+        self.happen(QuitAsked(Lane.SAVE, self.at()))
+        self.ledger.asked.add("late")
+        self.happen(RunAsked(Lane.SAVE, self.at(), None, "late"))
+        self.ledger.must_be_closed_by(self.state)
 
 
 def result(test: str, passes: bool) -> Result:

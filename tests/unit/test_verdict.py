@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from watchtest.core.model import (
@@ -11,6 +13,7 @@ from watchtest.core.model import (
     Lane,
     Only,
     Outcome,
+    Place,
     Result,
     Run,
     RunState,
@@ -143,3 +146,199 @@ def test_a_runner_that_never_collected_forgets_no_failure(exit_code: int) -> Non
     second = learn(first, run(All(""), 2), Snapshot("t2", {}), broke, 2.0)
     assert RED.test in second.tests
     assert second.verdict is Verdict.ERROR
+
+
+# -- processes that end badly ----------------------------------------------------------------------
+
+BEHIND = "a.py::behind"
+BOOM = "a.py::boom"
+STACKS = """Current thread 0x1 (most recent call first):
+  File "/box/tree/lib.py", line 9 in dig
+  File "/box/tree/a.py", line 4 in boom
+"""
+
+
+def cut_short(exit_code: int | None, reason: str, current: str = BOOM, **more: object) -> Execution:
+    return execution(
+        GREEN, exit_code=exit_code, promised=(BOOM, BEHIND), reason=reason, current=current, has_finished=False, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "kind", "reason"),
+    [
+        (
+            cut_short(None, f"the process was ended by SIGSEGV in {BOOM}"),
+            RunState.ERROR,
+            "crashed",
+            f"the process was ended by SIGSEGV in {BOOM}; 1 test not run",
+        ),
+        (
+            cut_short(0, f"the process exited with 0 in {BOOM}"),
+            RunState.ERROR,
+            "exited",
+            f"the process exited with 0 in {BOOM}; 1 test not run",
+        ),
+        (cut_short(7, ""), RunState.ERROR, "exited", f"exit code 7, in {BOOM}; 1 test not run"),
+        (cut_short(None, ""), RunState.ERROR, "crashed", f"the process is gone, in {BOOM}; 1 test not run"),
+        (
+            cut_short(None, "the run took longer than 2 s", stopped=Stop.TIMED_OUT),
+            RunState.TIMED_OUT,
+            "timed out",
+            f"the run took longer than 2 s, in {BOOM}; 1 test not run",
+        ),
+        (
+            cut_short(2, "out of time", stopped=Stop.TIMED_OUT),
+            RunState.TIMED_OUT,
+            "timed out",
+            f"out of time, in {BOOM}; 1 test not run",
+        ),
+    ],
+)
+def test_a_process_that_ends_badly_is_blamed_on_the_test_it_ended_in(
+    what: Execution, state: RunState, kind: str, reason: str
+) -> None:
+    judgement = judge(what)
+    assert (judgement.state, judgement.reason) == (state, reason)
+    known = learn(Knowledge(), run(All("")), Snapshot("t1", {}), what, 1.0)
+    assert (known.verdict, known.reason, known.is_complete) == (Verdict.ERROR, reason, False)
+    assert known.tests.keys() == {GREEN.test, BOOM}, "the one behind it has done nothing wrong"
+    blamed = known.tests[BOOM].result
+    assert blamed.outcome is Outcome.ERROR
+    assert blamed.failure is not None
+    assert (blamed.failure.kind, blamed.failure.message) == (kind, reason.partition(";")[0])
+
+
+def test_the_tests_behind_a_crash_keep_what_was_known_of_them_and_are_stale() -> None:
+    behind, gone = Result(BEHIND, Outcome.PASSED, 0.1), Result("a.py::gone", Outcome.PASSED, 0.1)
+    first = learn(Knowledge(), run(All("")), Snapshot("t1", {}), execution(GREEN, behind, gone), 1.0)
+    second = learn(first, run(All(""), 2), Snapshot("t2", {}), cut_short(None, "SIGSEGV"), 2.0)
+    assert second.tests[BEHIND].result.outcome is Outcome.PASSED
+    assert second.tests[BEHIND].snapshot == "t1"
+    assert gone.test not in second.tests, "the collection had come to its end"
+    mended = execution(GREEN, behind, Result(BOOM, Outcome.PASSED, 0.1))
+    assert learn(second, run(All(""), 3), Snapshot("t3", {}), mended, 3.0).verdict is Verdict.PASSED
+
+
+def test_a_crash_ends_what_was_known_for_certain_of_the_same_tree() -> None:
+    """Else the next save without new content would be taken for "nothing to run"."""
+    green = execution(GREEN, Result(BOOM, Outcome.PASSED, 0.1), Result(BEHIND, Outcome.PASSED, 0.1))
+    first = learn(Knowledge(), run(All("")), Snapshot("t1", {}), green, 1.0)
+    assert first.is_complete
+    second = learn(first, run(All(""), 2), Snapshot("t1", {}), cut_short(None, "SIGSEGV"), 2.0)
+    assert (second.verdict, second.is_complete) == (Verdict.ERROR, False)
+
+
+@pytest.mark.parametrize(
+    "crash",
+    [
+        replace(cut_short(None, "SIGSEGV"), stacks=STACKS),
+        replace(cut_short(None, "SIGSEGV"), raw_output="noise\n" + STACKS),
+    ],
+)
+def test_a_crash_is_told_at_its_line_in_the_test(crash: Execution) -> None:
+    known = learn(Knowledge(), run(All("")), Snapshot("t1", {}), crash, 1.0)
+    failure = known.tests[BOOM].result.failure
+    assert failure is not None
+    assert failure.where == Place("a.py", 4)
+    assert STACKS in failure.text + failure.output
+
+
+def test_nobody_is_blamed_for_a_run_that_came_to_its_end_or_was_called_off() -> None:
+    finished = execution(GREEN, current=BOOM)
+    assert judge(finished).state is RunState.PASSED
+    cancelled = cut_short(None, "", stopped=Stop.CANCELLED)
+    assert judge(cancelled).state is RunState.CANCELLED
+
+
+def test_without_a_name_every_silent_test_is_red() -> None:
+    known = learn(Knowledge(), run(All("")), Snapshot("t1", {}), cut_short(None, "SIGKILL", current=""), 1.0)
+    assert {red.result.test for red in known.red} == {BOOM, BEHIND}
+    assert known.reason == "2 tests promised by the collection and never reported (SIGKILL)"
+
+
+def broken_file(name: str, kind: str, message: str) -> Result:
+    return Result(name, Outcome.ERROR, 0.0, Failure(kind, message))
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "reason"),
+    [
+        (
+            execution(exit_code=2, collection_errors=(broken_file("a.py", "SyntaxError", "SyntaxError: bad\nmore"),)),
+            RunState.ERROR,
+            "1 file could not be collected: a.py: SyntaxError: bad",
+        ),
+        (
+            execution(
+                exit_code=2,
+                collection_errors=(
+                    broken_file("a.py", "ModuleNotFoundError", "ModuleNotFoundError: No module named 'x'"),
+                    broken_file("b.py", "ImportError", "ImportError: y"),
+                ),
+            ),
+            RunState.ERROR,
+            "2 files could not be imported: a.py: ModuleNotFoundError: No module named 'x'",
+        ),
+        (
+            execution(
+                exit_code=2,
+                collection_errors=(broken_file("a.py", "ImportError", "x"), broken_file("b.py", "ValueError", "y")),
+            ),
+            RunState.ERROR,
+            "2 files could not be collected: a.py: x",
+        ),
+        (
+            execution(exit_code=None, reason="SIGSEGV", has_collected=False, has_finished=False),
+            RunState.ERROR,
+            "the runner ended before it had collected the tests (SIGSEGV)",
+        ),
+        (
+            execution(exit_code=0, has_collected=False, has_finished=False),
+            RunState.ERROR,
+            "the runner ended before it had collected the tests (exit code 0)",
+        ),
+        (
+            execution(exit_code=None, reason="too long", stopped=Stop.TIMED_OUT, has_collected=False),
+            RunState.TIMED_OUT,
+            "too long, while the tests were collected",
+        ),
+        (
+            execution(GREEN, exit_code=None, reason="too long", stopped=Stop.TIMED_OUT, has_collected=False),
+            RunState.TIMED_OUT,
+            "too long",
+        ),
+        (
+            execution(
+                exit_code=None,
+                reason="too long",
+                stopped=Stop.TIMED_OUT,
+                has_collected=False,
+                collects_first=False,
+            ),
+            RunState.TIMED_OUT,
+            "too long",
+        ),
+        (
+            execution(exit_code=2, has_collected=False, has_finished=False, collects_first=False),
+            RunState.ERROR,
+            "the runner ended before it had finished (exit code 2)",
+        ),
+        (
+            execution(GREEN, exit_code=None, reason="SIGSEGV", has_collected=False, has_finished=False),
+            RunState.ERROR,
+            "the runner ended before it had finished (SIGSEGV)",
+        ),
+        (execution(exit_code=5), RunState.NO_TESTS, "the runner found none"),
+        (execution(exit_code=0), RunState.NO_TESTS, "the runner exited with 0 and reported no test"),
+        (
+            execution(GREEN, has_finished=False),
+            RunState.ERROR,
+            "the runner ended before it had finished (exit code 0)",
+        ),
+        (execution(GREEN, exit_code=4), RunState.ERROR, "the runner exited with 4"),
+    ],
+)
+def test_every_bad_end_has_a_reason_of_its_own(what: Execution, state: RunState, reason: str) -> None:
+    judgement = judge(what)
+    assert (judgement.state, judgement.reason) == (state, reason)

@@ -3,12 +3,15 @@
 main      the serving loop: frames in, frames out, one job at a time
 frames    how a message looks on the wire (the host reads with the same code)
 mirror    the tree in the box: what is ours, whether it is still so, applying a delta
-job       one supervised process: limits, output, results, the ladder that stops it
+job       one supervised process: limits, output, results, the ladder that stops it; launch starts it
 supervise the small process around a job that leaves no descendant behind
 holding   locks that a dead holder frees, and processes known by their environment
 steward   the process that keeps services as they were ordered; stewardlink is the agent's line to it
 service   one service: its states, its restarts and their limit; with supervised, ready, servicelog
-pytest_plugin, failures   what runs inside the project's own pytest
+pytest_plugin   what runs inside the project's own pytest
+zygote    the process that warm runs are forked from: warmup makes it fit, parking begins runs ahead of their save;
+          zygotelink is the agent's line to it
+unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what they write
 """
 
 PROTOCOL = 1

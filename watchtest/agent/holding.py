@@ -60,9 +60,11 @@ def end_holder(file: str) -> None:
         kill(pid)
 
 
-def share(file: str) -> None:
+def share(file: str) -> int:
     """Hold a part of this lock until this process ends: supervisors do, so that others can wait for their end."""
-    fcntl.flock(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_SH)
+    fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
 
 
 def wait_until_free(file: str, what: str) -> None:

@@ -12,48 +12,72 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import holding, supervise
+from . import launch, supervise
 
 HEAD_LIMIT = 256 * 1024
 TAIL_LIMIT = 64 * 1024
 STACKS_LIMIT = 256 * 1024
 LINE_LIMIT = 4 * 1024 * 1024
 READ_SIZE = 256 * 1024
-LADDER_SLACK_S = 30.0
+HARD_SLACK_S = 30.0
+"""Beyond its limit and the ladder of signals; after this the supervisor acts by itself."""
 FORSAKEN_S = 1.0
 
 Send = Callable[..., None]
 
 
 class Job:
-    """`order`: argv, cwd, env, limit_s, silence_s, grace_s. With `wants_results` the command gets a pipe for them.
+    """`order`: argv, cwd, env, limit_s, silence_s, test_s, grace_s, results (pipe, stdout or none), report (a file).
 
-    `close_in_child`: the agent's own files, which must not outlive it in a supervisor. `runs_lock`: held by each
-    supervisor while it lives, so that the next agent can wait until the last run of the one before it is gone.
+    `supervisor`: the pid of a child of ours that is to be reaped at the end; None: another process was asked to fork
+    it, which makes it a warm one. `cold_because`: why it is not, where that was wished.
     """
 
     def __init__(
-        self, identity: int, order: Dict[str, Any], send: Send, close_in_child: List[int], runs_lock: str
+        self,
+        identity: int,
+        order: Dict[str, Any],
+        send: Send,
+        own: launch.Ends,
+        supervisor: Optional[int],
+        cold_because: str = "",
     ) -> None:
         self.identity = identity
+        self.order = order
         self._send = send
+        self._supervisor = supervisor
+        self._cold_because = cold_because
+        self._control = own.control
         self._grace_s = float(order["grace_s"])
         self._limit_s = float(order["limit_s"])
         self._silence_s = float(order["silence_s"])
+        self._test_s = float(order.get("test_s") or 0.0)
         self._started = self._last_sign = time.monotonic()
         self._kept = _Kept()
         self._stacks = b""
         self._lines = b""
-        self._current = ""
+        self._begun: Dict[str, float] = {}
         self._ladder: List[bytes] = []
         self._next_rung = 0.0
         self._stopped: Optional[str] = None
+        self._hung_in = ""
         self._reason = ""
         self._report = b""
         self._supervisor_left_at: Optional[float] = None
-        self._wants_stacks = bool(order.get("wants_results"))  # the signal would end what does not listen for it
+        self._has_rows_of_ours = order.get("results") == "pipe"
         self._oom_before = oom_kills()
-        self._spawn(order, close_in_child, runs_lock)
+        self.modules: Optional[Dict[str, Any]] = None
+        """What the run had imported, where it told."""
+        self.wants_cold = ""
+        """Why a warm run must not be believed, said by itself before its first test."""
+        self.avoid: List[Any] = []
+        """The preloaded modules that are the cause."""
+        self._handlers = {
+            own.output: self._on_output,
+            own.results: self._on_results,
+            own.stacks: self._on_stacks,
+            own.status: self._on_status,
+        }
 
     @property
     def fds(self) -> List[int]:
@@ -63,36 +87,14 @@ class Job:
     def is_over(self) -> bool:
         return not self._handlers
 
-    # -- starting ----------------------------------------------------------------------------------
+    @property
+    def has_been_stopped(self) -> bool:
+        return self._stopped is not None
 
-    def _spawn(self, order: Dict[str, Any], close_in_child: List[int], runs_lock: str) -> None:
-        output, output_child = os.pipe()
-        results, results_child = os.pipe()
-        stacks, stacks_child = os.pipe()
-        status, status_child = os.pipe()
-        control_child, self._control = os.pipe()
-        hard_limit_s = self._limit_s + 3 * self._grace_s + LADDER_SLACK_S
-        self._supervisor = os.fork()
-        if self._supervisor == 0:
-            try:
-                for fd in [output, results, stacks, status, self._control, *close_in_child]:
-                    os.close(fd)
-                os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # in place of the channel
-                holding.share(runs_lock)
-                pid = start(order, output_child, results_child, stacks_child)
-                for fd in (output_child, results_child, stacks_child):
-                    os.close(fd)
-                supervise.supervise(pid, control_child, status_child, hard_limit_s)
-            finally:
-                os._exit(70)  # only after an exception: the agent sees no report and says so
-        for fd in (output_child, results_child, stacks_child, status_child, control_child):
-            os.close(fd)
-        self._handlers = {
-            output: self._on_output,
-            results: self._on_results,
-            stacks: self._on_stacks,
-            status: self._on_status,
-        }
+    @property
+    def _current(self) -> str:
+        """The test that has begun and not ended; of several side by side the one that began first."""
+        return next(iter(self._begun), "")
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -131,19 +133,35 @@ class Job:
         self._lines = lines.pop()
         if len(self._lines) > LINE_LIMIT:
             self._lines = b""  # not ours: our plugin bounds what it writes
-        for line in lines:
-            self._note_current(line)
+        if self._has_rows_of_ours:
+            lines = [line for line in lines if not self._is_for_us(line)]
+        else:
+            for line in lines:
+                if not line.startswith(b"{"):
+                    self._on_output(line + b"\n")
+            lines = [line for line in lines if line.startswith(b"{")]
         if lines:
             self._send({"t": "results", "id": self.identity}, b"\n".join(lines) + b"\n")
 
-    def _note_current(self, line: bytes) -> None:
-        if line.startswith(b'{"k":"start"'):
-            try:
-                self._current = str(json.loads(line.decode("utf-8"))["test"])
-            except (ValueError, KeyError, RecursionError):
-                self._current = ""
-        elif line.startswith(b'{"k":"test"'):
-            self._current = ""
+    def _is_for_us(self, line: bytes) -> bool:
+        """Take note of a row of our plugin; whether it goes no further."""
+        kind = line[6:16].partition(b'"')[0] if line.startswith(b'{"k":"') else b""
+        if kind not in (b"start", b"test", b"modules", b"cold"):
+            return False
+        try:
+            row = json.loads(line.decode("utf-8"))
+            if kind == b"start":
+                self._begun[str(row["test"])] = time.monotonic()
+            elif kind == b"test":
+                self._begun.pop(str(row["test"]), None)
+            elif kind == b"modules":
+                self.modules = row
+            elif not self._begun:
+                self.wants_cold = str(row["why"])
+                self.avoid = list(row["avoid"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass  # a test found our pipe
+        return kind in (b"modules", b"cold")
 
     # -- limits and stopping -----------------------------------------------------------------------
 
@@ -153,6 +171,8 @@ class Job:
             self._expire("the run took longer than {:g} s".format(self._limit_s))
         elif self._stopped is None and now - self._last_sign > self._silence_s:
             self._expire("nothing was heard of the run for {:g} s".format(self._silence_s))
+        elif self._stopped is None and self._test_s and now - self._begun.get(self._current, now) > self._test_s:
+            self._expire("a test took longer than {:g} s".format(self._test_s))
         if self._ladder and now >= self._next_rung:
             self._command(self._ladder.pop(0))
             self._next_rung = now + self._grace_s
@@ -168,9 +188,10 @@ class Job:
 
     def _expire(self, reason: str) -> None:
         self._stopped = "timed_out"
-        where = ", in {}".format(self._current) if self._current else ""
+        self._hung_in = self._current
+        where = ", in {}".format(self._hung_in) if self._hung_in else ""
         self._reason = reason + where
-        if self._wants_stacks:
+        if self._has_rows_of_ours:  # the signal would end what does not listen for it
             self._command(supervise.STACKS)
         self._climb([supervise.INTERRUPT, supervise.TERMINATE, supervise.KILL])
         self._next_rung = time.monotonic() + 0.2  # the stacks first
@@ -190,7 +211,10 @@ class Job:
     def finish(self) -> Dict[str, Any]:
         """How it ended, once `is_over`."""
         os.close(self._control)
-        os.waitpid(self._supervisor, 0)
+        if self._supervisor is not None:
+            os.waitpid(self._supervisor, 0)
+        if self._lines and not self._has_rows_of_ours:
+            self._on_results(b"\n")  # a last line without its end
         try:
             report = json.loads(self._report.decode("ascii"))
         except ValueError:
@@ -209,12 +233,14 @@ class Job:
             "exit_code": exit_code,
             "stopped": self._stopped,
             "reason": self._reason,
-            "current": self._current,
+            "current": self._hung_in or self._current,
             "left": report["left"],
             "dropped": self._kept.dropped,
             "tail": self._kept.tail.decode("utf-8", "replace"),
             "stacks": self._stacks.decode("utf-8", "replace"),
             "duration_s": time.monotonic() - self._started,
+            "is_warm": self._supervisor is None,
+            "cold_because": self._cold_because,
         }
 
     def _signal_reason(self, number: int) -> str:
@@ -251,7 +277,7 @@ def complete(order: Dict[str, Any], variable: str, home: str, root: str) -> Dict
     env[variable] = home
     env.update(order.get("env") or {})
     env["PATH"] = os.pathsep.join([*order.get("path_first", ()), env.get("PATH") or os.defpath])
-    return dict(order, env=env, cwd=os.path.join(root, order.get("cwd") or ""))
+    return dict(order, env=env, root=root, cwd=os.path.join(root, order.get("cwd") or ""))
 
 
 def signal_name(number: int) -> str:
@@ -259,46 +285,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "signal {}".format(number)
-
-
-def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd: int = -1) -> int:
-    """In the supervisor: fork and execute the command. Its pid."""
-    os.setsid()
-    supervise.become_subreaper()
-    pid = os.fork()
-    if pid:
-        supervise.remember_group(pid)
-        return pid
-    try:
-        os.setsid()
-        _prefer_for_oom(order.get("oom_score", 1000))
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(output_fd, 1)
-        os.dup2(output_fd, 2)
-        env = dict(order["env"])
-        if order.get("wants_results"):
-            for name, fd in (("WATCHTEST_RESULTS_FD", results_fd), ("WATCHTEST_STACKS_FD", stacks_fd)):
-                os.set_inheritable(fd, True)
-                env[name] = str(fd)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os.chdir(order["cwd"])
-        os.execvpe(order["argv"][0], order["argv"], env)
-    except OSError as error:
-        message = "watchtest: cannot start {}: {}\n".format(order["argv"][0], error.strerror)
-        os.write(2, message.encode("utf-8", "replace"))
-    finally:
-        os._exit(127)
-
-
-def _prefer_for_oom(score: int) -> None:
-    """When memory runs out, the kernel shall take the tests first, then a service, and never the agent."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as stream:
-            stream.write(str(score))
-    except OSError:
-        pass  # not Linux, or not allowed: then the kernel chooses
 
 
 def oom_kills() -> int:

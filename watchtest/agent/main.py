@@ -13,16 +13,19 @@ import shutil
 import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from . import PROTOCOL, holding, pytest_job
+from . import PROTOCOL, holding, launch, pytest_job, unittest_job
 from .errors import MirrorError, code_of, full_disk
-from .frames import BadFrame, Decoder, Header, encode, in_pieces
-from .job import Job, complete
+from .frames import BODY_PIECE, BadFrame, Decoder, Header, encode, in_pieces
+from .job import HARD_SLACK_S, Job, complete
 from .mirror import Mirror
 from .stewardlink import StewardLink
+from .zygotelink import ZygoteLink
 
 TICK_S = 0.1
+REPORT_LIMIT = 64 * 1024 * 1024
 
 
 def main(home: str, root: str) -> None:
@@ -53,6 +56,9 @@ class Agent:
         self._is_serving = True
         self._steward = StewardLink(home, root, self._show_life)
         self._shown_at = 0.0
+        self._last_warm: Optional[Dict[str, Any]] = None
+        self._runs_lock = os.path.join(home, "runs.lock")
+        self._zygote = ZygoteLink(home, root, self._runs_lock)
         self._answers: Dict[str, Callable[[Header, bytes], None]] = {
             "ping": self._ping,
             "manifest": self._manifest,
@@ -70,7 +76,6 @@ class Agent:
 
     def open(self) -> None:
         os.makedirs(self._home, exist_ok=True)
-        self._runs_lock = os.path.join(self._home, "runs.lock")
         self._lock = holding.take_over(os.path.join(self._home, "agent.lock"), "agent")
         holding.wait_until_free(self._runs_lock, "a run of an earlier watcher")
         holding.end_marked(holding.JOB, self._home)  # of a run that lost its supervisor
@@ -100,7 +105,9 @@ class Agent:
                     self._receive(decoder)
                 elif fd == self._steward.fd:
                     self._relay_services()
-                elif self._job is not None:
+                elif fd in self._zygote.fds:
+                    self._hear_zygote(fd)
+                elif self._job is not None and fd in self._job.fds:
                     self._read_job(self._job, fd)
             if self._job is not None:
                 self._tend(self._job)
@@ -147,6 +154,7 @@ class Agent:
         if self._job is not None:
             self._job.stop(is_kill=True)
         self._steward.close()
+        self._zygote.close()
         os._exit(0)
 
     def _show_life(self) -> None:
@@ -184,12 +192,16 @@ class Agent:
         self._mirror.begin(header["base"])
 
     def _claim(self, header: Header, body: bytes) -> None:
+        self._zygote.forget_guesses()
         self._mirror.claim(json.loads(body.decode("ascii")))
 
     def _remove(self, header: Header, body: bytes) -> None:
+        self._zygote.forget_guesses()
         self._mirror.remove(json.loads(body.decode("ascii")))
 
     def _write(self, header: Header, body: bytes) -> None:
+        if not str(header["row"][0]).endswith(".py") or str(header["row"][0]).endswith("conftest.py"):
+            self._zygote.forget_guesses()  # nobody sees who asked for a file's size or date
         self._mirror.write(header["row"], body, header["last"])
 
     def _commit(self, header: Header, body: bytes) -> None:
@@ -219,11 +231,44 @@ class Agent:
         order = complete(json.loads(body.decode("ascii")), holding.JOB, self._home, self._root)
         if "pytest" in order:
             pytest_job.complete(order, self._home)
-        own = [fd for fd in (self._out, self._lock, self._steward.fd) if fd is not None]
-        self._job = Job(header["id"], order, self.send, own, self._runs_lock)
+        if "unittest" in order:
+            unittest_job.complete(order, self._home)
+        if order.get("report"):
+            self._give_report_file(order)
+        self._launch(header["id"], order, is_warm="pytest" in order and bool(order["pytest"]["is_warm"]))
+        self.send({"t": "started", "id": header["id"]})
+
+    def _give_report_file(self, order: Dict[str, Any]) -> None:
+        file = os.path.join(self._home, "report")
+        if os.path.lexists(file):
+            os.unlink(file)
+        order["argv"] = [word.replace(order["report"], file) for word in order["argv"]]
+        order["report"] = file
+
+    def _launch(self, identity: int, order: Dict[str, Any], is_warm: bool, cold_because: str = "") -> None:
+        limit_s = _hard_limit_s(order)
+        own: Optional[launch.Ends] = None
+        supervisor: Optional[int] = None
+        if is_warm:
+            with self._zygote_heard():
+                forked = self._zygote.fork(order, limit_s)
+            if isinstance(forked, str):
+                cold_because = forked
+            else:
+                own = forked
+        if own is None:
+            pipes = launch.Pipes()
+            own_fds = [*self._own_fds(), *self._zygote.fds]
+            supervisor = launch.cold(order, pipes, own_fds, self._runs_lock, limit_s)
+            pipes.given.close()
+            own = pipes.own
+        self._job = Job(identity, order, self.send, own, supervisor, cold_because)
         for fd in self._job.fds:
             self._selector.register(fd, selectors.EVENT_READ)
-        self.send({"t": "started", "id": header["id"]})
+
+    def _own_fds(self) -> List[int]:
+        """Files of ours that must not outlive us in somebody else."""
+        return [fd for fd in (self._out, self._lock, self._steward.fd) if fd is not None]
 
     def _read_job(self, job: Job, fd: int) -> None:
         if job.on_readable(fd):
@@ -242,13 +287,61 @@ class Agent:
         end = job.finish()
         if end.pop("is_orphaned"):
             holding.end_marked(holding.JOB, self._home)
+        if job.wants_cold:
+            self._zygote.doubt(job.order, job.wants_cold, job.avoid)
+        if job.wants_cold and not job.has_been_stopped:
+            self.send({"t": "results", "id": job.identity}, b'{"k":"restart"}\n')
+            self._launch(job.identity, job.order, is_warm=False, cold_because=job.wants_cold)
+            return
         end["full_disk"] = full_disk(self._root, self._home, "/tmp")
+        end["has_report"] = self._send_report(job)
         self.send(dict(end, t="ended", id=job.identity))
+        if "pytest" in job.order and job.order["pytest"]["is_warm"]:
+            self._zygote.learn(job.order, job.modules)
+            self._warm_up(job.order)
+
+    def _send_report(self, job: Job) -> bool:
+        """What the command wrote for us; nothing if there is no such file, or far too much in it."""
+        try:
+            with open(job.order.get("report") or "", "rb") as stream:
+                if os.fstat(stream.fileno()).st_size > REPORT_LIMIT:
+                    return False
+                for piece in iter(lambda: stream.read(BODY_PIECE), b""):
+                    self.send({"t": "report", "id": job.identity}, piece)
+        except OSError:
+            return False
+        return True
 
     def _stop_job(self, header: Header, body: bytes) -> None:
         # A stop that crosses the job's own end on the wire has nothing left to do.
         if self._job is not None and self._job.identity == header["id"]:
             self._job.stop(bool(header["kill"]))
+
+    # -- warm runs ---------------------------------------------------------------------------------
+
+    def _warm_up(self, order: Dict[str, Any]) -> None:
+        """For the next run, while nobody waits."""
+        self._last_warm = order
+        with self._zygote_heard():
+            self._zygote.prepare(order, self._own_fds())
+            self._zygote.park(order, _hard_limit_s(order))
+
+    def _hear_zygote(self, fd: int) -> None:
+        with self._zygote_heard():
+            self._zygote.on_readable(fd)
+        if self._job is None and self._last_warm is not None:
+            self._warm_up(self._last_warm)  # begin the next runs; or, if it was unfit, with less in it
+
+    @contextmanager
+    def _zygote_heard(self) -> Iterator[None]:
+        """Whatever is done about it, the selector listens to the one that is there afterwards."""
+        for fd in self._zygote.fds:
+            self._selector.unregister(fd)
+        try:
+            yield
+        finally:
+            for fd in self._zygote.fds:
+                self._selector.register(fd, selectors.EVENT_READ)
 
     # -- services ----------------------------------------------------------------------------------
 
@@ -294,6 +387,10 @@ class Agent:
             return False
         finally:
             self._listen_to_steward(None)
+
+
+def _hard_limit_s(order: Dict[str, Any]) -> float:
+    return float(order["limit_s"]) + 3 * float(order["grace_s"]) + HARD_SLACK_S
 
 
 def _remove_old_agents(home: str) -> None:

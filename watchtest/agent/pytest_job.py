@@ -4,32 +4,67 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Dict, List
 
-# What `python -m pytest` does: the current folder first on sys.path, pytest's own __main__ as argv[0]. The plugin is
-# loaded from its file, so that no folder of ours is on the path of the tests.
-STUB = """\
+# Our package is loaded from its folder under its own name, so that no folder of ours is on the path of the tests.
+_LOAD = """\
 import importlib.util, os, sys
 if importlib.util.find_spec('pytest') is None:
     sys.exit(97)
-plugin_file, order_file = sys.argv[1:3]
-sys.path[0] = os.getcwd()
-spec = importlib.util.spec_from_file_location('watchtest_pytest_plugin', plugin_file)
-plugin = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = plugin
-spec.loader.exec_module(plugin)
-sys.exit(plugin.main(order_file))
+folder = sys.argv[1]
+spec = importlib.util.spec_from_file_location(
+    'watchtest_agent', os.path.join(folder, '__init__.py'), submodule_search_locations=[folder])
+package = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = package
+spec.loader.exec_module(package)
 """
+# What `python -m pytest` does: the current folder first on sys.path, before anything else is imported.
+_COLD = (
+    _LOAD
+    + """\
+if not getattr(sys.flags, 'safe_path', False):
+    sys.path[0] = os.getcwd()
+from watchtest_agent import pytest_plugin
+sys.exit(pytest_plugin.main(sys.argv[2]))
+"""
+)
+# A process that others are forked from must not see the project: nothing takes that place on the path.
+_ZYGOTE = (
+    _LOAD
+    + """\
+if not getattr(sys.flags, 'safe_path', False):
+    del sys.path[0]
+from watchtest_agent import zygote
+zygote.main(int(sys.argv[2]), sys.argv[3])
+"""
+)
 NO_PYTEST = 97
-"""The exit code that says that there is no pytest; the stub above spells it out."""
-PLUGIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytest_plugin.py")
+"""The exit code that says that there is no pytest; the stubs above spell it out."""
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def complete(order: Dict[str, Any], home: str) -> None:
-    """Turn {"pytest": {python, args, tests}} into a command. The tests go by file: an argument has its limits."""
-    wish = order.pop("pytest")
+    """Turn {"pytest": {python, args, tests, order}} into a command. Tests go by file: an argument has its limits."""
+    wish = order["pytest"]
     order_file = os.path.join(home, "pytest-order.json")
     with open(order_file, "w") as stream:
-        json.dump({"args": wish["args"], "tests": wish["tests"], "root": order["cwd"]}, stream)
-    order["argv"] = [wish["python"], "-c", STUB, PLUGIN, order_file]
-    order["wants_results"] = True
+        json.dump(plugin_order(order), stream)
+    order["argv"] = [wish["python"], "-c", _COLD, _FOLDER, order_file]
+    order["results"] = "pipe"
+
+
+def plugin_order(order: Dict[str, Any]) -> Dict[str, Any]:
+    """What our plugin has to know."""
+    wish = order["pytest"]
+    return {
+        "args": wish["args"],
+        "tests": wish["tests"],
+        "order": wish["order"],
+        "root": order["root"],
+        "folder": order["cwd"],
+    }
+
+
+def zygote_argv(python: str, socket: int, settings: str) -> List[str]:
+    """The command of a process that warm runs are forked from; `settings` is a file."""
+    return [python, "-c", _ZYGOTE, _FOLDER, str(socket), settings]

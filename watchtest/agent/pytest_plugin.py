@@ -12,31 +12,53 @@ import linecache
 import os
 import signal
 import sys
-from typing import Any, Dict, Generator, Iterable, Iterator, List, Optional, Tuple
+import time
+from typing import Any, Dict, FrozenSet, Generator, Iterable, Iterator, List, Optional, Protocol, Set, Tuple
 
 import pytest
 
+from .modules import third_party
+from .parking import EARLY, LATE, Gate
+
 TEXT_LIMIT = 64 * 1024
-OUTPUT_LIMIT = 64 * 1024
+OUTPUT_LIMIT = 60 * 1024
+TITLE_LIMIT = 200
 MESSAGE_LIMIT = 4 * 1024
 IDS_A_LINE = 500
+UNKNOWN_FILES = "*"
+"""In an order: where the files go that are not in it."""
+ORDERING = ("randomly", "pytest_order", "pytest-order", "order", "ordering", "random-order", "dsession")
+"""Plugins that have an order of their own in mind."""
 
 
 def main(order_file: str) -> int:
-    """Run pytest as the order says; the exit code is pytest's own."""
+    """Run pytest as the order says, in a process of its own; the exit code is pytest's own."""
     with open(order_file) as stream:
         order = json.load(stream)
-    results_fd = _own_fd("WATCHTEST_RESULTS_FD")
-    stacks_fd = _own_fd("WATCHTEST_STACKS_FD")
-    if hasattr(signal, "SIGRTMIN"):
-        faulthandler.register(signal.SIGRTMIN + 5, file=stacks_fd, all_threads=True)
-    else:
-        faulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True)
-    tests = order["tests"]
-    selected = None if tests is None else frozenset(tests)
-    args = list(order["args"]) + _files_of(tests, order["root"])
+    return run(order, _own_fd("WATCHTEST_RESULTS_FD"), _own_fd("WATCHTEST_STACKS_FD"))
+
+
+def run(
+    order: Dict[str, Any],
+    results_fd: int,
+    stacks_fd: int,
+    held: Optional[Held] = None,
+    gate: Optional[Gate] = None,
+) -> int:
+    """The same in a process that holds modules already; with a gate, the session waits there for the rest of its order.
+
+    The tests that are asked for are never arguments: those decide which folder is the root and which conftest files
+    come first, and that shall be as it is for all tests.
+    """
+    number = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+    faulthandler.register(number, file=stacks_fd, all_threads=True)
+    args = list(order["args"])
     sys.argv = [os.path.join(os.path.dirname(pytest.__file__), "__main__.py"), *args]
-    return int(pytest.main(args, plugins=[Reporter(results_fd, order["root"], selected)]))
+    reporter = Reporter(results_fd, order, held, gate)
+    code = int(pytest.main(args, plugins=[reporter]))
+    reporter.tell_doubt()  # a session may have ended before it had collected
+    reporter.tell_modules()
+    return code
 
 
 def _own_fd(name: str) -> int:
@@ -51,39 +73,97 @@ def _files_of(tests: Optional[List[str]], root: str) -> List[str]:
     if tests is None:
         return []
     files = sorted({test.partition("::")[0] for test in tests})
-    return [file for file in files if os.path.exists(os.path.join(root, file))]
+    return [os.path.join(root, file) for file in files if os.path.exists(os.path.join(root, file))]
+
+
+class Held(Protocol):
+    """What a process that others are forked from knows of itself."""
+
+    modules: FrozenSet[str]
+
+    def doubt(self, plugins: Set[str]) -> Optional[Tuple[str, List[str]]]: ...
 
 
 class Reporter:
-    def __init__(self, results_fd: int, root: str, selected: Optional[frozenset]) -> None:  # type: ignore[type-arg]
+    """`held`: of a process that was forked from one with modules in it; None in a fresh one."""
+
+    def __init__(
+        self, results_fd: int, order: Dict[str, Any], held: Optional[Held] = None, gate: Optional[Gate] = None
+    ) -> None:
         self._fd = results_fd
         self._pid = os.getpid()
-        self._root = os.path.realpath(root)
-        self._selected = selected
+        self._root = os.path.realpath(order["root"])
+        self._prefix = ""
+        self._plugins: Set[str] = set()
+        self._obey(order)
+        self._held = held
+        self._held_unsure = held
+        """The same, until it is known that it may be used."""
+        self._gate = gate
         self._phases: Dict[str, _Phases] = {}
         self._has_workers = False
+
+    def pytest_configure(self, config: Any) -> None:
+        """Ids are relative to the root of the workspace, and pytest's own to what it takes for its root."""
+        above = os.path.relpath(os.path.realpath(str(getattr(config, "rootpath", None) or config.rootdir)), self._root)
+        self._plugins = {name for name, plugin in config.pluginmanager.list_name_plugin() if plugin is not None}
+        self._prefix = "" if above == os.curdir else above.replace(os.sep, "/") + "/"
+
+    def _name(self, nodeid: str) -> str:
+        return self._prefix + nodeid
+
+    def _obey(self, order: Dict[str, Any]) -> None:
+        self._files = _files_of(order["tests"], order["root"])
+        self._selected = None if order["tests"] is None else frozenset(order["tests"])
+        self._ranks = {file: rank for rank, file in enumerate(order["order"])}
+
+    # -- ahead of time -----------------------------------------------------------------------------
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self) -> Generator[None, Any, None]:
+        """Around all others: in there, output is captured from, coverage measured, the project's code loaded."""
+        if self._gate is not None and self._gate.point == EARLY:
+            self._obey(self._gate.wait())
+        yield
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: Any) -> None:
+        if self._gate is not None and self._gate.point == LATE:
+            if _has_deadline(session.config):
+                self._gate.leave("a limit for the whole session")
+            self._obey(self._gate.wait())
+            _begin_to_count(session.config)
+        if self._selected is not None:
+            session.config.args = self._files
 
     # -- collection --------------------------------------------------------------------------------
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> None:
-        if self._selected is None:
-            return
-        left_out = [item for item in items if item.nodeid not in self._selected]
-        if left_out:
-            items[:] = [item for item in items if item.nodeid in self._selected]
-            config.hook.pytest_deselected(items=left_out)
+        if self._selected is not None:
+            left_out = [item for item in items if self._name(item.nodeid) not in self._selected]
+            if left_out:
+                items[:] = [item for item in items if self._name(item.nodeid) in self._selected]
+                config.hook.pytest_deselected(items=left_out)
+        if self._ranks and not any(config.pluginmanager.hasplugin(name) for name in ORDERING):
+            # Whole files are moved: what a file's tests owe to one another stays as it is.
+            unknown = self._ranks.get(UNKNOWN_FILES, len(self._ranks))
+            items.sort(key=lambda item: self._ranks.get(self._name(item.nodeid).partition("::")[0], unknown))
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: Any) -> None:
+        self.tell_doubt()
         # With xdist the workers collect, and the hook below tells.
         if not session.config.pluginmanager.hasplugin("dsession"):
-            self._promise([item.nodeid for item in session.items])
+            self._promise([self._name(item.nodeid) for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:
+        self._held_unsure = None  # workers are fresh processes
         if not self._has_workers:  # every worker collects the same
             self._has_workers = True
-            self._promise([test for test in ids if self._selected is None or test in self._selected])
+            names = [self._name(test) for test in ids]
+            self._promise([test for test in names if self._selected is None or test in self._selected])
 
     def _promise(self, tests: List[str]) -> None:
         for start in range(0, len(tests), IDS_A_LINE):
@@ -106,13 +186,14 @@ class Reporter:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            failure = self._describe_report(report, report.nodeid)
-            self._send({"k": "collection_error", "test": report.nodeid or ".", "failure": failure})
+            name = self._name(report.nodeid) if report.nodeid else "."
+            self._send({"k": "collection_error", "test": name, "failure": self._describe_report(report, name)})
 
     # -- tests -------------------------------------------------------------------------------------
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
-        self._send({"k": "start", "test": nodeid})
+        self._held_unsure = None
+        self._send({"k": "start", "test": self._name(nodeid)})
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
@@ -126,16 +207,35 @@ class Reporter:
             self._phases[report.nodeid] = _Phases(attempt=phases.attempt + 1)
             return
         if report.failed and phases.failure is None:
-            phases.failure = self._describe_report(report, report.nodeid)
+            phases.failure = self._describe_report(report, self._name(report.nodeid))
         phases.add(report)
         if report.when == "teardown":
             del self._phases[report.nodeid]
-            row = {"k": "test", "test": report.nodeid, "outcome": phases.outcome(), "duration_s": phases.duration_s}
+            row = {
+                "k": "test",
+                "test": self._name(report.nodeid),
+                "outcome": phases.outcome(),
+                "duration_s": phases.duration_s,
+            }
             if phases.failure is not None:
                 row["failure"] = phases.failure
             self._send(row)
 
     # -- the end -----------------------------------------------------------------------------------
+
+    def tell_doubt(self) -> None:
+        """In a warm run, before its first test: end it if a fresh process might not be what this one is."""
+        held, self._held_unsure = self._held_unsure, None
+        doubt = held.doubt(self._plugins) if held is not None else None
+        if doubt is not None:
+            self._send({"k": "cold", "why": doubt[0], "avoid": doubt[1]})
+            os._exit(0)
+
+    def tell_modules(self) -> None:
+        """What the next run may find imported already."""
+        found = third_party(self._held.modules if self._held is not None else frozenset(), self._root)
+        if found:
+            self._send({"k": "modules", "names": found})
 
     def pytest_internalerror(self, excrepr: Any) -> None:
         self._send({"k": "internal_error", "text": _cut(str(excrepr), TEXT_LIMIT)})
@@ -158,7 +258,7 @@ class Reporter:
         failure["message"] = _cut(message, MESSAGE_LIMIT)
         failure.setdefault("kind", _kind_of(failure["message"]))
         failure["text"] = text
-        failure["output"] = _cut("\n".join(_sections(report.sections)), OUTPUT_LIMIT)
+        failure["output"] = "\n".join(_sections(report.sections))
         return failure
 
     def _places_or_none(self, error: Any, node: Any) -> Dict[str, Any]:
@@ -250,16 +350,34 @@ class _Phases:
         return "xpassed" if is_xpass else "passed"
 
 
+def _has_deadline(config: Any) -> bool:
+    """pytest-timeout decides when a session begins at what time it has to end."""
+    try:
+        return bool(config.getoption("session_timeout", None) or config.getini("session_timeout"))
+    except (ValueError, KeyError):
+        return False  # no such option
+
+
+def _begin_to_count(config: Any) -> None:
+    """What pytest will say of the time it took begins now, not when the session was begun ahead."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if isinstance(getattr(reporter, "_sessionstarttime", None), float):  # until pytest 8.3
+        reporter._sessionstarttime = time.time()
+    elif hasattr(reporter, "_session_start"):
+        reporter._session_start = type(reporter._session_start)()
+
+
 def _entries(longrepr: Any) -> Iterable[Any]:
     for element in getattr(longrepr, "chain", None) or [(getattr(longrepr, "reprtraceback", None),)]:
         for entry in getattr(element[0], "reprentries", ()):
             yield entry
 
 
-def _sections(sections: Iterable[Tuple[str, str]]) -> Iterator[str]:
+def _sections(sections: List[Tuple[str, str]]) -> Iterator[str]:
+    """They share the room: were it cut again, the count of what was left out would be lost."""
     for title, content in sections:
-        yield "--- {} ---".format(title)
-        yield _cut(content, OUTPUT_LIMIT)
+        yield "--- {} ---".format(_cut(title, TITLE_LIMIT))
+        yield _cut(content, OUTPUT_LIMIT // len(sections))
 
 
 def _column(trace: Any) -> Optional[int]:

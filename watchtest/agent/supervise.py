@@ -8,6 +8,7 @@ agent has died, and ends everything too. It holds a deadline of its own, so that
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -15,15 +16,18 @@ import sys
 import time
 from typing import Dict, List, NoReturn, Optional, Set
 
-STACKS, INTERRUPT, TERMINATE, KILL = b"s", b"i", b"t", b"k"
+STACKS, INTERRUPT, TERMINATE, KILL, GO = b"s", b"i", b"t", b"k", b"g"
 STACKS_SIGNAL = (signal.SIGRTMIN + 5) if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_LIMIT_S = 10.0
 
 
-def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float) -> NoReturn:
-    """Watch over `pid`, a child of this process, until it and all it ever started are gone; then exit."""
-    watcher = _Watcher(pid, control_fd, hard_limit_s)
+def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float, is_waiting: bool = False) -> NoReturn:
+    """Watch over `pid`, a child of this process, until it and all it ever started are gone; then exit.
+
+    `is_waiting`: the limit begins with the command GO.
+    """
+    watcher = _Watcher(pid, control_fd, hard_limit_s, is_waiting)
     status = watcher.until_the_end()
     left = sweep()
     report = {"status": status, "left": left, "expired": watcher.has_expired}
@@ -44,11 +48,12 @@ def become_subreaper() -> bool:
 
 
 class _Watcher:
-    def __init__(self, pid: int, control_fd: int, hard_limit_s: float) -> None:
+    def __init__(self, pid: int, control_fd: int, hard_limit_s: float, is_waiting: bool) -> None:
         self._pid = pid
+        self._hard_limit_s = hard_limit_s
         self._control_fd = control_fd
         self._inputs = [control_fd]
-        self._deadline = time.monotonic() + hard_limit_s
+        self._deadline = math.inf if is_waiting else time.monotonic() + hard_limit_s
         self.has_expired = False
         self._wake_read, wake_write = os.pipe()
         self._inputs.append(self._wake_read)
@@ -75,7 +80,9 @@ class _Watcher:
         return max(0.0, min(self._deadline - time.monotonic(), 1.0))
 
     def _obey(self, command: bytes) -> None:
-        if command == STACKS:
+        if command == GO:
+            self._deadline = time.monotonic() + self._hard_limit_s
+        elif command == STACKS:
             _signal(self._pid, STACKS_SIGNAL)
         elif command == INTERRUPT:
             _signal(self._pid, signal.SIGINT)
@@ -103,9 +110,9 @@ def sweep(main: Optional[int] = None) -> int:
             _signal(pid, signal.SIGSTOP)
         for pid in found:
             _signal(pid, signal.SIGKILL)
-        if main is None:
-            _reap(None)
         alive = {pid for pid in descendants(os.getpid()) if pid != main}
+        if main is None:
+            _reap(None)  # after the look: what has died by now must not be left to an init that may not care
         if not alive or time.monotonic() > deadline:
             return len(alive)
         time.sleep(0.002)

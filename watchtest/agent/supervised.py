@@ -11,7 +11,7 @@ import os
 import signal
 from typing import Any, Dict, List, Optional
 
-from . import holding, job, supervise
+from . import holding, job, launch, supervise
 
 READ_SIZE = 64 * 1024
 
@@ -30,7 +30,7 @@ class Supervised:
             try:
                 shed([output_child, status_child, control_child])
                 holding.share(lock)
-                pid = job.start(order, output_child)
+                pid = launch.start(order, output_child)
                 os.close(output_child)
                 supervise.supervise(pid, control_child, status_child, limit_s)
             finally:

@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
-from watchtest.core.model import BoxInfo, Entry, Snapshot, Stop
+from watchtest.agent.frames import Frame
+from watchtest.boxes.plain.tools import PlainTools
+from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, Stop
+from watchtest.errors import BoxError, ChannelLost
 
 Note = Callable[[str], None]
 """Says a line to the user while something takes its time."""
 Read = Callable[[str, Entry], bytes]
 """The content of a path, or an exception if it is no longer that entry."""
+OnResults = Callable[[list[dict[str, Any]]], None]
+OnOutput = Callable[[str], None]
 
 
 class ByteStream(Protocol):
@@ -38,8 +43,6 @@ class StopWish:
     jobs: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
     """A wish each, for the job that runs: True kills, False asks politely first."""
     stop: Stop | None = None
-    is_outdated: bool = False
-    """The source has changed since: whoever waits for something that the change may mend need not wait any longer."""
 
     @property
     def is_wanted(self) -> bool:
@@ -113,6 +116,28 @@ class Opened:
     info: BoxInfo
     stream: ByteStream
 
+    def close(self) -> None:
+        self.stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPlain:
+    """A living box in which no agent can run, for want of a Python."""
+
+    info: BoxInfo
+    tools: PlainTools
+
+    def close(self) -> None:
+        self.tools.close()
+
+
+def lacks_python() -> BoxError:
+    """What asks for Python in a box that has none."""
+    return BoxError(
+        "no Python 3.8 or newer in the image",
+        hint="set box.image to an image with Python, or box.python to its interpreter; `watchtest exec` works without",
+    )
+
 
 class Place(Protocol):
     """One kind of box: makes, finds and heals it. Every call is blocking and bounded in time."""
@@ -129,8 +154,8 @@ class Place(Protocol):
     keeps_processes: bool
     """Whether what was started in it lives on when the agent ends: services then outlive the watcher."""
 
-    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened:
-        """Create, adopt, start or recreate the box, and start an agent in it from this zip."""
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened | OpenedPlain:
+        """Create, adopt, start or recreate the box, and start an agent in it from this zip, if it has a Python."""
 
     def image_of(self, recipe: Recipe) -> str:
         """The name of what its boxes are made from: verdicts are remembered by it."""
@@ -170,11 +195,18 @@ class Place(Protocol):
     def close(self) -> None: ...
 
 
+REPORT = "{watchtest-report}"
+"""In a command's words: the file that it shall write its report to. Wherever that is, it comes back in `JobEnd`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A shell command in the box, at the root of the tree."""
+    """A command in the box. With `has_rows` each line of its stdout that is a JSON object is a row of results."""
 
     argv: tuple[str, ...]
+    folder: str = ""
+    """Where it runs, relative to the root of the tree."""
+    has_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +216,21 @@ class PytestWish:
     python: str
     args: tuple[str, ...] = ()
     tests: tuple[str, ...] | None = None
+    folder: str = ""
+    order: tuple[str, ...] = ()
+    """Files of tests, in the order in which they shall run."""
+    is_warm: bool = False
+    """From a process that holds pytest and what it needs already, where that is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnittestWish:
+    """unittest by this interpreter, from `folder`; no tests given means all that discovery finds."""
+
+    python: str
+    args: tuple[str, ...] = ()
+    tests: tuple[str, ...] | None = None
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +238,15 @@ class Limits:
     run_s: float
     silence_s: float
     grace_s: float
+    test_s: float = 0.0
+    """For a single test, where the runner tells when one begins; 0 is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One supervised process in the box."""
 
-    what: Command | PytestWish
+    what: Command | PytestWish | UnittestWish
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
     path_first: tuple[str, ...] = ()
@@ -218,3 +267,64 @@ class JobEnd:
     duration_s: float
     full_disk: str = ""
     """The folder of the box that had no room left when it ended."""
+    current: str = ""
+    """The test that had begun and not ended when the process was gone."""
+    report: bytes | None = None
+    """What the command wrote where REPORT pointed to; None: nothing."""
+    is_warm: bool = False
+    cold_because: str = ""
+    """Why it did not run warm although that was wished."""
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+class BoxLine(Protocol):
+    """Whether a box is still there. Once lost, it stays so."""
+
+    on_lost: Callable[[str], None]
+    on_news: Callable[[Frame], None]
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def lose(self, reason: str) -> None: ...
+
+    def loss(self) -> ChannelLost: ...
+
+    async def close(self) -> None: ...
+
+
+class BoxSession(Protocol):
+    """What can be done with an open box, whatever is in it: an agent, or nothing but a shell."""
+
+    generation: int
+    remembered: Mapping[str, Any]
+    python: str
+    """The version of its Python; "" if it has none."""
+    executable: str
+    has_services: bool
+
+    @property
+    def channel(self) -> BoxLine: ...
+
+    @property
+    def path_count(self) -> int:
+        """How many paths a snapshot has brought here."""
+
+    async def open(self) -> None: ...
+
+    async def remember(self, what: Mapping[str, Any]) -> None: ...
+
+    async def order_services(self, order: Mapping[str, Any]) -> bytes: ...
+
+    async def refresh(self) -> None:
+        """Learn what became of the tree since it was last looked at."""
+
+    async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
+        """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
+
+    async def run(
+        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobEnd:
+        """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from watchtest.boxes.agentzip import agent_zip
-from watchtest.boxes.base import ImageWish, Note, Place, Recipe
+from watchtest.boxes.base import BoxLine, BoxSession, ImageWish, Note, Opened, OpenedPlain, Place, Recipe
 from watchtest.boxes.channel import Channel
 from watchtest.boxes.patience import in_daemon_thread
+from watchtest.boxes.plain.session import PlainSession
 from watchtest.boxes.session import Session
 from watchtest.core.model import BoxInfo
 from watchtest.errors import EngineError
@@ -23,11 +24,11 @@ class Box:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.session: Session | None = None
+        self.session: BoxSession | None = None
         self.info: BoxInfo | None = None
         self.on_lost: Callable[[str], None] = lambda _reason: None
         """Told when a session that stood ends without our doing, by whatever hand."""
-        self._channel: Channel | None = None
+        self._channel: BoxLine | None = None
         self.recipe: Recipe | None = None
         """What it was last opened with."""
 
@@ -35,20 +36,19 @@ class Box:
     def is_open(self) -> bool:
         return self.session is not None and not self.session.channel.is_lost
 
-    async def ensure(self, recipe: Recipe, note: Note) -> tuple[Session, BoxInfo]:
+    async def ensure(self, recipe: Recipe, note: Note) -> tuple[BoxSession, BoxInfo]:
         if self.session is not None and self.info is not None and self.is_open and self._is_of(recipe.image):
             return self.session, self.info
         await self.disconnect()
         try:
             opened = await in_daemon_thread(
-                lambda: self.place.open(agent_zip(), recipe, note), OPEN_LIMIT_S, lambda late: late.stream.close()
+                lambda: self.place.open(agent_zip(), recipe, note), OPEN_LIMIT_S, lambda late: late.close()
             )
         except TimeoutError as error:
             raise EngineError(f"the box was not ready within {OPEN_LIMIT_S:g} s") from error
         self.recipe = recipe
-        self._channel = Channel(opened.stream)
-        await self._channel.open()
-        session = Session(self._channel)
+        session = await self._session(opened)
+        self._channel = session.channel
         try:
             await session.open()
         except BaseException:
@@ -57,6 +57,15 @@ class Box:
         self.session, self.info = session, replace(opened.info, python=session.python)
         self._channel.on_lost = self.on_lost
         return session, self.info
+
+    async def _session(self, opened: Opened | OpenedPlain) -> BoxSession:
+        match opened:
+            case Opened(stream=stream):
+                channel = Channel(stream)
+                await channel.open()
+                return Session(channel)
+            case OpenedPlain(tools=tools):
+                return PlainSession(tools, self.place.root, self.place.home)
 
     def _is_of(self, image: ImageWish) -> bool:
         return self.recipe is not None and self.recipe.image == image

@@ -12,10 +12,20 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from watchtest.boxes.base import Command, Job, JobEnd, Limits, Note, Place, Recipe, StopWish
+from watchtest.boxes.base import (
+    BoxSession,
+    Command,
+    Job,
+    JobEnd,
+    Limits,
+    Note,
+    Place,
+    Recipe,
+    StopWish,
+    lacks_python,
+)
 from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.patience import in_daemon_thread
-from watchtest.boxes.session import Session
 from watchtest.errors import BoxError, DiskFull, EngineError, WatchtestError
 
 TAIL_LINES = 8
@@ -50,7 +60,7 @@ class Environment:
         self._limits = Limits(timeout_s, timeout_s, grace_s)
         self._python = python
         self.env = dict(env)
-        self._prepared: Session | None = None
+        self._prepared: BoxSession | None = None
 
     @property
     def venv(self) -> str:
@@ -60,9 +70,11 @@ class Environment:
     def path_first(self) -> tuple[str, ...]:
         return (f"{self.venv}/bin",)
 
-    async def prepare(self, session: Session, recipe: Recipe, note: Note, stop: StopWish) -> Prepared | None:
+    async def prepare(self, session: BoxSession, recipe: Recipe, note: Note, stop: StopWish) -> Prepared | None:
         """Set the box up, if it is not; None if it was stopped on the way."""
         base = self._python or session.executable
+        if not base and recipe.needs_pytest:
+            raise lacks_python()
         key = f"{recipe.key} {base}"
         if await self._is_prepared(session, key, recipe, note):
             return Prepared(str(session.remembered["python"]), is_fresh=False)
@@ -86,11 +98,11 @@ class Environment:
         self._prepared = session
         return Prepared(python, is_fresh=True)
 
-    async def _set_up(self, session: Session, recipe: Recipe, base: str, note: Note, stop: StopWish) -> str | None:
-        if session.remembered.get("base", base) != base:
+    async def _set_up(self, session: BoxSession, recipe: Recipe, base: str, note: Note, stop: StopWish) -> str | None:
+        if base and session.remembered.get("base", base) != base:
             note(f"the box's Python is {base} now: making its virtualenv anew")
             await self._job(session, f"rm -rf {shlex.quote(self.venv)}")
-        python = await self._make_virtualenv(session, base, note, stop)
+        python = await self._make_virtualenv(session, base, note, stop) if base else ""
         for command in recipe.commands:
             if stop.is_wanted or await self._run(session, command, note, stop) is None:
                 return None
@@ -112,13 +124,13 @@ class Environment:
         except TimeoutError as error:
             raise EngineError("the engine did not change the box's network in time") from error
 
-    async def _is_prepared(self, session: Session, key: str, recipe: Recipe, note: Note) -> bool:
+    async def _is_prepared(self, session: BoxSession, key: str, recipe: Recipe, note: Note) -> bool:
         python = session.remembered.get("python")
         if session.remembered.get("setup") != key or not isinstance(python, str):
             return False
         # Once a session: somebody may have removed it from the box meanwhile, or left the network on.
         if self._prepared is not session:
-            has_python = (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
+            has_python = not python or (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
             if has_python:
                 await self._allow_network(False)
                 is_clean = session.remembered.get("is_clean") is True and not self.is_touched()
@@ -126,7 +138,7 @@ class Environment:
             self._prepared = session if has_python else None
         return self._prepared is session
 
-    async def _make_virtualenv(self, session: Session, base: str, note: Note, stop: StopWish) -> str:
+    async def _make_virtualenv(self, session: BoxSession, base: str, note: Note, stop: StopWish) -> str:
         options = "" if self._place.is_shared else "--system-site-packages"
         venv, python = shlex.quote(self.venv), shlex.quote(f"{self.venv}/bin/python")
         # The pip wrapper is written last, and all at once: a virtualenv without it was never finished.
@@ -144,10 +156,10 @@ class Environment:
             return base
         return f"{self.venv}/bin/python"
 
-    async def _has_pytest(self, session: Session, python: str) -> bool:
+    async def _has_pytest(self, session: BoxSession, python: str) -> bool:
         return (await self._job(session, f"{shlex.quote(python)} -c 'import pytest'")).exit_code == 0
 
-    async def _run(self, session: Session, command: str, note: Note, stop: StopWish) -> JobEnd | None:
+    async def _run(self, session: BoxSession, command: str, note: Note, stop: StopWish) -> JobEnd | None:
         note(f"setup: {command}")
         end = await self._job(session, command, note, stop)
         if end.stopped in ("cancelled", "killed"):
@@ -163,7 +175,7 @@ class Environment:
         return end
 
     async def _job(
-        self, session: Session, script: str, note: Note | None = None, stop: StopWish | None = None
+        self, session: BoxSession, script: str, note: Note | None = None, stop: StopWish | None = None
     ) -> JobEnd:
         def show(text: str) -> None:
             lines = [line for line in text.splitlines() if line.strip()]

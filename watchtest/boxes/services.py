@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from watchtest.agent.frames import Frame
-from watchtest.boxes.base import Note, StopWish
+from watchtest.boxes.base import BoxSession, Note, StopWish
 from watchtest.boxes.servicekeys import Basis, Definition, Dependencies, Matcher
 from watchtest.boxes.servicereports import Report, Reports, reports_of
-from watchtest.boxes.session import Session
-from watchtest.core.model import ServiceInfo, Snapshot, Stop
+from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.errors import ChannelLost, ServiceError
 
 POLL_S = 0.1
@@ -66,7 +65,7 @@ class Services:
 
     async def ensure(
         self,
-        session: Session,
+        session: BoxSession,
         snapshot: Snapshot,
         surroundings: Surroundings,
         note: Note,
@@ -128,7 +127,7 @@ class Services:
 
     # -- hearing -----------------------------------------------------------------------------------
 
-    def _hear(self, session: Session, frame: Frame, note: Note) -> None:
+    def _hear(self, session: BoxSession, frame: Frame, note: Note) -> None:
         if frame[0]["t"] != "services":
             return
         try:
@@ -165,7 +164,7 @@ class Services:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    async def _until_settled(self, session: Session, losses: int, note: Note, stop: StopWish) -> bool:
+    async def _until_settled(self, session: BoxSession, losses: int, note: Note, stop: StopWish) -> bool:
         """True when all are ready; False if the steward was lost meanwhile, or a stop was asked for."""
         limit_s = max((self._patience_s(one) for one in self._definitions), default=0.0)
         deadline = time.monotonic() + limit_s
@@ -182,9 +181,6 @@ class Services:
                 raise _failure(failed[0])
             if not waiting:
                 return True
-            if stop.is_outdated:
-                stop.ask(Stop.SUPERSEDED)  # the very save that mends a crashing server must not wait for its last crash
-                return False
             if time.monotonic() > deadline:
                 raise self._lateness(waiting[0], limit_s)
             if not has_said:

@@ -10,13 +10,24 @@ import asyncio
 import codecs
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import BODY_PIECE, encode, in_pieces
-from watchtest.boxes.base import Command, Job, JobEnd, PytestWish, Read
+from watchtest.boxes.base import (
+    REPORT,
+    Command,
+    Job,
+    JobEnd,
+    OnOutput,
+    OnResults,
+    PytestWish,
+    Read,
+    UnittestWish,
+)
 from watchtest.boxes.channel import Channel, Conversation
 from watchtest.core.model import Delta, Entry, Kind, Snapshot, difference
 from watchtest.errors import BoxError, ChannelLost
@@ -26,10 +37,10 @@ ANSWER_LIMIT_S = 60.0
 COMMIT_LIMIT_S = 300.0
 STOP_SLACK_S = 60.0
 WRITE_BUFFER = 512 * 1024
+ID_LIMIT = 4096
 TEXT_LIMIT = 1024 * 1024
-
-OnResults = Callable[[list[dict[str, Any]]], None]
-OnOutput = Callable[[str], None]
+REPORT_LIMIT = 65 * 1024 * 1024
+"""A little above what the agent itself keeps to."""
 
 
 class Session:
@@ -171,18 +182,23 @@ class Session:
         limit_s = job.limits.run_s + 3 * job.limits.grace_s + STOP_SLACK_S
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output = ""
+        report = bytearray()
         async with asyncio.timeout(limit_s) as clock:
             try:
                 while True:
                     header, body = await talk.receive(limit_s)
                     if header["t"] == "results":
                         on_results(_result_rows(body))
+                    elif header["t"] == "report":
+                        report += body
+                        if len(report) > REPORT_LIMIT:
+                            raise ChannelLost(f"the report of the run is larger than {REPORT_LIMIT} bytes")
                     elif header["t"] == "output":
                         text = decoder.decode(body)
                         output = (output + text)[:TEXT_LIMIT]
                         on_output(text)
                     elif header["t"] == "ended":
-                        return _job_end(header, output)
+                        return _job_end(header, output, bytes(report))
             except asyncio.CancelledError:
                 if clock.expired():
                     raise ChannelLost(f"the agent did not end the run within {limit_s:g} s") from None
@@ -212,12 +228,20 @@ def _order(job: Job) -> dict[str, Any]:
         "limit_s": job.limits.run_s,
         "silence_s": job.limits.silence_s,
         "grace_s": job.limits.grace_s,
+        "test_s": job.limits.test_s,
     }
     match job.what:
-        case Command(argv):
-            order["argv"] = list(argv)
-        case PytestWish(python, args, tests):
-            order["pytest"] = {"python": python, "args": args, "tests": tests}
+        case Command() as command:
+            order["argv"] = list(command.argv)
+            order["cwd"] = command.folder
+            order["results"] = "stdout" if command.has_rows else "none"
+            order["report"] = REPORT if any(REPORT in word for word in command.argv) else None
+        case PytestWish() as wish:
+            order["pytest"] = asdict(wish)
+            order["cwd"] = wish.folder
+        case UnittestWish() as wish:
+            order["unittest"] = asdict(wish)
+            order["cwd"] = wish.folder
     return order
 
 
@@ -268,7 +292,7 @@ def _result_rows(body: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-def _job_end(header: Mapping[str, Any], output: str) -> JobEnd:
+def _job_end(header: Mapping[str, Any], output: str, report: bytes) -> JobEnd:
     exit_code, stopped, duration = header.get("exit_code"), header.get("stopped"), header.get("duration_s")
     dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:TEXT_LIMIT]
     gap = f"\n[... {dropped} bytes of output left out ...]\n" if isinstance(dropped, int) and dropped else ""
@@ -280,4 +304,8 @@ def _job_end(header: Mapping[str, Any], output: str) -> JobEnd:
         stacks=str(header.get("stacks", ""))[:TEXT_LIMIT],
         duration_s=duration if isinstance(duration, float) and math.isfinite(duration) else 0.0,
         full_disk=str(header.get("full_disk") or "")[:400],
+        current=str(header.get("current") or "")[:ID_LIMIT],
+        report=report if header.get("has_report") is True else None,
+        is_warm=header.get("is_warm") is True,
+        cold_because=str(header.get("cold_because") or "")[:2000],
     )

@@ -93,7 +93,7 @@ def _git() -> Finding:
 
 
 def _workspace(setting: Setting) -> list[Finding]:
-    from watchtest.parts import build_worktree
+    from watchtest.parts import build_choosing, build_worktree
 
     source = build_worktree(setting)
     began = time.perf_counter()
@@ -102,6 +102,9 @@ def _workspace(setting: Setting) -> list[Finding]:
     text = f"{setting.workspace}: {len(snapshot.entries)} paths, read in {took_ms:.0f} ms, tree {snapshot.id[:12]}"
     found = [Finding("workspace", GOOD, text)]
     found += [Finding("workspace", WARNING, note) for note in source.notes]
+    why = "by [[runners]]" if setting.config.runners else "by the project's files"
+    runners = ", ".join(map(str, build_choosing(setting, source).wishes(snapshot)))
+    found.append(Finding("runners", GOOD, f"{runners} ({why})"))
     found += _repository(setting)
     found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.left_out[:20]]
     return found
@@ -169,7 +172,7 @@ def _engine(setting: Setting, place: Place, info: BoxInfo | None) -> list[Findin
     try:
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
         source = build_worktree(setting)
-        recipe = recipe_of(recipe_wish(setting), source.snapshot(), source.read)
+        recipe = recipe_of(recipe_wish(setting, source), source.snapshot(), source.read)
         image = place.image_of(recipe)
         is_here = "is here" if has_image(engine, image) else "is not here yet: it is had when the box is made"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))

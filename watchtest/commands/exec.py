@@ -30,7 +30,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.base import Manner
     from watchtest.commands.outside import setting_of
-    from watchtest.visit import ready, visit, visited_place
+    from watchtest.commands.visit import ready, visit, visited_place
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:

@@ -129,7 +129,7 @@ def _environment(setting: Setting, asked: Asked, place: Place) -> str:
     from watchtest.pipeline import environment_name
 
     snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
-    recipe = recipe_of(recipe_wish(setting), snapshot, asked.source.read)
+    recipe = recipe_of(recipe_wish(setting, asked.source), snapshot, asked.source.read)
     origin = place.origin_of(recipe)  # asks the engine, and so learns which one it is
     return environment_name(place.engine, place.image_of(recipe), origin, recipe, settings_digest(setting))
 

@@ -82,12 +82,12 @@ def _indented(text: str) -> str:
 def _write_config(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.commands.outside import setting_of
-    from watchtest.parts import build_worktree, recipe_wish
+    from watchtest.parts import build_choosing, build_worktree, recipe_wish
 
     setting = setting_of(arguments)
     source = build_worktree(setting)
     snapshot = source.snapshot()
-    recipe = recipe_of(recipe_wish(setting), snapshot, source.read)
+    recipe = recipe_of(recipe_wish(setting, source), snapshot, source.read)
     image = _line(f"{_words(recipe.image)} ({recipe.because})")
     commands = [_line(command) for command in recipe.commands]
     if recipe.needs_pytest:
@@ -111,6 +111,8 @@ def _write_config(arguments: argparse.Namespace) -> int:
     print(f"  image  {image}")
     for command in commands:
         print(f"  setup  {command}")
+    for wish in build_choosing(setting, source).wishes(snapshot):
+        print(f"  tests  {_line(str(wish))}")
     for left_out in snapshot.left_out:
         print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")
     print("Next: watchtest")

@@ -37,8 +37,8 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.commands.outside import setting_of
+    from watchtest.commands.visit import visited_place
     from watchtest.errors import UsageError
-    from watchtest.visit import visited_place
 
     setting = setting_of(arguments, engine_flag(arguments))
     place = visited_place(setting, say)

@@ -10,6 +10,7 @@ from pathlib import Path
 from platformdirs import user_cache_path, user_config_path, user_state_path
 
 from watchtest import workspace
+from watchtest.commands.watcher import runtime_folders
 from watchtest.config import Loaded, load
 from watchtest.parts import Folders, Setting
 
@@ -38,4 +39,5 @@ def user_folders() -> Folders:
     return Folders(
         cache=Path(cache) if cache else user_cache_path("watchtest"),
         state=Path(state) if state else user_state_path("watchtest"),
+        runtime=runtime_folders(),
     )

@@ -39,9 +39,23 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(seen.as_json(orphans), indent=2))
         elif is_meant:
             print(f"removed {len(orphans) - len(failures)} of {len(orphans)}")
+    if not arguments.dry_run:
+        _sweep(is_quiet=arguments.json)
     for failure in failures:
         print(f"watchtest: {failure}", file=sys.stderr)
     return NOT_REMOVED if failures else 0
+
+
+def _sweep(*, is_quiet: bool) -> None:
+    """Sockets that killed watchers left: nothing is in them, so nobody is asked."""
+    from watchtest.commands.watcher import runtime_folders
+    from watchtest.control.address import dead_sockets
+
+    dead = dead_sockets(runtime_folders())
+    for path in dead:
+        path.unlink(missing_ok=True)
+    if dead and not is_quiet:
+        print(f"removed {len(dead)} socket{'' if len(dead) == 1 else 's'} of watchers that were killed")
 
 
 def _tell(orphans: tuple[Belonging, ...], host: str) -> None:

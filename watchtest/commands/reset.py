@@ -22,8 +22,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest import byhand
     from watchtest.commands.outside import setting_of
-    from watchtest.lock import is_watched
-    from watchtest.visit import ready, visited_place
+    from watchtest.commands.visit import is_watched, ready, visited_place
 
     setting = setting_of(arguments, engine_flag(arguments))
     place = visited_place(setting, say)

@@ -22,7 +22,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.base import Manner
     from watchtest.commands.outside import setting_of
-    from watchtest.visit import visit
+    from watchtest.commands.visit import visit
 
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise UsageError("shell: this is not a terminal", hint="for a script: watchtest exec -- sh -c '…'")

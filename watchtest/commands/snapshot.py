@@ -20,12 +20,12 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest import byhand
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.commands.outside import setting_of
+    from watchtest.commands.visit import visited_place
     from watchtest.parts import build_worktree, recipe_wish
-    from watchtest.visit import visited_place
 
     setting = setting_of(arguments, engine_flag(arguments))
     source = build_worktree(setting)
-    recipe = recipe_of(recipe_wish(setting), source.snapshot(), source.read)
+    recipe = recipe_of(recipe_wish(setting, source), source.snapshot(), source.read)
     place = visited_place(setting, say)
     try:
         kept = place.snapshot(recipe, say)

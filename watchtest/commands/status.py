@@ -111,7 +111,7 @@ def life_of(folder: Path, document: Document, now: float) -> Life:
     late_s = _silence_s(folder, now)
     limit_s = MISSED_HEARTBEATS * _number(document["writer"], "heartbeat_s", 5.0)
     is_silent = late_s is None or late_s > limit_s
-    is_held = _is_locked(folder / "lock")
+    is_held = is_locked(folder / "lock")
     if is_held is False or (is_held is None and is_silent):
         return Life(False, "watcher is not running (died)")
     if is_silent:
@@ -141,7 +141,7 @@ def _silence_s(folder: Path, now: float) -> float | None:
         return None
 
 
-def _is_locked(path: Path) -> bool | None:
+def is_locked(path: Path) -> bool | None:
     """Whether somebody holds the lock; None where that cannot be known (swept away, not readable)."""
     try:
         descriptor = os.open(path, os.O_RDONLY)

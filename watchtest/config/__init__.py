@@ -5,7 +5,7 @@
     layers    what one file, the environment or the command line says by itself
     shape     a pattern that text must match, and the words for when it does not
     problems  pydantic's findings in our words, one line each
-    services  the same for what is special about [[services]]
+    tables    the same for what is special about [[runners]] and [[services]]
     lines     the line of a file on which a key stands
     literal   a value as TOML would write it
     explain   `config show`
@@ -24,6 +24,7 @@ from watchtest.config.model import (
     Policy,
     Ready,
     Runner,
+    RunnerChoice,
     Service,
     Triggers,
     Watch,
@@ -42,6 +43,7 @@ __all__ = [
     "Policy",
     "Ready",
     "Runner",
+    "RunnerChoice",
     "Service",
     "Triggers",
     "Watch",

@@ -6,7 +6,7 @@ from typing import Any
 
 from watchtest.config.literal import literal
 from watchtest.config.load import Loaded
-from watchtest.config.model import SERVICES
+from watchtest.config.model import LISTS
 
 WIDEST_COLUMN = 44  # a longer value pushes its own comment out, not everyone's
 
@@ -37,9 +37,9 @@ def as_json(loaded: Loaded) -> dict[str, Any]:
 
 def _values(loaded: Loaded) -> list[tuple[str, Any]]:
     sections = loaded.config.model_dump(mode="json", exclude_none=True)
-    services = sections.pop(SERVICES)
+    lists = [(name, sections.pop(name)) for name in LISTS]
     values = [(f"{name}.{key}", value) for name, section in sections.items() for key, value in section.items()]
-    return [*values, (SERVICES, services)]
+    return [*values, *lists]
 
 
 def _written(value: Any) -> str:

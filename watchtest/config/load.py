@@ -5,7 +5,7 @@ Every problem of every source is reported at once, one line each, in a ConfigErr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from watchtest.config.layers import (
     flag_layer,
 )
 from watchtest.config.literal import literal
-from watchtest.config.model import SERVICES, Config, keys
+from watchtest.config.model import LISTS, Config, keys
 from watchtest.config.problems import Contradiction, contradictions_in
 from watchtest.errors import ConfigError
 
@@ -32,7 +32,7 @@ RANKS: tuple[LayerName, ...] = ("default", "user", "workspace", "environment", "
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`origins` has every dotted key, and `services`. `file` is the workspace's own, `user_file` the user's, if any."""
+    """`origins` has every dotted key and list. `file` is the workspace's own, `user_file` the user's, if any."""
 
     config: Config
     origins: Mapping[str, Origin]
@@ -62,11 +62,11 @@ def load(
     if lines:
         raise ConfigError("\n".join(lines))
     data, origins = _merged(layers)
-    services = _services(layers, origins)
+    lists = _lists(layers, origins)
     contradictions = contradictions_in(data)
     if contradictions:
         raise ConfigError("\n".join(_contradiction(found, data, origins) for found in contradictions))
-    return Loaded(Config.model_validate(data | services), MappingProxyType(origins), own_file, user_file)
+    return Loaded(Config.model_validate(data | lists), MappingProxyType(origins), own_file, user_file)
 
 
 def _user_candidates(folder: Path | None) -> list[tuple[Path, str]]:
@@ -105,7 +105,7 @@ def _merged(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict
     origins = dict.fromkeys(keys(), DEFAULT)
     for layer in layers:
         for section, values in layer.data.items():
-            if section == SERVICES:
+            if section in LISTS:
                 continue
             assert isinstance(values, Mapping)  # Layer.problems found none
             for key, value in values.items():
@@ -114,11 +114,14 @@ def _merged(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict
     return data, origins
 
 
-def _services(layers: Iterable[Layer], origins: dict[str, Origin]) -> dict[str, object]:
-    """All of the highest layer that has any; the services of two layers are not mixed."""
-    having = [layer for layer in layers if SERVICES in layer.data]
-    origins[SERVICES] = having[-1].origin(SERVICES) if having else DEFAULT
-    return {SERVICES: having[-1].data[SERVICES]} if having else {}
+def _lists(layers: Sequence[Layer], origins: dict[str, Origin]) -> dict[str, object]:
+    """Of each list all of the highest layer that has any; the services of two layers are not mixed."""
+    found: dict[str, object] = {}
+    for name in LISTS:
+        having = [layer for layer in layers if name in layer.data]
+        origins[name] = having[-1].origin(name) if having else DEFAULT
+        found |= {name: having[-1].data[name]} if having else {}
+    return found
 
 
 def _contradiction(

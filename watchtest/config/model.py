@@ -20,6 +20,8 @@ from watchtest.core.model import EngineName
 Policy = Literal["off", "affected", "failed", "all"]
 Network = Literal["on", "off", "setup"]
 Sandbox = Literal["auto", "on", "off"]
+Warm = Literal["auto", "on", "off"]
+OnChange = Literal["smart", "restart", "queue"]
 
 ORDER = "order"  # the error type of two keys that contradict each other; its context names both
 
@@ -70,6 +72,17 @@ Variables = Annotated[tuple[Variable, ...], Field(strict=False)]
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Ports = Annotated[tuple[Port, ...], Field(strict=False)]
+RunnerKind = Literal["pytest", "unittest", "go", "cargo", "vitest", "jest", "command"]
+RunnerName = Annotated[
+    str, Shape(r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$", 'must be letters, digits, ".", "_" and "-", like "lint"')
+]
+Folder = Annotated[
+    str,
+    Shape(
+        r"^((?!\.{1,2}(/|$))[^/\x00-\x1f]+(/(?!\.{1,2}(/|$))[^/\x00-\x1f]+)*)?$",
+        'must be a folder of the workspace, like "web/app", without "." or ".."; "" is its top',
+    ),
+]
 ServiceName = Annotated[
     str, Shape(r"^[a-z0-9][a-z0-9-]{0,62}$", 'must be lower-case letters, digits and "-", like "key-value"')
 ]
@@ -116,7 +129,9 @@ class Triggers(Section):
 class Watch(Section):
     """Which files are watched and mirrored, and how saves are gathered."""
 
-    debounce_ms: int = Field(default=50, ge=0, le=10_000, description="Quiet time after a save before a run starts.")
+    debounce_ms: int = Field(
+        default=50, ge=0, le=10_000, description="Quiet time after a save before its verdict is given."
+    )
     debounce_cap_ms: int = Field(
         default=1000, ge=0, le=600_000, description="Longest wait while saves keep coming; at least debounce_ms."
     )
@@ -175,9 +190,22 @@ class Runner(Section):
 
     args: Arguments = Field(default=(), description="Extra arguments for pytest.")
     timeout_s: Seconds = Field(default=300.0, description="Seconds that a run may take.")
+    test_timeout_s: float = Field(
+        default=0.0, ge=0, le=604_800, description="Seconds that a single test may take; 0 is no limit."
+    )
     silence_timeout_s: Seconds = Field(default=120.0, description="Seconds a run may go without any sign of life.")
     grace_s: float = Field(
         default=2.0, ge=0, le=600, description="Seconds between each harder signal to a run being ended."
+    )
+    warm: Warm = Field(
+        default="auto", description="Fork runs from a process that holds pytest already: auto (where safe), on or off."
+    )
+    workers: int = Field(
+        default=1, ge=1, le=1024, description="Processes that run tests side by side; pytest needs pytest-xdist for it."
+    )
+    on_change: OnChange = Field(
+        default="smart",
+        description="A change during a run: smart ends it if tests to come are reached, restart always, queue never.",
     )
 
 
@@ -234,6 +262,46 @@ class Service(Section):
     )
 
 
+class RunnerChoice(Section):
+    """A test tool to run; given one, none is looked for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"kind": {"const": "command"}}},
+            "then": {"required": ["command"], "properties": {"command": {"not": {"type": "null"}}}},
+            "else": {"properties": {"command": {"type": "null"}, "junit": {"maxLength": 0}}},
+        },
+    )
+
+    kind: RunnerKind = Field(description="pytest, unittest, go, cargo, vitest, jest or command.")
+    name: RunnerName = Field(default="", description="Name of the runner; empty is its kind.")
+    folder: Folder = Field(default="", description="Folder it runs in; empty is the top of the workspace.")
+    args: Arguments = Field(default=(), description="Extra arguments for it.")
+    command: Command | None = Field(
+        default=None, description="For command: a shell command, or a list of words without a shell."
+    )
+    junit: WorkspaceFile = Field(
+        default="",
+        description="For command: JUnit XML that it writes, seen from folder; without, its exit code counts.",
+    )
+    env: Environment = Field(
+        default={}, description="Environment variables of its own.", json_schema_extra={"additionalProperties": False}
+    )
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> RunnerChoice:
+        demand = ""
+        if self.kind == "command" and self.command is None:
+            demand = 'kind "command" needs what to run; write command = "…"'
+        elif self.kind != "command" and self.command is not None:
+            demand = f'command is for kind "command" alone; "{self.kind}" takes args'
+        elif self.kind != "command" and self.junit:
+            demand = f'junit is for kind "command" alone; "{self.kind}" is read without it'
+        if demand:
+            raise PydanticCustomError(SHAPE, "", {"demand": demand})
+        return self
+
+
 class Config(Section):
     """Settings of watchtest."""
 
@@ -245,22 +313,36 @@ class Config(Section):
     runner: Runner = Runner()
     notify: Notify = Notify()
     history: History = History()
+    runners: Annotated[tuple[RunnerChoice, ...], Field(strict=False)] = Field(
+        default=(), description="Test tools to run, in place of those that are found."
+    )
     services: Annotated[tuple[Service, ...], Field(strict=False)] = Field(
         default=(), description="Programs that run in the box beside the tests."
     )
 
     @field_validator("services")
     @classmethod
-    def _names_differ(cls, services: tuple[Service, ...]) -> tuple[Service, ...]:
-        names = [service.name for service in services]
-        twice = next((name for name in names if names.count(name) > 1), "")
-        if twice:
-            raise PydanticCustomError(SHAPE, "", {"demand": f'two of them are named "{twice}"; give each its own name'})
+    def _services_have_different_names(cls, services: tuple[Service, ...]) -> tuple[Service, ...]:
+        _differ([service.name for service in services])
         return services
+
+    @field_validator("runners")
+    @classmethod
+    def _runners_have_different_names(cls, runners: tuple[RunnerChoice, ...]) -> tuple[RunnerChoice, ...]:
+        _differ([runner.name or runner.kind for runner in runners])
+        return runners
+
+
+def _differ(names: list[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise PydanticCustomError(SHAPE, "", {"demand": f'two of them are named "{twice}"; give each its own name'})
 
 
 SERVICES = "services"
-"""The one key that is no section: a list of tables, written as [[services]]."""
+RUNNERS = "runners"
+LISTS = (RUNNERS, SERVICES)
+"""The keys that are no sections: lists of tables, written as [[runners]] and [[services]]."""
 
 SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
     {"triggers": Triggers, "watch": Watch, "box": Box, "runner": Runner, "notify": Notify, "history": History}

@@ -14,12 +14,12 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from watchtest.config import services
+from watchtest.config import tables
 from watchtest.config.literal import literal, read_literal, shortened
-from watchtest.config.model import ORDER, SECTIONS, SERVICES, Config, keys
+from watchtest.config.model import LISTS, ORDER, SECTIONS, Config, keys
 from watchtest.config.shape import NOT_TEXT, SHAPE
 
-TABLES = (*SECTIONS, SERVICES)
+TABLES = (*SECTIONS, *LISTS)
 NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # elsewhere it is a "value"
 TYPES = {
     "int_type": "must be a whole number",
@@ -74,23 +74,23 @@ def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
 
 def _problem(error: ErrorDetails) -> Problem:
     location, value = error["loc"], error["input"]
-    if location[:1] == (SERVICES,):
-        return _service_problem(error, services.plain_path(location), value)
+    if location[0] in LISTS:
+        return _table_problem(error, tables.plain_path(location), value)
     # After section and key, pydantic also names the half of a union; only a place in a list helps a reader.
     path = (*location[:2], *(part for part in location[2:] if isinstance(part, int)))
     whole_section = len(path) == 1 and isinstance(value, dict | list)
     return Problem(path, "" if whole_section else shortened(value), _demand(error, path, value))
 
 
-def _service_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> Problem:
+def _table_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> Problem:
     is_shown = error["type"] != "missing" and not isinstance(value, dict | list)
     if error["type"] == "extra_forbidden":
-        names = services.siblings(path)
+        names = tables.siblings(path)
         demand = "unknown key; " + _meant(
-            suggestion(str(path[-1]), names), f"{services.owner(path)} has {', '.join(names)}"
+            suggestion(str(path[-1]), names), f"{tables.owner(path)} has {', '.join(names)}"
         )
     else:
-        demand = services.demand(error["type"], path, value) or _demand(error, path, value)
+        demand = tables.demand(error["type"], path, value) or _demand(error, path, value)
     return Problem(path, shortened(value) if is_shown else "", demand)
 
 

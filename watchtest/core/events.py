@@ -1,20 +1,32 @@
 """Everything that can happen to a lane, and everything `step` can ask for in return.
 
-    Event   Changed · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
+    Event   Changed · Peeked · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
             Noted · BoxSeen · BoxLost · ServicesSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
-    Effect  StartRun · StopRun · WakeAt · LookAgain · Leave
+    Effect  StartRun · StopRun · WakeAt · LookAgain · Peek · Leave
 
 Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from watchtest.core.model import BoxInfo, Execution, Lane, Problem, Result, Run, Selection, ServiceInfo, Snapshot, Stop
 
 EVERYTHING = "*"
 """In place of a path: anything may have changed (start, overflow, wake from sleep)."""
+NAMES_SHOWN = 3
+
+
+def changed(paths: Collection[str]) -> str:
+    """`a.py, b.py, c.py and 2 more changed`."""
+    if EVERYTHING in paths:
+        return "anything may have changed"
+    names = sorted(paths)
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more} changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,16 @@ class Changed:
 
     lane: Lane
     at: float
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """The answer to a `Peek`: the paths that really differ from the snapshot of that run."""
+
+    lane: Lane
+    at: float
+    run: str
     paths: frozenset[str]
 
 
@@ -42,13 +64,18 @@ class RunAsked:
     lane: Lane
     at: float
     selection: Selection | None = None
+    id: str = ""
+    """What the run shall be called, where the asker has to know it at once (see `state.asked_id`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
+    """The user wants a run to end: that one, under way or waiting; without a name the one under way."""
+
     lane: Lane
     at: float
     is_kill: bool = False
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +219,7 @@ class RunEnded:
 
 Event = (
     Changed
+    | Peeked
     | Hindered
     | RunAsked
     | CancelAsked
@@ -221,6 +249,8 @@ class StartRun:
     known_snapshot: Snapshot | None
     """The snapshot of the last verdict: an unforced run of the same tree in the same box has nothing to do."""
     known_box: str = ""
+    known: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    """The last word on every test, judged or not: what `order.file_order` goes by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +275,19 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class Peek:
+    """See which of these paths really differ from the snapshot that a run tests: a touch is no change."""
+
+    lane: Lane
+    run: str
+    paths: frozenset[str]
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The watcher's work is done."""
 
 
-Effect = StartRun | StopRun | WakeAt | LookAgain | Leave
+Effect = StartRun | StopRun | WakeAt | LookAgain | Peek | Leave
+Effects = tuple[Effect, ...]

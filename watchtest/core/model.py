@@ -37,6 +37,17 @@ class Policy(StrEnum):
     ALL = "all"
 
 
+class OnChange(StrEnum):
+    """What becomes of a run when its source changes while the tests run."""
+
+    SMART = "smart"
+    """It is superseded if the change reaches tests that have not finished."""
+    RESTART = "restart"
+    """It is superseded."""
+    QUEUE = "queue"
+    """It goes on; the change runs after it."""
+
+
 class Kind(StrEnum):
     """What a path of a snapshot is. A folder is an entry of its own only while it is empty."""
 
@@ -246,8 +257,18 @@ class Execution:
     """Why the runner itself left tests out that it had promised (`-x`, `--maxfail`), in its words."""
     has_collected: bool = True
     """The collection came to its end: what is not promised is not there."""
+    collects_first: bool = True
+    """Its tests are known before the first of them runs; other tools learn of them as they run, or at the end."""
     has_finished: bool = True
     """The runner said that it was through, and did not just stop."""
+    current: str = ""
+    """The test that had begun and not ended when the process was gone."""
+    stacks: str = ""
+    """Where the threads of a process that hung were, in its own words."""
+    runner: str = ""
+    """Who says so, by name; needed where several runners test one workspace."""
+    parts: tuple[Execution, ...] = ()
+    """What each runner said, where this is all of them in one; each is judged by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from watchtest.core.model import (
     BoxInfo,
     Lane,
+    OnChange,
     Policy,
     Problem,
     Result,
@@ -78,6 +79,7 @@ class Working:
     phase: Syncing | Executing = Syncing()
     snapshot: Snapshot | None = None
     stop: Stop | None = None
+    stop_reason: str = ""
     attempt: int = 0
     """How many times in a row this lane broke before."""
     problem: Problem | None = None
@@ -155,9 +157,27 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A manual request that waits for its turn."""
+    """A run that was asked for, accepted under this id, and waits for its turn."""
 
+    id: str
+    at: float
     selection: Selection | None
+    is_named: bool = False
+    """The asker named it, and may ask what became of it: it is not merged with another."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A run that was asked for and never began, and why."""
+
+    asked: Asked
+    reason: str
+
+
+def asked_id(lane: LaneState, token: str) -> str:
+    """An id for a run to be asked for; `token` makes it unique. It is never one that the lane allots itself."""
+    return f"{lane.session}.r{token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +189,23 @@ class LaneState:
     activity: Activity = Starting()
     is_paused: bool = False
     pending: Pending = Pending()
-    asked: Asked | None = None
+    asked: tuple[Asked, ...] = ()
+    """In the order in which they will run."""
+    dropped: tuple[Dropped, ...] = ()
+    """What the last event of this lane took out of `asked`, or did not let in."""
     knowledge: Knowledge = Knowledge()
+    partial: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    """What unjudged runs have said since the last verdict. Serves the order of the next run; is no verdict."""
     box: BoxInfo | None = None
     services: tuple[ServiceInfo, ...] = ()
     last: Finished | None = None
     strip: tuple[RunState, ...] = ()
     runs: int = 0
+    ids: int = 0
+    """How many ids were allotted, to runs that began and to runs that wait."""
+    on_change: OnChange = OnChange.SMART
+    settle_s: float = 0.0
+    """Runs start with the first write of a save; so long after that, what follows is taken for the rest of it."""
     note: str = ""
     hindrance: str = ""
     """Why the source is not to be looked at for now."""

@@ -1,7 +1,8 @@
 """From what a runner said to what may be believed. Pure; believes nobody alone.
 
 Exit code and reports must agree. A test that was promised and never reported has not passed. A known failure stays red
-until that very test has passed or is known to be gone.
+until that very test has passed or is known to be gone. A process that ended badly is blamed on the test it ended in;
+the tests behind that one are neither red nor green for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from watchtest.core.blame import blamed, why
 from watchtest.core.model import (
     All,
     Execution,
@@ -27,6 +29,18 @@ from watchtest.core.state import Knowledge, KnownTest
 
 PYTEST_NO_TESTS = 5
 UNREPORTED = "promised by the collection and never reported"
+IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+MESSAGE_LIMIT = 200
+WORST_FIRST = (
+    RunState.TIMED_OUT,
+    RunState.ERROR,
+    RunState.KILLED,
+    RunState.CANCELLED,
+    RunState.SUPERSEDED,
+    RunState.FAILED,
+    RunState.PASSED,
+    RunState.NO_TESTS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +52,36 @@ class Judgement:
 
 
 def judge(execution: Execution) -> Judgement:
-    """The end state of a run from everything its runner said."""
+    """The end state of a run from everything its runner said; of several runners, the worst."""
+    if execution.parts:
+        return _worst(execution.parts)
     unreported = execution.promised - execution.results.keys()
     red = [result for result in execution.results.values() if result.outcome.is_red]
+    if blamed(execution):
+        state = RunState.TIMED_OUT if execution.stopped else RunState.ERROR
+        unrun = len(unreported - {execution.current})
+        return Judgement(state, why(execution) + (f"; {_tests(unrun)} not run" if unrun else ""))
+    is_collecting = execution.collects_first and not execution.has_collected and not execution.promised
     if execution.stopped is Stop.TIMED_OUT:
-        return Judgement(RunState.TIMED_OUT, execution.reason or "timed out")
+        while_ = ", while the tests were collected" if is_collecting else ""
+        return Judgement(RunState.TIMED_OUT, (execution.reason or "timed out") + while_)
     if execution.stopped is not None:
         return Judgement(RunState(execution.stopped.value), execution.reason)
     if execution.collection_errors:
-        count = len(execution.collection_errors)
-        return Judgement(RunState.ERROR, f"{count} {'file' if count == 1 else 'files'} could not be collected")
+        return Judgement(RunState.ERROR, _uncollected(execution.collection_errors))
+    if is_collecting:
+        ended = execution.reason or f"exit code {execution.exit_code}"
+        return Judgement(RunState.ERROR, f"the runner ended before it had collected the tests ({ended})")
     if unreported and not (red and execution.withdrawn):
-        why = execution.reason or f"exit code {execution.exit_code}"
-        return Judgement(RunState.ERROR, f"{_tests(len(unreported))} {UNREPORTED} ({why})")
+        ended = execution.reason or f"exit code {execution.exit_code}"
+        return Judgement(RunState.ERROR, f"{_tests(len(unreported))} {UNREPORTED} ({ended})")
     if not execution.has_finished:
-        why = execution.reason or f"exit code {execution.exit_code}"
-        return Judgement(RunState.ERROR, f"the runner ended before it had finished ({why})")
+        ended = execution.reason or f"exit code {execution.exit_code}"
+        return Judgement(RunState.ERROR, f"the runner ended before it had finished ({ended})")
     if execution.exit_code is None:
         return Judgement(RunState.ERROR, execution.reason or "the runner ended without an exit code")
     if execution.exit_code == PYTEST_NO_TESTS and not execution.results:
-        return Judgement(RunState.NO_TESTS, execution.reason)
+        return Judgement(RunState.NO_TESTS, execution.reason or "the runner found none")
     if execution.exit_code == 1 and not red:
         return Judgement(RunState.ERROR, "the runner exited with 1, but no test was reported as failed")
     if execution.exit_code not in (0, 1):
@@ -69,21 +93,54 @@ def judge(execution: Execution) -> Judgement:
     return Judgement(RunState.PASSED)
 
 
+def _worst(parts: tuple[Execution, ...]) -> Judgement:
+    judged = [(part.runner, judge(part)) for part in parts]
+    worst = min((judgement.state for _, judgement in judged), key=WORST_FIRST.index)
+    reasons = [
+        f"{runner}: {judgement.reason}" if runner else judgement.reason
+        for runner, judgement in judged
+        if judgement.state is worst and judgement.reason
+    ]
+    return Judgement(worst, "; ".join(reasons))
+
+
+def _uncollected(errors: tuple[Result, ...]) -> str:
+    """`2 files could not be imported: tests/test_a.py: No module named 'x'`."""
+    kinds = {error.failure.kind if error.failure else "" for error in errors}
+    what = "imported" if kinds <= IMPORT_ERRORS else "collected"
+    count = "1 file" if len(errors) == 1 else f"{len(errors)} files"
+    first = errors[0]
+    lines = first.failure.message.strip().splitlines() if first.failure else []
+    said = f": {lines[0].strip()[:MESSAGE_LIMIT]}" if lines else ""
+    return f"{count} could not be {what}: {first.test}{said}"
+
+
 def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at: float) -> Knowledge:
     """What is known after this execution. Only an execution that was judged may be learned from."""
     judgement = judge(execution)
     tests = _remaining(old.tests, run, snapshot, execution)
-    # Tests that the runner withdrew keep what was known of them: red elsewhere already says that this is no green.
-    is_explained = bool(execution.withdrawn or execution.collection_errors)
-    silent = frozenset[str]() if is_explained else execution.promised - execution.results.keys()
-    unreported = {test: _unreported(test) for test in silent}
-    errors = {result.test: result for result in execution.collection_errors}
-    for test, result in {**execution.results, **unreported, **errors}.items():
+    for test, result in {**execution.results, **_owed(execution)}.items():
         tests[test] = _known(old.tests.get(test), result, run, snapshot, at)
     was_complete = old.is_complete and old.snapshot is not None and old.snapshot.entries == snapshot.entries
+    # After a crash nobody knows what the tests behind it would have said this time.
+    was_complete = was_complete and judgement.state not in (RunState.ERROR, RunState.TIMED_OUT)
     is_complete = was_complete or (covers_everything(run.selection) and _is_whole(execution))
     verdict, reason = _verdict(judgement, tests, snapshot, is_complete)
     return Knowledge(verdict, reason, at, run, snapshot, tests, is_complete)
+
+
+def _owed(execution: Execution) -> dict[str, Result]:
+    """What no report said and is known all the same: who broke the collection, who broke the process, who is silent."""
+    owed: dict[str, Result] = {}
+    for part in execution.parts or (execution,):
+        broke = blamed(part)
+        # Tests that the runner withdrew, or that stood behind a crash, keep what was known of them: red elsewhere
+        # already says that this is no green.
+        is_explained = bool(part.withdrawn or part.collection_errors or broke)
+        silent = frozenset[str]() if is_explained else part.promised - execution.results.keys()
+        owed |= {test: _unreported(test) for test in silent}
+        owed |= {result.test: result for result in (*part.collection_errors, *broke)}
+    return owed
 
 
 def covers_everything(selection: Selection) -> bool:

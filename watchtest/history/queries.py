@@ -107,6 +107,34 @@ def judged(connection: Connection, tree: str, environment: str) -> PastRun | Non
     return None if row is None else _run(connection, row)
 
 
+def last_whole(connection: Connection, workspace: str) -> Mapping[str, Result]:
+    """Outcome and duration of every test in the last run of all tests of a workspace; without the failures' words."""
+    ends = (RunState.PASSED, RunState.FAILED)
+    row = connection.execute(
+        """
+        SELECT number FROM runs WHERE workspace = ? AND selected IS NULL AND state IN (?, ?)
+        ORDER BY number DESC LIMIT 1
+        """,
+        (workspace_key(workspace), *(end.value for end in ends)),
+    ).fetchone()
+    if row is None:
+        return {}
+    rows = connection.execute(
+        """
+        SELECT identity, outcome, duration_us FROM results JOIN tests ON tests.number = results.test
+        WHERE run = ? ORDER BY attempt
+        """,
+        (row["number"],),
+    )
+    return {each["identity"]: _in_short(each) for each in rows.fetchall() if each["outcome"] in OUTCOMES}
+
+
+def _in_short(row: Row) -> Result:
+    outcome = OUTCOMES[row["outcome"]]
+    failure = Failure("", "") if outcome.is_red else None
+    return Result(row["identity"], outcome, row["duration_us"] / 1_000_000, failure)
+
+
 def detail(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
     """The run of this id, or the one that goes by this name (`NAMED`) in the workspace; None: there is none."""
     run_id = name

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import Self, assert_never
 
-from watchtest.core.events import Event, RunEnded, SnapshotTaken, TestsEnded, Unchanged
+from watchtest.core.events import Event
 from watchtest.core.model import RunState
-from watchtest.core.state import LaneState, State, Working
+from watchtest.core.state import State
 from watchtest.errors import WatchtestError
+from watchtest.history.deeds import Add, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
 from watchtest.history.store import Store
 
 LEAVE_LIMIT_S = 5.0
@@ -51,40 +52,28 @@ class Recorder:
             self._store.close()
 
     def show(self, before: State, after: State, event: Event | None) -> None:
-        if event is None:
-            self._end_all(before)
-            return
-        self._keep(before.lanes[event.lane], after.lanes[event.lane], event)
-        # An event of one lane may let another start.
-        for now in after.ranked:
-            if isinstance(now.activity, Working) and now.runs != before.lanes[now.lane].runs:
-                self._begin(now.activity)
+        for deed in deeds(before, after, event, time.time()):
+            self._do(lambda deed=deed: self._keep(deed))  # type: ignore[misc]
 
-    def _begin(self, working: Working) -> None:
-        self._do(lambda: self._store.begin(working.run, working.since, self._workspace))
-
-    def _keep(self, was: LaneState, now: LaneState, event: Event) -> None:
-        """Only of the run that is under way: what comes after its end is not its own any more."""
-        if not isinstance(was.activity, Working):
-            return
-        run = was.activity.run.id
-        match event:
-            case SnapshotTaken(run=of, snapshot=snapshot, environment=environment, at=at) if of == run:
-                self._do(lambda: self._store.snapshot_taken(run, snapshot, environment, at))
-            case TestsEnded(run=of, results=results, at=at) if of == run:
-                self._do(lambda: self._store.add_results(run, results, at))
-            case RunEnded(run=of, ending=Unchanged()) if of == run:
-                self._do(lambda: self._store.withdraw(run))
-            case RunEnded(run=of, at=at) if of == run and now.last is not None:
-                last = now.last
-                self._do(lambda: self._store.end(run, last.state, last.reason, at, last.raw_output))
-
-    def _end_all(self, state: State) -> None:
-        """The watcher leaves: a run that is still under way has no end of its own."""
-        for lane in state.lanes.values():
-            if isinstance(lane.activity, Working):
-                run, at = lane.activity.run.id, time.time()
-                self._do(lambda run=run, at=at: self._store.end(run, RunState.CANCELLED, "the watcher left", at, ""))  # type: ignore[misc]
+    def _keep(self, deed: Deed) -> None:
+        store = self._store
+        match deed:
+            case Queue(run, at, reason):
+                store.begin(run, at, self._workspace, reason)
+            case Start(run, at, reason):
+                store.start(run, at, reason)
+            case Take(run_id, snapshot, environment):
+                store.snapshot_taken(run_id, snapshot, environment)
+            case Execute(run_id, at):
+                store.advance(run_id, RunState.RUNNING, at)
+            case Add(run_id, at, results):
+                store.add_results(run_id, results, at)
+            case End(run_id, at, state, reason, raw_output):
+                store.end(run_id, state, reason, at, raw_output)
+            case Withdraw(run_id):
+                store.withdraw(run_id)
+            case _:
+                assert_never(deed)
 
     def _do(self, action: Callable[[], object]) -> None:
         self._deeds.put(action)

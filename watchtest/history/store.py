@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -81,17 +81,14 @@ class Store:
 
     # -- the life of a run -------------------------------------------------------------------------
 
-    def begin(self, run: Run, at: float, workspace: str) -> None:
-        """The run is decided on: queued."""
-        only = run.selection if isinstance(run.selection, Only) else None
+    def begin(self, run: Run, at: float, workspace: str, reason: str = "") -> None:
+        """The run is accepted: queued."""
         values: dict[str, Value] = {
             "id": run.id,
             "workspace": workspace_key(workspace),
             "lane": run.lane.value,
             "trigger": run.trigger.value,
-            "selected": None if only is None else len(only.tests),
-            "because": text(run.selection.because),
-            "is_proof": int(only is not None and only.is_proof),
+            **_selected(run),
             "is_forced": int(run.is_forced),
             "state": RunState.QUEUED.value,
             "queued_at": at,
@@ -99,7 +96,14 @@ class Store:
         with self._writing() as connection:
             names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
             connection.execute(f"INSERT INTO runs ({names}) VALUES ({places})", values)
-            _enter(connection, self._open_run(connection, run.id), RunState.QUEUED, "", at)
+            _enter(connection, self._open_run(connection, run.id), RunState.QUEUED, reason, at)
+
+    def start(self, run: Run, at: float, reason: str = "") -> None:
+        """Its turn has come, and what it selects is decided: syncing."""
+        with self._writing() as connection:
+            number = self._open_run(connection, run.id)
+            _change(connection, number, _selected(run))
+            _enter(connection, number, RunState.SYNCING, reason, at)
 
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
         """A step on the way, where it is known when it was taken."""
@@ -108,8 +112,8 @@ class Store:
         with self._writing() as connection:
             _enter(connection, self._open_run(connection, run_id), state, reason, at)
 
-    def snapshot_taken(self, run_id: str, snapshot: Snapshot, environment: str, at: float) -> None:
-        """The run is about exactly this tree in this environment, and goes now: running."""
+    def snapshot_taken(self, run_id: str, snapshot: Snapshot, environment: str) -> None:
+        """The run is about exactly this tree in this environment."""
         values: dict[str, Value] = {
             "tree": snapshot.id,
             "head": snapshot.head,
@@ -118,10 +122,7 @@ class Store:
             "environment": text(environment),
         }
         with self._writing() as connection:
-            run = self._open_run(connection, run_id)
-            changes = ", ".join(f"{name} = :{name}" for name in values)
-            connection.execute(f"UPDATE runs SET {changes} WHERE number = :run", {**values, "run": run})
-            _enter(connection, run, RunState.RUNNING, "", at)
+            _change(connection, self._open_run(connection, run_id), values)
 
     def add_results(self, run_id: str, results: Sequence[Result], at: float) -> None:
         """Results as they come. A test that is reported again within a run is its next attempt."""
@@ -205,6 +206,20 @@ class Store:
         if row["ended_at"] is not None:
             raise WorkspaceError(f"run {run_id} has ended already ({row['state']}): nothing can be added to it")
         return int(row["number"])
+
+
+def _selected(run: Run) -> dict[str, Value]:
+    only = run.selection if isinstance(run.selection, Only) else None
+    return {
+        "selected": None if only is None else len(only.tests),
+        "because": text(run.selection.because),
+        "is_proof": int(only is not None and only.is_proof),
+    }
+
+
+def _change(connection: Connection, run: int, values: Mapping[str, Value]) -> None:
+    changes = ", ".join(f"{name} = :{name}" for name in values)
+    connection.execute(f"UPDATE runs SET {changes} WHERE number = :run", {**values, "run": run})
 
 
 def _enter(connection: Connection, run: int, state: RunState, reason: str, at: float) -> None:

@@ -3,21 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.agent.pytest_job import NO_PYTEST
 from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
+from watchtest.core.verdict import file_of
+from watchtest.runners.base import Ended
 
-__all__ = ["NO_PYTEST", "PytestReports"]
+__all__ = ["NO_PYTEST", "Pytest", "PytestReports"]
 TEXT_LIMIT = 256 * 1024
 ID_LIMIT = 4096
 LONGEST_S = 10_000_000.0
 
 
+@dataclass(frozen=True, slots=True)
+class Pytest:
+    """Run by the plugin that the agent brings along."""
+
+    args: tuple[str, ...] = ()
+    workers: int = 1
+    """More than one: side by side, by pytest-xdist."""
+    folder: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    name: str = "pytest"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("-n", str(self.workers), *self.args) if self.workers > 1 else self.args
+
+    def reports(self) -> PytestReports:
+        return PytestReports()
+
+    def claims(self, test: str) -> bool:
+        return file_of(test).endswith(".py")
+
+
 class PytestReports:
     """Gathers the rows of one run. `take` returns what is new in them; `execution` is all of it, at the end."""
 
+    tool = "pytest"
+
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self.promised: set[str] = set()
         self.results: dict[str, Result] = {}
         self._collection_errors: dict[str, Result] = {}
@@ -42,6 +72,9 @@ class PytestReports:
                     promised = frozenset(self.promised)
                 case "collection_error":
                     self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
+                case "restart":
+                    # A warm run found out that a fresh process would be another: it all begins anew.
+                    self._begin()
                 case "internal_error":
                     self._internal_error = _text(row.get("text"))
                 case "finish":
@@ -57,20 +90,21 @@ class PytestReports:
         before = self.results.get(result.test)
         return result.test in self.promised and not (before is not None and before.outcome.is_red)
 
-    def execution(
-        self, *, exit_code: int | None, stopped: str | None, reason: str, output: str, stacks: str, duration_s: float
-    ) -> Execution:
+    def execution(self, end: Ended) -> Execution:
+        reason = end.reason
         if self._internal_error and not reason:
-            reason = "pytest had an internal error"
+            reason = f"{self.tool} had an internal error"
         return Execution(
-            exit_code=exit_code,
+            exit_code=end.exit_code,
             promised=frozenset(self.promised),
             results=dict(self.results),
             collection_errors=tuple(self._collection_errors.values()),
-            stopped=Stop(stopped) if stopped is not None else None,
+            stopped=Stop(end.stopped) if end.stopped is not None else None,
             reason=reason,
-            raw_output="\n".join(part for part in (output, self._internal_error, stacks) if part),
-            duration_s=duration_s,
+            raw_output="\n".join(part for part in (end.output, self._internal_error, end.stacks) if part),
+            duration_s=end.duration_s,
+            current=end.current,
+            stacks=end.stacks,
             withdrawn=self._withdrawn,
             has_collected=self._has_collected,
             has_finished=self._has_collected and self._has_finished,

@@ -20,7 +20,10 @@ TICK_S = 1.0
 ASLEEP_S = 3.0
 """So far may the clock on the wall move against the one that stands still while the machine sleeps."""
 BURST = 2_000
-SHORTEST_STEP_MS = 5
+FEW = 4
+"""One save touches the file and perhaps a few beside it: a temporary one, a backup."""
+STEP_MS = 5
+"""How often the watcher looks whether something more arrived."""
 MOST_FAILURES = 3
 FAILURES_WITHIN_S = 60.0
 ALL = frozenset({EVERYTHING})
@@ -28,23 +31,29 @@ ALL = frozenset({EVERYTHING})
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Trailing debounce: a batch ends after so much quiet, and at the latest when the cap is reached."""
+    """Trailing debounce: a batch ends after so much quiet, and at the latest when the cap is reached.
+
+    With `is_hasty` a few paths are told of at once: whoever starts work on them holds its outcome back until the rest
+    of the debounce has passed (`LaneState.settle_s`).
+    """
 
     debounce_ms: int
     debounce_cap_ms: int
     poll_s: float = 1.0
+    is_hasty: bool = False
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = time.monotonic
 
     @property
-    def step_ms(self) -> int:
-        """How often the watcher looks whether something arrived; a part of the debounce."""
-        return max(SHORTEST_STEP_MS, self.debounce_ms // 4)
+    def held_back_s(self) -> float:
+        """How long after the start of hasty work its outcome is held back: what is left of the debounce by then."""
+        return max(self.debounce_ms - 2 * STEP_MS, 0) / 1000 if self.is_hasty else 0.0
 
-    @property
-    def quiet_s(self) -> float:
-        """What is left of the debounce when the watcher has told of a change, a step or two after it."""
-        return max(self.debounce_ms - self.step_ms, 2 * self.step_ms) / 1000
+    def quiet_s(self, count: int) -> float:
+        """How long nothing more must come after the watcher has told, a step or two after the change, of so many."""
+        if self.is_hasty and count <= FEW:
+            return min(STEP_MS, self.debounce_ms) / 1000
+        return max(self.debounce_ms - STEP_MS, 2 * STEP_MS) / 1000
 
 
 async def watch(
@@ -81,7 +90,7 @@ class _Watching:
         self._root = os.path.realpath(root)  # events name real paths
         self._territory = territory
         self._timing = timing
-        self._subscriber = Subscriber(self._root, territory, timing.step_ms, timing.poll_s, note, is_polling)
+        self._subscriber = Subscriber(self._root, territory, STEP_MS, timing.poll_s, note, is_polling)
         self._subscription: Subscription | None = None
         self._offset_s = timing.wall() - timing.steady()
         self._failures: list[float] = []
@@ -102,7 +111,8 @@ class _Watching:
         deadline: float | None = None
         while not stop.is_set():
             left_s = TICK_S if deadline is None else deadline - self._timing.steady()
-            found = await self._found_within(left_s if deadline is None else min(self._timing.quiet_s, left_s), stop)
+            quiet_s = self._timing.quiet_s(len(raw))
+            found = await self._found_within(left_s if deadline is None else min(quiet_s, left_s), stop)
             raw |= found
             if self._was_asleep():
                 return raw | ALL

@@ -21,6 +21,7 @@ from watchtest.core.events import (
     Judged,
     Noted,
     PauseAsked,
+    Peeked,
     QuitAsked,
     ResumeAsked,
     RunAsked,
@@ -31,7 +32,7 @@ from watchtest.core.events import (
     Unchanged,
     Woke,
 )
-from watchtest.core.model import Verdict
+from watchtest.core.model import Stop, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Working
 from watchtest.views import words
 from watchtest.views.text import count, duration, encodable, names, one_line, short, tail, tests
@@ -89,13 +90,15 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
     match event:
         case Changed():
             yield _changed(before, event) + _waiting(after)
+        case Peeked():
+            yield from _superseding(before, after)
         case Hindered():
             if event.reason != before.hindrance:
                 yield f"git lanes wait: {one_line(event.reason)}" if event.reason else "git lanes go on"
         case RunAsked():
-            yield "run asked for" + _waiting(after)
+            yield _asked(before, after)
         case CancelAsked():
-            yield "cancelling" if isinstance(before.activity, Working | Broken) else "nothing to cancel"
+            yield _cancelling(before, after, event)
         case PauseAsked():
             yield "paused: changes are noted and wait"
         case ResumeAsked():
@@ -145,6 +148,30 @@ def _changed(before: LaneState, event: Changed) -> str:
     if EVERYTHING in event.paths:
         return "starting" if isinstance(before.activity, Starting) else "anything may have changed: looking at it all"
     return f"changed {count(len(event.paths), 'file')}: {names(event.paths)}"
+
+
+def _superseding(before: LaneState, after: LaneState) -> Iterator[str]:
+    match after.activity:
+        case Working(stop=Stop.SUPERSEDED, stop_reason=reason) if after.activity is not before.activity:
+            yield f"{one_line(reason)}: this run is given up"
+        case _:
+            pass
+
+
+def _asked(before: LaneState, after: LaneState) -> str:
+    if after.note and after.note != before.note:
+        return one_line(after.note)
+    return "run asked for" + _waiting(after)
+
+
+def _cancelling(before: LaneState, after: LaneState, event: CancelAsked) -> str:
+    match before.activity:
+        case Working(run=run) if event.run in ("", run.id):
+            return "cancelling"
+        case Broken() if not event.run:
+            return "cancelling"
+        case _:
+            return f"run {one_line(event.run)} is cancelled before it began" if after.dropped else "nothing to cancel"
 
 
 def _waiting(after: LaneState) -> str:

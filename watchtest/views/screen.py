@@ -151,6 +151,8 @@ def _activity(lane: LaneState, now: float) -> list[Row]:
     if lane.pending:
         waits = " (waits for the next save or command)" if _is_held(lane) else ""
         said.append(_plain(f"pending {words.changes(lane.pending)}{waits}", "yellow"))
+    if lane.asked:
+        said.append(_plain(f"{count(len(lane.asked), 'run')} asked for and not begun yet", "yellow"))
     return said
 
 

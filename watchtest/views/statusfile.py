@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import WatchtestError
-from watchtest.views.statusdocument import Writer, activity, document, locations
+from watchtest.views.statusdocument import Document, Writer, activity, document, locations
 from watchtest.workspace import make_folder
 
 __all__ = ["StatusFile", "Writer", "document", "writer_of_this_process"]
@@ -87,6 +87,14 @@ class StatusFile:
             self._beaten_at = now  # also when it fails: not more often than this
             self._try(lambda: self._beat(now))
 
+    def document(self, state: State) -> Document:
+        """What the file says of `state`, or will in a moment, for those who ask in person."""
+        now = self._clock()
+        self.show(state, now)
+        if self._is_due:
+            self._seq += 1  # no two documents that differ have the same number
+        return document(state, seq=self._seq, now=now, writer=self._writer)
+
     def _write(self, now: float) -> None:
         if self._state is None:
             return
@@ -98,12 +106,13 @@ class StatusFile:
         assert state is not None
         self._make_folder()
         whole = document(state, seq=self._seq + 1, now=self._written_at, writer=self._writer)
-        replace_file(self.folder / "status.json", json.dumps(whole, indent=1).encode())
-        self._seq += 1
         said = locations(state.top)
         if said != self._told_locations:
+            # Before the status: whoever reads a verdict there finds its places here.
             replace_file(self.folder / "locations", said.encode("utf-8", "replace"))
             self._told_locations = said
+        replace_file(self.folder / "status.json", json.dumps(whole, indent=1).encode())
+        self._seq += 1
 
     def _make_folder(self) -> None:
         make_folder(self.folder)
@@ -187,12 +196,3 @@ def _essence(state: State) -> tuple[object, ...]:
         (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.services)
         for lane in state.lanes.values()
     )
-
-
-def last_status(folder: Path) -> dict[str, Any]:
-    """What was last written in `folder`; nothing where there is none, or none that can be read."""
-    try:
-        document = json.loads((folder / "status.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -14,6 +14,7 @@ import docker
 from docker.errors import APIError, DockerException
 from watcher import Project, wait_for
 
+ZYGOTE = "from watchtest_agent import zygote"
 KEEP_ALIVE = "sleep 2147483647"
 AGENT = ("-I -c", "/opt/watchtest /workspace")
 BALLAST = "/workspace/ballast"
@@ -57,7 +58,9 @@ class Container:
         except (DockerException, OSError) as error:
             return f"the engine says: {error}"
         agents = [line for line in lines if is_agent(line)]
-        strays = [line for line in lines if not is_agent(line) and KEEP_ALIVE not in line]
+        # What warm runs are forked from belongs to a living agent, and goes with it.
+        own = [line for line in lines if is_agent(line) or KEEP_ALIVE in line or (agents and ZYGOTE in line)]
+        strays = [line for line in lines if line not in own]
         if strays:
             return f"stray processes: {strays}"
         return "" if len(agents) == 1 else f"{len(agents)} agents"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from engine.images import PYTHON_313
-from watcher import Project, Status, Watcher, environ_around
+from watcher import Project, Status, Watcher, environ_around, runtime_folder
 
 from faults.container import Container
 from faults.own_engine import OwnEngine
@@ -151,3 +152,4 @@ def _end_watchers(project: Project) -> None:
     for watcher in project.watchers:
         if watcher.is_alive:
             watcher.kill9()
+    shutil.rmtree(runtime_folder(project.around), ignore_errors=True)

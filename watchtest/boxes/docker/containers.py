@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import docker
@@ -42,7 +42,7 @@ class Containers:
 
     def find(self, client: docker.APIClient) -> Found | None:
         """Ours, whatever its state. Of several (a watcher was killed between two steps) the youngest."""
-        return next(iter(self._ours(client)), None)
+        return _living(self._of_lane(client))
 
     def need(self, client: docker.APIClient) -> Found:
         found = self.find(client)
@@ -50,16 +50,28 @@ class Containers:
             raise BoxGone("there is no box yet, or it was removed", hint="the next run makes it; or `watchtest reset`")
         return found
 
-    def _ours(self, client: docker.APIClient) -> list[Found]:
-        ours = [one for one in self.all(client) if one["Labels"].get(labels.LANE) == self._spec.lane]
-        return [one for one in ours if one["State"] not in LOST]
+    def _of_lane(self, client: docker.APIClient) -> list[Found]:
+        return [one for one in self.all(client) if one["Labels"][labels.LANE] == self._spec.lane]
+
+    def remove_all(self, client: docker.APIClient) -> int:
+        """Of every lane; how many there were."""
+        found = self.all(client)
+        for one in found:
+            with _unless_lost(one):
+                remove(client, one["Id"])
+        return len(found)
 
     # -- making sure -------------------------------------------------------------------------------
 
     def ensure(self, client: docker.APIClient, recipe: Recipe, note: Note) -> tuple[str, tuple[str, ...]]:
         """A running one; its id, and in words how it was had."""
-        self._let_go_of_others(client)
-        found = self.find(client)
+        ours = self._of_lane(client)
+        found = _living(ours)
+        for other in ours:
+            # Of a watcher that was killed between two steps, or lost: they must not be in the way.
+            if other is not found:
+                with _unless_lost(other):
+                    remove(client, other["Id"])
         images = Images(client, self._spec.owner)
         if found is None:
             return self._create(client, images, recipe, note), ("created",)
@@ -154,15 +166,6 @@ class Containers:
         self._name(client, {"Id": made, "Names": ()})
         return made
 
-    def _let_go_of_others(self, client: docker.APIClient) -> None:
-        """Older ones, of a watcher that was killed between two steps, and lost ones: they must not be in the way."""
-        ours = [one for one in self.all(client) if one["Labels"].get(labels.LANE) == self._spec.lane]
-        youngest = self.find(client)
-        for one in ours:
-            if youngest is None or one["Id"] != youngest["Id"]:
-                with contextlib.suppress(APIError):  # tried again whenever the box is opened
-                    remove(client, one["Id"])
-
     def _other_name(self) -> str:
         return f"{self._spec.name}-{secrets.token_hex(3)}"
 
@@ -178,6 +181,20 @@ class Containers:
 
 def _is_box(marks: Mapping[str, str], host: str) -> bool:
     return marks.get(labels.HOST) == host and bool(marks.get(labels.LANE))
+
+
+def _living(found: list[Found]) -> Found | None:
+    return next((one for one in found if one["State"] not in LOST), None)
+
+
+@contextlib.contextmanager
+def _unless_lost(found: Found) -> Iterator[None]:
+    """What the engine itself cannot get rid of is tried again whenever the box is opened; nobody waits for it."""
+    try:
+        yield
+    except APIError:
+        if found["State"] not in LOST:
+            raise
 
 
 def _how_it_ended(client: docker.APIClient, found: Found) -> str:

@@ -15,24 +15,26 @@ import docker
 from docker.errors import APIError
 
 from watchtest.boxes.agentzip import start_command
-from watchtest.boxes.base import Manner, Note, Opened, Recipe
+from watchtest.boxes.base import Manner, Note, Opened, OpenedPlain, Recipe, lacks_python
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.archives import Archives
-from watchtest.boxes.docker.container import CACHES, HOME, ContainerSpec, remove
+from watchtest.boxes.docker.container import CACHES, HOME, ContainerSpec
 from watchtest.boxes.docker.containers import Containers, Found
 from watchtest.boxes.docker.engines import Engine
 from watchtest.boxes.docker.errors import explained_api
 from watchtest.boxes.docker.execution import ExecStream, run_attached, run_detached
 from watchtest.boxes.docker.images import Images
+from watchtest.boxes.docker.plaintools import DEFAULT_PATH, DockerTools
 from watchtest.boxes.environment import has_setup
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_BE_LEFT = ("slirp4netns", "pasta", "host")
 """Networks of rootless podman that a container has for life."""
 PING_LIMIT_S = 5
 """An engine that stalls is found out here, not in the middle of something that may rightly take a minute."""
+NOT_A_PYTHON = (1, 126, 127)
+"""Exit codes of a probe that was answered: too old, not executable, not there."""
 CA_FILE = f"{HOME}/ca.crt"
 CA_VARIABLES = (
     "SSL_CERT_FILE",
@@ -65,7 +67,7 @@ class DockerPlace:
 
     # -- the box -----------------------------------------------------------------------------------
 
-    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened:
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened | OpenedPlain:
         with explained_api(self._spec.name):
             self._need_answer()
             container, how = self._containers.ensure(self._api, recipe, note)
@@ -73,6 +75,8 @@ class DockerPlace:
             self._refresh_certificates(container)
             python = self._find_python(container)
             info = self._info(self._api.inspect_container(container), how)
+            if python is None:
+                return OpenedPlain(info, DockerTools(self._dial, container, user=self._spec.user, name=self._spec.name))
             command = start_command(python, self.home, self.root, agent)
             stream = ExecStream(self._api, container, command, user=self._spec.user)
             try:
@@ -152,10 +156,8 @@ class DockerPlace:
 
     def reset(self, is_environment_too: bool) -> tuple[str, ...]:
         with explained_api(self._spec.name):
-            found = self._containers.all(self._api)
-            for container in found:
-                remove(self._api, container["Id"])
-            gone = [f"{len(found)} container{'' if len(found) == 1 else 's'}"]
+            count = self._containers.remove_all(self._api)
+            gone = [f"{count} container{'' if count == 1 else 's'}"]
             self._images().forget_unclean()
             if is_environment_too:
                 gone.append(f"{self._images().forget()} kept images")
@@ -224,8 +226,8 @@ class DockerPlace:
         if bundle and archives.read(CA_FILE) != bundle:
             archives.write(CA_FILE, bundle)
 
-    def _find_python(self, container: str) -> str:
-        """The interpreter for the agent: the one given, else the first that answers."""
+    def _find_python(self, container: str) -> str | None:
+        """The interpreter for the agent: the one given, else the first that answers; None where a shell must do."""
         candidates = [self._spec.python] if self._spec.python else ["python3", "python", "/usr/local/bin/python3"]
         probe = "import sys; sys.exit(sys.version_info < (3, 8))"
         for python in candidates:
@@ -236,13 +238,15 @@ class DockerPlace:
                 if error.status_code != 400 and "not found" not in str(error) and "no such file" not in str(error):
                     raise  # docker answers with an exit code, podman refuses to start what is not there
                 continue
-            if self._api.exec_inspect(tried["Id"])["ExitCode"] == 0:
+            code = self._api.exec_inspect(tried["Id"])["ExitCode"]
+            if code == 0:
                 return python
-        raise BoxError(
-            f"no Python 3.8 or newer in the image (tried {', '.join(candidates)})",
-            hint="set box.image to an image with Python, or box.python to its interpreter; "
-            "`watchtest exec` works without",
-        )
+            if code not in NOT_A_PYTHON:
+                # The connection was cut or the box stopped: that says nothing about the image.
+                raise BoxGone(f"the box was lost while its Python was looked for (exit code {code})", hint=BY_ITSELF)
+        if self._spec.python or not Archives(self._api, container).has("/bin/sh"):
+            raise lacks_python()
+        return None
 
     def _info(self, found: Found, notes: tuple[str, ...]) -> BoxInfo:
         return BoxInfo(

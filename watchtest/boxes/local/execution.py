@@ -63,13 +63,16 @@ def run(argv: list[str], environ: Mapping[str, str], manner: Manner, inside: Ins
 
 
 def _run_plainly(argv: list[str], environ: Mapping[str, str], root: str, *, is_terminal: bool) -> int:
-    process = subprocess.Popen(argv, cwd=root, env=dict(environ))
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(argv, cwd=root, env=dict(environ))
+
     if not is_terminal:
-        return _wait(process, lambda: None, process.kill)  # a terminal has told the command already
+        # A terminal has told the command already.
+        return _run_to_its_end(start, lambda: None, lambda process: process.kill())
     # What runs on our terminal answers to its Ctrl-C; we only wait for it.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return _code(process.wait())
+        return _code(start().wait())
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -78,7 +81,6 @@ def _run_sandboxed(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> i
     """In a session of its own: a command on our terminal could type into it, and Ctrl-C would end the sandbox first."""
     token = secrets.token_hex(8)
     command = wrap(["/usr/bin/env", f"{COMMAND}={token}", *argv], _lives_as_long())
-    process = subprocess.Popen(command, env=dict(environ), start_new_session=True)
 
     def interrupt() -> None:
         from watchtest.agent import holding  # not on every system
@@ -86,7 +88,11 @@ def _run_sandboxed(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> i
         for pid in holding.marked(COMMAND, token):
             _signal(pid, signal.SIGINT)
 
-    return _wait(process, interrupt, lambda: _signal(-process.pid, signal.SIGKILL))
+    return _run_to_its_end(
+        lambda: subprocess.Popen(command, env=dict(environ), start_new_session=True),
+        interrupt,
+        lambda process: _signal(-process.pid, signal.SIGKILL),
+    )
 
 
 def _run_on_new_terminal(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> int:
@@ -108,21 +114,27 @@ def _leave_running(argv: list[str], environ: Mapping[str, str], inside: Inside) 
     ).returncode
 
 
-def _wait(process: subprocess.Popen[bytes], interrupt: Callable[[], None], kill: Callable[[], None]) -> int:
-    """To its end; after Ctrl-C it may still clean up behind itself."""
-    try:
-        with leaving_in_order():
-            return _code(process.wait())
-    except (KeyboardInterrupt, SystemExit) as left:
-        if isinstance(left, SystemExit):
-            process.terminate()
-        interrupt()
+def _run_to_its_end(
+    start: Callable[[], subprocess.Popen[bytes]],
+    interrupt: Callable[[], None],
+    kill: Callable[[subprocess.Popen[bytes]], None],
+) -> int:
+    """After Ctrl-C it may still clean up behind itself."""
+    with leaving_in_order(is_held=True) as let_go:
+        process = start()
         try:
-            process.wait(INTERRUPT_GRACE_S)
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            kill()
-            process.wait(START_LIMIT_S)
-        raise
+            let_go()
+            return _code(process.wait())
+        except (KeyboardInterrupt, SystemExit) as left:
+            if isinstance(left, SystemExit):
+                process.terminate()
+            interrupt()
+            try:
+                process.wait(INTERRUPT_GRACE_S)
+            except (KeyboardInterrupt, SystemExit, subprocess.TimeoutExpired):
+                kill(process)
+                process.wait(START_LIMIT_S)
+            raise
 
 
 def _signal(pid: int, number: int) -> None:

@@ -1,7 +1,8 @@
 """Which variables of the host's environment a local box has. Everything else stays out: tokens, keys, agents' sockets.
 
-Carried are the language, the clock, the terminal and the programs, and the host's way to the package index, because the
-local box goes that same way. Names are spelled out: a prefix such as UV_ would also let its tokens in.
+Carried are the language, the clock, the terminal and the programs with what they need, and the host's way to the
+package index, because the local box goes that same way. Names are spelled out: a prefix such as UV_ would also let its
+tokens in.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+
+from watchtest.boxes.local.toolchains import installations, toolchain_variables
 
 PLAIN = ("LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "USER", "LOGNAME", "LD_LIBRARY_PATH")
 CERTIFICATES = (
@@ -52,6 +55,7 @@ def carried(environ: Mapping[str, str], *, certificates: str, is_sandboxed: bool
         names.append("TMPDIR")  # else /tmp is the box's own
     kept = {name: environ[name] for name in names if name in environ}
     kept |= {name: value for name, value in environ.items() if name.startswith("LC_")}
+    kept |= toolchain_variables(environ, is_sandboxed=is_sandboxed)
     kept["PATH"] = _path_without_virtualenv(environ)
     if certificates not in ("auto", "off"):
         bundle = str(Path(certificates).expanduser().absolute())
@@ -67,7 +71,8 @@ def files_named(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Files and folders of the host that these variables point at."""
     single = [variables.get(name, "") for name in (*CERTIFICATES, "PIP_CONFIG_FILE", "PIP_CONSTRAINT")]
     several = [path for name in FIND_LINKS for path in variables.get(name, "").replace(",", " ").split()]
-    return tuple(dict.fromkeys(path for path in (*single, *several) if path.startswith("/")))
+    named = [path for path in (*single, *several) if path.startswith("/")]
+    return tuple(dict.fromkeys([*named, *installations(variables)]))
 
 
 def _pip_settings(environ: Mapping[str, str]) -> str:

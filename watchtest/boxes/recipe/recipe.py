@@ -6,6 +6,7 @@ have changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from watchtest.boxes.base import Read, Recipe
@@ -14,6 +15,9 @@ from watchtest.boxes.recipe.imagechoice import found_image, given_image
 from watchtest.boxes.recipe.languages import language_of, python
 from watchtest.boxes.recipe.projectfiles import ProjectFiles
 from watchtest.core.model import Snapshot
+
+PYTEST = "pytest"
+"""In a key, for the pytest that is installed where the commands do not bring it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class RecipeWish:
     """Major and minor version of the Python that runs watchtest: what a project does not say is taken from it."""
     dependencies: tuple[str, ...]
     """Globs of the files that setup depends on; one without a slash is about the top of the tree."""
+    runs_pytest: Callable[[Snapshot], bool]
+    """Whether pytest is among the runners of a tree: a box for others needs neither it nor Python."""
     image: str = "auto"
     dockerfile: str = ""
     setup: tuple[str, ...] | str = "auto"
@@ -41,5 +47,9 @@ def recipe_of(wish: RecipeWish, snapshot: Snapshot, read: Read) -> Recipe:
         if image is None:
             image, because = found_image(files, language, dependencies, wish.host_python)
         if isinstance(commands, str):
-            commands, needs_pytest = tuple(language.commands(files)), language.NAME == python.NAME
-    return Recipe(image, because, commands, needs_pytest, setup_key(commands, dependencies, files))
+            commands = tuple(language.commands(files))
+            # Where nothing else is known to run tests, pytest is named; without a line of Python there is no use in it.
+            has_python = language.NAME == python.NAME or any(path.endswith(".py") for path in snapshot.entries)
+            needs_pytest = has_python and wish.runs_pytest(snapshot)
+    done = (*commands, PYTEST) if needs_pytest else commands
+    return Recipe(image, because, commands, needs_pytest, setup_key(done, dependencies, files))

@@ -1,14 +1,20 @@
-"""What is wrong with `[[services]]`, in words that say what to write: the one part of the settings with depth."""
+"""What is wrong with `[[runners]]` and `[[services]]`, in words that say what to write: the settings with depth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import get_args
 
-from watchtest.config.literal import shortened
-from watchtest.config.model import Ready, Service
+from watchtest.config.literal import literal, shortened
+from watchtest.config.model import RUNNERS, Ready, RunnerChoice, RunnerKind, Service
 
 TAGS = ("word", "list", "[key]")
-LISTS = {"restart_on": '"auto" or a list of globs', "command": "a shell command or a list of words"}
+LISTS = {
+    "restart_on": '"auto" or a list of globs',
+    "command": "a shell command or a list of words",
+    "args": "a list",
+}
 
 
 def plain_path(location: Sequence[str | int]) -> tuple[str | int, ...]:
@@ -22,13 +28,15 @@ def demand(kind: str, path: Sequence[str | int], value: object) -> str:
     name = str(path[-1])
     match kind, len(path):
         case "tuple_type", 1:
-            return "must be a list of tables; write [[services]] above each service"
+            return f"must be a list of tables; write [[{name}]] above each {name[:-1]}"
         case "model_type", 2:
-            return "must be a table; write [[services]] above each service"
+            return f"must be a table; write [[{path[0]}]] above each {str(path[0])[:-1]}"
         case "model_type", _:
             return "must be a table like { tcp = 8000, timeout_s = 30 }"
         case "dict_type", _:
             return 'must be a table like { NAME = "value" }'
+        case (("missing" | "literal_error"), _) if name == "kind":
+            return _kinds(value if kind == "literal_error" else None)
         case "missing", _:
             return f'is missing; write {name} = "…"'
         case "too_short", _:
@@ -43,8 +51,21 @@ def demand(kind: str, path: Sequence[str | int], value: object) -> str:
 
 def siblings(path: Sequence[str | int]) -> list[str]:
     """The keys that may stand where `path` does."""
+    if path[0] == RUNNERS:
+        return list(RunnerChoice.model_fields)
     return list((Service if len(path) <= 3 else Ready).model_fields)
 
 
 def owner(path: Sequence[str | int]) -> str:
+    if path[0] == RUNNERS:
+        return "a runner"
     return "a service" if len(path) <= 3 else "ready"
+
+
+def _kinds(value: object) -> str:
+    kinds = [str(kind) for kind in get_args(RunnerKind)]
+    listed = ", ".join(map(literal, kinds[:-1])) + f" or {literal(kinds[-1])}"
+    if value is None:
+        return f"is missing; choose {listed}"
+    meant = get_close_matches(value, kinds, n=1) if isinstance(value, str) else []
+    return "no such runner; " + (f"did you mean {literal(meant[0])}?" if meant else f"choose {listed}")

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -17,11 +18,10 @@ from filelock import FileLock, Timeout
 from watchtest import byhand
 from watchtest.boxes.base import Manner, Place, StopWish
 from watchtest.boxes.environment import Environment
+from watchtest.commands.status import is_locked, load
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
-from watchtest.lock import is_watched
 from watchtest.parts import Setting, build_environment, build_pipeline, build_worktree, choose_place
-from watchtest.views.statusfile import last_status
 from watchtest.workspace import FOLDER, make_folder
 
 POLL_S = 0.2
@@ -83,15 +83,18 @@ def _prepare(setting: Setting, place: Place, say: Say) -> None:
             await pipeline.box.disconnect()
 
     folder = setting.workspace / FOLDER
+    lock = FileLock(folder / "visit.lock", timeout=setting.config.box.setup_timeout_s)
     try:
         make_folder(folder)
-        # One at a time: a second agent would end the first in the middle of its setup.
-        with FileLock(folder / "visit.lock", timeout=setting.config.box.setup_timeout_s):
-            asyncio.run(prepare())
+        lock.acquire()  # one at a time: a second agent would end the first in the middle of its setup
     except Timeout as error:
         raise BoxError("another command is still setting up the box", hint="wait for it, or end it") from error
     except OSError as error:
         raise WorkspaceError(f"{folder} cannot be written: {error.strerror}") from error
+    try:
+        asyncio.run(prepare())
+    finally:
+        lock.release()
 
 
 def _wait_for_the_watcher(setting: Setting, place: Place, say: Say) -> None:
@@ -100,7 +103,7 @@ def _wait_for_the_watcher(setting: Setting, place: Place, say: Say) -> None:
     while not place.is_prepared():
         if not is_watched(setting.workspace):
             raise BoxError("the watcher ended before the box was ready", hint="try again")
-        if place.inspect() is not None and last_status(setting.workspace / FOLDER).get("activity") not in AT_WORK:
+        if place.inspect() is not None and _status(setting).get("activity") not in AT_WORK:
             say("the watcher could not set up the box: going in as it is")
             return
         if time.monotonic() > deadline:
@@ -111,8 +114,19 @@ def _wait_for_the_watcher(setting: Setting, place: Place, say: Say) -> None:
         time.sleep(POLL_S)
 
 
-def _box_of_watcher(setting: Setting) -> dict[str, Any]:
-    if not is_watched(setting.workspace):
+def is_watched(workspace: Path) -> bool:
+    """Whether a watcher lives there now, by its lock: it may not have written its status yet."""
+    return is_locked(workspace / FOLDER / "lock") is True
+
+
+def _status(setting: Setting) -> dict[str, Any]:
+    """What the watcher last wrote; nothing yet, or nothing that can be read."""
+    try:
+        return load(setting.workspace / FOLDER / "status.json")
+    except WorkspaceError:
         return {}
-    box = last_status(setting.workspace / FOLDER).get("box")
+
+
+def _box_of_watcher(setting: Setting) -> dict[str, Any]:
+    box = _status(setting).get("box") if is_watched(setting.workspace) else None
     return box if isinstance(box, dict) else {}

@@ -1,0 +1,108 @@
+"""Real projects from the package index, by their source distributions: nobody here wrote their tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+DOWNLOAD_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Real:
+    """`needs`: what its tests import beside pytest and itself. `test` and `module`: for one-test measurements."""
+
+    requirement: str
+    kind: str
+    module: str
+    test: str
+    needs: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ("tests",)
+    args: tuple[str, ...] = ()
+
+
+PROJECTS = {
+    "more-itertools": Real(
+        "more-itertools", "small and pure", "more_itertools/recipes.py", "tests/test_recipes.py::TakeTests"
+    ),
+    "asgiref": Real(
+        "asgiref", "async tests", "asgiref/local.py", "tests/test_local.py::test_local_task", ("pytest-asyncio",)
+    ),
+    "werkzeug": Real(
+        "werkzeug",
+        "heavy fixtures: servers in processes, clients, temporary trees",
+        "src/werkzeug/urls.py",
+        "tests/test_urls.py::test_iri_support",
+        ("pytest-timeout", "ephemeral-port-reserve", "watchdog", "cryptography"),
+        # The tests of the reloader wait for ever for file events that a container's file system does not give.
+        args=("-k", "not reloader"),
+    ),
+    "uncertainties": Real(
+        "uncertainties",
+        "numpy",
+        "uncertainties/formatting.py",
+        "tests/test_formatting.py",
+        ("numpy", "scipy", "hypothesis"),
+    ),
+    "flask": Real(
+        "flask",
+        "Flask",
+        "src/flask/json/tag.py",
+        "tests/test_json_tag.py::test_duplicate_tag",
+        ("asgiref", "pytest~=8.3"),
+    ),
+    "click": Real(
+        "click",
+        "a command-line library",
+        "src/click/formatting.py",
+        "tests/test_formatting.py::test_basic_functionality",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    real: Real
+    root: Path
+    box_python: str = "/opt/watchtest/venv/bin/python"
+
+    @property
+    def test(self) -> str:
+        return self.real.test
+
+    @property
+    def module(self) -> str:
+        return self.real.module
+
+    @property
+    def packages(self) -> list[str]:
+        return ["pytest", *self.real.needs]
+
+    @property
+    def setup(self) -> str:
+        """The command that makes it ready for its tests."""
+        return f"pip install -q -e . {' '.join(self.packages)}"
+
+    def host_python(self, venv: Path, root: Path) -> str:
+        """A virtualenv with the same packages, and the project from that folder."""
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)
+        python = str(venv / "bin" / "python")
+        install = [python, "-m", "pip", "install", "-q", "-e", str(root), *self.packages]
+        subprocess.run(install, check=True, timeout=DOWNLOAD_LIMIT_S)
+        return python
+
+
+def unpack(name: str, into: Path) -> Unpacked:
+    """Its newest source distribution, unpacked."""
+    real = PROJECTS[name]
+    archives = into / "archives"
+    download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(archives)]
+    subprocess.run([*download, real.requirement], check=True, timeout=DOWNLOAD_LIMIT_S)
+    (archive,) = archives.glob("*.tar.gz")
+    with tarfile.open(archive) as stream:
+        stream.extractall(into / "source", filter="data")
+    (root,) = (into / "source").iterdir()
+    return Unpacked(real, root)

@@ -1,0 +1,54 @@
+"""A box without Python on podman: the parts in which engines differ, archives and commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box_bench import Bench, Tree
+from engine.images import BARE
+from places import container_spec, docker_place, podman_environ
+from test_the_tree_in_the_box import expected, found_in
+
+from watchtest.boxes.base import REPORT, Command, Job, Limits
+from watchtest.boxes.inventory import remove_boxes
+
+pytestmark = pytest.mark.podman
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    environ = podman_environ()
+    bench = Bench(docker_place(container_spec(tmp_path), environ), "", BARE)
+    try:
+        yield bench
+    finally:
+        bench.close()
+        remove_boxes(str(tmp_path), environ)
+
+
+def test_the_tree_is_exact_before_and_after_a_run_that_writes_into_it(bench: Bench) -> None:
+    tree = Tree({"a/b": b"1", "run": b"2", "link": b"-> ../../a/b", "hollow": None, "gone/x": b"3"}, {"run": 0o755})
+    bench.sync(tree)
+    bench.said("echo wrong > a/b; rm -r hollow link; chmod 600 run")
+    del tree.content["gone/x"]
+    bench.sync(tree)
+    assert found_in(bench) == expected(tree)
+
+
+def test_a_command_tells_its_rows_report_and_end_and_leaves_nothing(bench: Bench) -> None:
+    script = f"""echo '{{"n":1}}'; echo words >&2; printf report > {REPORT}; setsid env -i sleep 600 & exit 3"""
+    job = Job(Command(("sh", "-c", script), has_rows=True), Limits(30, 30, 1))
+    end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: None))
+    assert (end.exit_code, bench.rows, end.output, end.report) == (3, [{"n": 1}], "words\n", b"report")
+    assert bench.said("grep -l '[s]leep.600' /proc/[0-9]*/cmdline || echo none") == "none\n"
+
+
+def test_a_run_is_stopped(bench: Bench) -> None:
+    wishes: asyncio.Queue[bool] = asyncio.Queue()
+    job = Job(Command(("sh", "-c", "trap '' INT TERM; echo on; while :; do sleep 600; done")), Limits(30, 30, 0.2))
+    end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: wishes.put_nowait(False), wishes))
+    assert end.stopped == "cancelled"
+    assert bench.said("echo alive") == "alive\n"

@@ -1,0 +1,158 @@
+"""Red of a warm run is the user's only if it is red in a fresh process as well. With real runs in a local box."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box_bench import Tree
+from warm_bench import WarmBench, local_warm_bench
+
+from watchtest.boxes.base import Limits, StopWish
+from watchtest.boxes.environment import Environment
+from watchtest.core.events import StartRun
+from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Trigger
+from watchtest.core.verdict import judge
+from watchtest.runners.pytest import Pytest
+from watchtest.running import Occasion, Testing, Warm
+
+WARM_ONLY = "import sys\ndef test_a():\n    assert 'watchtest_agent.zygote' not in sys.modules\ndef test_b(): pass\n"
+ALWAYS_RED = "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n"
+
+
+class Bench:
+    """A lane's `Testing`, on the tree that is given."""
+
+    def __init__(self, warm_bench: WarmBench, warm: Warm = "auto") -> None:
+        self._bench = warm_bench.bench
+        self._python = warm_bench.python
+        place = self._bench.place
+        environment = Environment(place, timeout_s=60, grace_s=1, python=self._python, env={})
+        self.runner = Pytest()
+        limits = Limits(5, 60, 0.5)
+        self.testing = Testing(place.root, environment, limits, warm, lambda _snapshot: (self.runner,))
+        self.notes: list[str] = []
+        self.known: dict[str, Result] = {}
+
+    def run(self, **files: str) -> Execution:
+        tree = Tree({f"{name}.py": text.encode() for name, text in files.items()})
+        self._bench.sync(tree)
+        session = self._bench.open()
+        run = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
+        start = StartRun(run, frozenset(), None, known=self.known)
+        occasion = Occasion(
+            session,
+            tree.snapshot(),
+            session.generation,
+            self._python,
+            "the environment",
+            start,
+            frozenset(),
+            lambda _event: None,
+            self.notes.append,
+            StopWish(),
+        )
+        return self._bench.do(self.testing.execute(occasion))
+
+    def get_warm(self) -> None:
+        """Green runs until one was warm: it finds itself in a process that is."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            note = (
+                "import sys\ndef test_a():\n    open('warm', 'w').write(str('watchtest_agent.zygote' in sys.modules))\n"
+            )
+            assert judge(self.run(test_a=note)).state is RunState.PASSED
+            if self._bench.said("cat warm") == "True":
+                return
+            time.sleep(0.2)
+        pytest.fail("never warm")
+
+
+@pytest.fixture
+def warm_bench(tmp_path: Path) -> Iterator[WarmBench]:
+    with local_warm_bench(tmp_path) as bench:
+        yield bench
+
+
+def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    execution = bench.run(test_a=WARM_ONLY)
+    assert judge(execution).state is RunState.PASSED
+    (note,) = bench.notes
+    assert note.startswith("a defect of watchtest: test_a.py::test_a failed in a warm run")
+    # From then on runs are cold.
+    assert judge(bench.run(test_a=WARM_ONLY)).state is RunState.PASSED
+    assert len(bench.notes) == 1
+
+
+def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    execution = bench.run(test_a="import sys\nassert 'watchtest_agent.zygote' not in sys.modules\ndef test_a(): pass\n")
+    assert judge(execution).state is RunState.PASSED
+    assert [note for note in bench.notes if note.startswith("a defect of watchtest: test_a.py")]
+
+
+def test_red_that_is_red_in_a_fresh_process_is_red(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    execution = bench.run(test_a=ALWAYS_RED)
+    assert judge(execution).state is RunState.FAILED
+    assert bench.notes == []
+    bench.get_warm()
+
+
+def test_a_test_that_fails_only_among_others_stays_red(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    dependent = (
+        "import os\ndef test_a():\n    os.environ['LEFT'] = '1'\ndef test_b():\n    assert 'LEFT' not in os.environ\n"
+    )
+    execution = bench.run(test_a=dependent)
+    assert judge(execution).state is RunState.FAILED
+    assert bench.notes == []
+
+
+def test_a_flaky_test_is_not_taken_for_a_defect_of_ours(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    once = "import os\ndef test_a():\n    seen = os.path.exists('seen')\n    open('seen', 'w')\n    assert seen\n"
+    execution = bench.run(test_a=once)
+    assert judge(execution).state is RunState.PASSED
+    (note,) = bench.notes
+    assert note.startswith("flaky: test_a.py::test_a")
+    bench.get_warm()
+
+
+def test_a_run_that_hung_when_warm_is_cold_the_next_time(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    hangs = "import sys, time\ndef test_a():\n    if 'watchtest_agent.zygote' in sys.modules: time.sleep(600)\n"
+    assert judge(bench.run(test_a=hangs)).state is RunState.TIMED_OUT
+    assert judge(bench.run(test_a=hangs)).state is RunState.PASSED
+
+
+def test_off_is_really_cold(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench, "off")
+    for _ in range(3):
+        assert judge(bench.run(test_a=WARM_ONLY)).state is RunState.PASSED
+        time.sleep(0.3)
+    assert bench.notes == []
+    assert warm_bench.left() == []
+
+
+@pytest.mark.parametrize(("warm", "said"), [("auto", 1), ("on", 3)])
+def test_who_insists_on_warm_runs_is_told_every_time_why_one_was_cold(
+    warm_bench: WarmBench, warm: Warm, said: int
+) -> None:
+    bench = Bench(warm_bench, warm)
+    bench.get_warm()
+    shadow = {"difflib": "WHOSE = 1\n", "test_a": "def test_a(): pass\n"}
+    bench.notes.clear()
+    for _ in range(3):
+        bench.run(**shadow)
+    assert len([note for note in bench.notes if note.startswith("a cold run")]) == said
+    assert "difflib" in bench.notes[0]

@@ -1,0 +1,57 @@
+"""Carries out the orders of a runner on this machine, as a box would: rows, output and report apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from watchtest.core.merge import merge
+from watchtest.core.model import Execution
+from watchtest.runners.base import REPORT, Ended, Order, Reports, Runner
+
+PATIENCE_S = 90
+
+
+def carry_out(runner: Runner, workspace: Path, tests: tuple[str, ...] | None = None) -> Execution:
+    """All orders for these tests, one after the other, as one execution."""
+    orders = runner.orders(tests)
+    return merge([obey(order, runner.reports(order, str(workspace)), workspace) for order in orders])
+
+
+def obey(order: Order, reports: Reports, workspace: Path) -> Execution:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report")
+        done = subprocess.run(
+            [word.replace(REPORT, str(report)) for word in order.argv],
+            cwd=workspace / order.folder,
+            env={**os.environ, "PWD": str(workspace / order.folder), **order.env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        written = report.read_bytes() if report.exists() else None
+    lines = done.stdout.decode(errors="replace").splitlines(keepends=True)
+    rows = {number: row for number, line in enumerate(lines) if order.has_rows and (row := _row(line)) is not None}
+    known: set[str] = set()
+    for row in rows.values():
+        promised, results = reports.take([row])
+        assert known.isdisjoint(promised), "a test is newly promised only once"
+        known |= promised
+        assert {result.test for result in results} <= known, "a result comes after its promise"
+    output = "".join(line for number, line in enumerate(lines) if number not in rows) + done.stderr.decode()
+    code = done.returncode if done.returncode >= 0 else None
+    return reports.execution(Ended(code, output=output, duration_s=time.monotonic() - began, report=written))
+
+
+def _row(line: str) -> dict[str, object] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,3 @@
+exports.total = (thing) => {
+  return thing.price * thing.count
+}

@@ -1,0 +1,182 @@
+"""A real loop behind a real control server on a real socket. Only what a run does is in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from watchtest.boxes.base import StopWish
+from watchtest.carrier import Post
+from watchtest.control.address import socket_places
+from watchtest.control.client import Client, NobodyListens
+from watchtest.control.desk import Desk
+from watchtest.control.reports import RunReport
+from watchtest.control.server import ControlServer
+from watchtest.core.events import (
+    Collected,
+    Ending,
+    Halted,
+    Judged,
+    SnapshotTaken,
+    StartRun,
+    TestsEnded,
+)
+from watchtest.core.model import Entry, Execution, Kind, Lane, Outcome, Policy, Result, Snapshot
+from watchtest.core.state import LaneState, State
+from watchtest.loop import Loop, View
+
+SNAPSHOT = Snapshot("tree1", {"code.py": Entry(Kind.FILE, 0o644, 1, "1")})
+TEST = "test_a.py::test_one"
+LIMIT_S = 10.0
+
+
+class _Box:
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class HandRun:
+    """A pipeline whose runs go as the test says: each waits for its outcome, or for a wish to stop."""
+
+    lane: Lane = Lane.SAVE
+    started: list[StartRun] = field(default_factory=list)
+    outcomes: asyncio.Queue[Outcome | Exception] = field(default_factory=asyncio.Queue)
+    box: _Box = field(default_factory=_Box)
+
+    def listen(self, post: Post) -> None:
+        """No box, nothing to hear."""
+
+    async def is_still(self, snapshot: Snapshot) -> bool:
+        return True
+
+    async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
+        return frozenset()
+
+    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
+        self.started.append(start)
+        run = start.run.id
+        post(SnapshotTaken(self.lane, time.time(), run, SNAPSHOT))
+        post(Collected(self.lane, time.time(), run, frozenset({TEST})))
+        asked, outcome = asyncio.create_task(wish.jobs.get()), asyncio.create_task(self.outcomes.get())
+        await asyncio.wait({asked, outcome}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (asked, outcome):
+            task.cancel()
+        if not outcome.done() or outcome.cancelled():
+            assert wish.stop is not None
+            return Halted(wish.stop)
+        said = outcome.result()
+        if isinstance(said, Exception):
+            raise said
+        result = Result(TEST, said, 0.1)
+        post(TestsEnded(self.lane, time.time(), run, (result,)))
+        code = 0 if said is Outcome.PASSED else 1
+        return Judged(SNAPSHOT, Execution(code, frozenset({TEST}), {TEST: result}))
+
+
+@dataclass
+class Bench:
+    """The watcher under test. `speak` runs blocking code of a client beside it."""
+
+    loop: Loop
+    runs: HandRun
+    client: Client
+    says: list[str]
+    serving: asyncio.Task[State]
+    desk: Desk
+
+    async def get(self, path: str) -> dict[str, Any]:
+        return await asyncio.to_thread(self.client.get, path)
+
+    async def post(self, path: str, body: dict[str, object] | None = None) -> dict[str, Any]:
+        return await asyncio.to_thread(self.client.post, path, body)
+
+    async def until(self, what: str, look: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not look():
+            assert time.monotonic() < deadline, f"not within the limit: {what}; {self.says}"
+            await asyncio.sleep(0.005)
+
+    async def end_of(self, run: str) -> dict[str, Any]:
+        deadline = time.monotonic() + LIMIT_S
+        while not (report := await self.get(f"/runs/{run}"))["ended"]:
+            assert time.monotonic() < deadline, report
+            await asyncio.sleep(0.005)
+        return report
+
+    async def raw(self, request: bytes) -> bytes:
+        """Whatever the server says to these very bytes."""
+        reader, writer = await asyncio.open_unix_connection(str(self.client.places[0]))
+        writer.write(request)
+        with suppress(ConnectionError):  # it may have heard enough before all of it was sent
+            await writer.drain()
+        answer = await asyncio.wait_for(reader.read(), LIMIT_S)
+        writer.close()
+        return answer
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """The paths of sockets must be short, and those of tests are long."""
+    with TemporaryDirectory(prefix="wt-") as folder:
+        yield Path(folder)
+
+
+def no_history(_run: str) -> RunReport | None:
+    return None
+
+
+@asynccontextmanager
+async def bench(
+    folder: Path,
+    *lanes: Lane,
+    policy: Policy = Policy.ALL,
+    past: Callable[[str], RunReport | None] = no_history,
+    status: Callable[[], dict[str, Any]] = lambda: {"schema": "watchtest.status"},
+    is_awaited: bool = True,
+) -> AsyncIterator[Bench]:
+    """A watcher whose socket answers, left with all its tasks."""
+    runs, says, views = HandRun(), list[str](), list[View]()
+    states = {lane: LaneState(lane, policy, f"s-{lane.value}") for lane in lanes or (Lane.SAVE,)}
+    loop = Loop(State(states), dict.fromkeys(states, runs), [], views)
+    desk = Desk(lambda: loop.state, loop.post, past)
+    views.append(View(desk.show))
+    places = socket_places(Path("/some/workspace"), [folder])
+    server = ControlServer(
+        desk,
+        places,
+        status=status,
+        about={"version": "1"},
+        say=says.append,
+        start_limit_s=0.01,
+    )
+    serving = asyncio.create_task(loop.run())
+    try:
+        async with server:
+            made = Bench(loop, runs, Client(places), says, serving, desk)
+            if is_awaited:
+                await _until_it_answers(made)
+            yield made
+            loop.quit()
+            await asyncio.wait_for(serving, LIMIT_S)
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _until_it_answers(made: Bench) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            await made.get("/health")
+        except NobodyListens:
+            assert time.monotonic() < deadline, made.says
+            await asyncio.sleep(0.02)
+        else:
+            return

@@ -1,0 +1,42 @@
+"""Which runners test a snapshot, as the settings and its files say."""
+
+from __future__ import annotations
+
+import pytest
+
+from watchtest.choosing import Choosing
+from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.runners.base import RunnerWish
+from watchtest.runners.pytest import Pytest
+
+UNITTEST = b"import unittest\n\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+
+
+def snapshot(files: dict[str, bytes]) -> Snapshot:
+    entries = {path: Entry(Kind.FILE, 0o644, len(content), str(hash(content))) for path, content in files.items()}
+    return Snapshot("t", entries)
+
+
+def chosen(files: dict[str, bytes], *given: RunnerWish, is_for_pytest: bool = False) -> list[str]:
+    choosing = Choosing(given, lambda path, _entry: files[path], lambda _wish: Pytest(), is_for_pytest)
+    return [str(wish) for wish in choosing.wishes(snapshot(files))]
+
+
+def test_settings_for_pytest_are_not_lost_on_a_project_of_unittest() -> None:
+    files = {"test_it.py": UNITTEST}
+    assert chosen(files) == ["unittest"]
+    assert chosen(files, is_for_pytest=True) == ["pytest"]
+    assert chosen(files, RunnerWish("unittest"), is_for_pytest=True) == ["unittest"], "the user has named it"
+
+
+def test_what_is_named_is_all_there_is() -> None:
+    assert chosen({"test_it.py": UNITTEST, "go.mod": b"module x"}, RunnerWish("go", folder="a")) == ["go in a/"]
+
+
+@pytest.mark.parametrize("path", ["conftest.py", "pyproject.toml"])
+def test_a_file_that_decides_is_looked_at_again_when_it_changes(path: str) -> None:
+    files = {"test_it.py": UNITTEST, "pyproject.toml": b"", "go.mod": b"module x", "a_test.go": b"package x"}
+    choosing = Choosing((), lambda name, _entry: files[name], lambda _wish: Pytest())
+    assert [wish.kind for wish in choosing.wishes(snapshot(files))] == ["unittest", "go"]
+    files[path] = b"[tool.pytest.ini_options]\n"
+    assert [wish.kind for wish in choosing.wishes(snapshot(files))] == ["pytest", "go"]

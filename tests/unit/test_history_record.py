@@ -1,0 +1,169 @@
+"""The history of what the watcher goes through: real events through `step`, a real store, read back by the queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from view_states import Story, failed, passed, snapshot, start
+
+from watchtest.core.events import (
+    CancelAsked,
+    Collected,
+    Halted,
+    Judged,
+    PauseAsked,
+    Peeked,
+    QuitAsked,
+    RunAsked,
+    RunEnded,
+    Unchanged,
+)
+from watchtest.core.model import Execution, Lane, Only, Outcome, RunState, Stop
+from watchtest.core.step import leave
+from watchtest.history.opening import reading
+from watchtest.history.queries import RunDetail, detail
+from watchtest.history.record import Recorder
+from watchtest.history.store import Store
+
+A, B = "tests/test_a.py::test_a", "tests/test_b.py::test_b"
+SOME = Only((A,), because="asked")
+
+
+class Kept:
+    """A story, told to a recorder when it is over, and read back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.story = Story(start(Lane.SAVE))
+        self.problems: list[str] = []
+
+    def ends(self) -> None:
+        with Recorder(Store.open(self.path), "/w", self.problems.append) as recorder:
+            for before, after, event in self.story.steps:
+                recorder.show(before, after, event)
+            recorder.show(self.story.state, leave(self.story.state), None)
+        assert self.problems == []
+
+    def run(self, name: str) -> RunDetail:
+        with reading(self.path) as connection:
+            found = detail(connection, name)
+        assert found is not None, f"{name} is not in the history"
+        return found
+
+    def states(self, name: str) -> list[str]:
+        return [each.state.value for each in self.run(name).transitions]
+
+    def reasons(self, name: str) -> list[str]:
+        return [each.reason for each in self.run(name).transitions]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path / "history.sqlite3")
+
+
+def ask(story: Story, name: str = "", selection: Only | None = None) -> Story:
+    story.now += 1
+    return story.on(RunAsked(Lane.SAVE, story.now, selection, name))
+
+
+def test_a_run_goes_through_all_its_states_each_at_its_time(kept: Kept) -> None:
+    story = kept.story.change("a.py", "b.py").sync("t1")
+    story.on(Collected(Lane.SAVE, story.now + 5, "s.1", frozenset()))
+    story.now += 5
+    story.collect(A).results(passed(A)).end("t1", [passed(A)])
+    kept.ends()
+    assert kept.states("s.1") == ["queued", "syncing", "running", "passed"]
+    assert kept.reasons("s.1") == ["a.py, b.py changed", "", "", ""]
+    times = [each.at for each in kept.run("s.1").transitions]
+    assert times == sorted(times)
+    assert times[2] - times[1] >= 5, "setup is not the run"
+    assert kept.run("s.1").run.tree == "t1"
+
+
+def test_runs_that_were_asked_for_are_there_while_they_wait(kept: Kept) -> None:
+    story = kept.story.change("a.py")
+    ask(story, "s.ra", SOME)
+    ask(story, "s.rb")
+    story.sync("t1").collect(A).results(passed(A)).end("t1", [passed(A)])
+    story.sync("t1").collect(A).results(passed(A)).end("t1", [passed(A)])
+    kept.ends()
+    assert kept.states("s.ra") == ["queued", "syncing", "running", "passed"]
+    assert kept.reasons("s.ra")[0] == "asked for"
+    assert kept.run("s.ra").run.selected == 1
+    assert kept.states("s.rb") == ["queued", "syncing", "cancelled"], "its turn had come when the watcher left"
+    assert kept.reasons("s.rb")[-1] == "the watcher left"
+    assert kept.run("s.rb").run.because == "all tests", "decided when it began"
+
+
+def test_a_run_that_is_called_off_while_it_waits_has_an_end(kept: Kept) -> None:
+    story = kept.story.change("a.py")
+    ask(story, "s.ra")
+    story.on(CancelAsked(Lane.SAVE, story.now, run="s.ra")).on(CancelAsked(Lane.SAVE, story.now, run="s.ra"))
+    kept.ends()
+    assert kept.states("s.ra") == ["queued", "cancelled"]
+    assert kept.reasons("s.ra")[-1] == "cancelled before it began"
+
+
+def test_a_run_that_is_refused_has_an_end(kept: Kept) -> None:
+    story = kept.story.change("a.py")
+    for number in range(21):
+        ask(story, f"s.r{number}", SOME)
+    kept.ends()
+    assert kept.states("s.r20") == ["queued", "cancelled"]
+    assert kept.reasons("s.r20")[-1] == "refused: 20 runs wait already"
+    assert kept.reasons("s.r19")[-1] == "the watcher left before it began"
+
+
+def test_a_watcher_that_leaves_ends_what_waits(kept: Kept) -> None:
+    story = kept.story.on(PauseAsked(Lane.SAVE, kept.story.now))
+    ask(story, "s.ra")
+    story.on(QuitAsked(Lane.SAVE, story.now))
+    ask(story, "s.rb")
+    kept.ends()
+    assert kept.reasons("s.ra") == ["asked for", "the watcher left before it began"]
+    assert kept.reasons("s.rb") == ["asked for", "refused: the watcher leaves"]
+
+
+def test_a_superseded_run_keeps_its_results_and_names_what_goes_on_for_it(kept: Kept) -> None:
+    story = ask(kept.story, "s.ra", SOME)
+    story.change("code.py").sync("t1").collect(A, B).results(failed(A))
+    story.on(Peeked(Lane.SAVE, story.now, "s.ra", frozenset({"code.py"})))
+    story.on(RunEnded(Lane.SAVE, story.now, "s.ra", Halted(Stop.SUPERSEDED)))
+    kept.ends()
+    assert kept.states("s.ra") == ["queued", "syncing", "running", "superseded"]
+    assert kept.reasons("s.ra")[-1] == "code.py changed; goes on as run s.1"
+    assert [each.result.test for each in kept.run("s.ra").results] == [A]
+    assert kept.reasons("s.1")[0] == "asked for"
+    assert kept.run("s.1").run.selected == 1
+
+
+def test_a_run_that_found_nothing_new_was_none(kept: Kept) -> None:
+    story = kept.story.run("t1", passed(A)).change("a.py")
+    story.on(RunEnded(Lane.SAVE, story.now, "s.2", Unchanged(snapshot("t1"))))
+    kept.ends()
+    with reading(kept.path) as connection:
+        assert detail(connection, "s.2") is None
+
+
+def test_the_test_in_which_the_process_crashed_is_kept_as_its_result(kept: Kept) -> None:
+    story = kept.story.change("a.py").sync("t1").collect(A, B).results(passed(A))
+    crash = Execution(
+        None,
+        frozenset({A, B}),
+        {A: passed(A)},
+        reason="the process was ended by SIGSEGV",
+        has_finished=False,
+        current=B,
+        stacks="here",
+    )
+    story.on(RunEnded(Lane.SAVE, story.now, "s.1", Judged(snapshot("t1"), crash)))
+    kept.ends()
+    run = kept.run("s.1")
+    assert run.run.state is RunState.ERROR
+    assert run.run.reason == f"the process was ended by SIGSEGV, in {B}"
+    by_test = {each.result.test: each.result for each in run.results}
+    assert by_test[B].outcome is Outcome.ERROR
+    assert by_test[B].failure is not None
+    assert (by_test[B].failure.kind, by_test[B].failure.text) == ("crashed", "here")

@@ -1,0 +1,143 @@
+"""A session that waits for its order: it goes on only if one that began now would be where it is. In real processes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watchtest.agent.words import hear, say
+
+# What a run does between the gate and its order is given as code.
+SCRIPT = """
+import os, sys, tempfile
+from watchtest.agent.parking import Gate
+tempfile.gettempdir()  # tries it out, once a process; the warm process has done so
+class Held:
+    def first_change(self):
+        return 'a library' if os.path.exists('library-changed') else ''
+gate = Gate(int(sys.argv[1]), sys.argv[2], os.getcwd(), sys.argv[4:], Held())
+exec(sys.argv[3])
+order = gate.wait()
+open('went', 'w').write(repr(order))
+"""
+
+
+class Session:
+    def __init__(self, root: Path, point: str, code: str, *args: str) -> None:
+        self.root = root
+        self.channel, theirs = socket.socketpair()
+        self.channel.settimeout(20)
+        command = [sys.executable, "-c", SCRIPT, str(theirs.fileno()), point, code, *args]
+        self._process = subprocess.Popen(command, cwd=root, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.said: dict[str, Any] = hear(self.channel)[0]
+
+    def go(self) -> dict[str, Any]:
+        say(self.channel, {"order": {"tests": 1}})
+        return hear(self.channel)[0]
+
+    def close(self) -> int:
+        """Its exit code."""
+        self.channel.close()
+        return self._process.wait(20)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "conftest.py").write_text("")
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "data.json").write_text(json.dumps([1]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("point", ["early", "late"])
+def test_it_waits_and_goes_on_with_its_order(root: Path, point: str) -> None:
+    with Session(root, point, "") as session:
+        assert session.said == {"parked": point}
+        assert not (root / "went").exists()
+        assert session.go() == {"going": True}
+        assert session.close() == 0
+    assert (root / "went").read_text() == "{'tests': 1}"
+
+
+CHANGES = {
+    "a conftest changed": ("conftest.py", "import os\n"),
+    "a conftest came": ("tests/conftest.py", ""),
+    "a conftest of what is run came": ("tests/unit/conftest.py", ""),
+    "settings came": ("pytest.ini", "[pytest]\n"),
+    "settings beside what is run came": ("tests/unit/tox.ini", "[pytest]\n"),
+    "data that was read changed": ("data.json", "[2]"),
+    "a module that was looked for came": ("library-changed", ""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("point", ["early", "late"])
+def test_it_does_not_go_on_when_something_it_has_read_changed(root: Path, point: str, change: str) -> None:
+    with Session(root, point, "open('data.json').read()", "tests/unit::test_a", "-q") as session:
+        file, text = CHANGES[change]
+        (root / file).write_text(text)
+        assert "stale" in session.go()
+    assert not (root / "went").exists()
+
+
+NOTICEABLE = {
+    "write": "open('made', 'w')",
+    "append": "open('made', 'a')",
+    "low": "os.open('made', os.O_CREAT)",
+    "folder": "os.mkdir('made')",
+    "remove": "os.remove('data.json')",
+    "rename": "os.rename('data.json', 'made')",
+    "process": "import subprocess; subprocess.run(['touch', 'made'])",
+    "shell": "os.system('touch made')",
+    "fork": "os.fork() or open('made', 'w')",
+    "listen": "import socket; socket.create_server(('127.0.0.1', 0)); open('made', 'w')",
+    "thread": "import threading; threading.Thread(target=lambda: open('made', 'w')).start()",
+    "database": "import sqlite3; sqlite3.connect('made')",
+    "temporary": "tempfile.mkdtemp(dir='.'); open('made', 'w')",
+    "kill": "os.kill(os.getppid(), 0); open('made', 'w')",
+    "timer": "import signal; signal.alarm(60)",
+}
+
+
+@pytest.mark.parametrize("what", NOTICEABLE)
+def test_it_ends_before_it_does_anything_that_others_could_notice(root: Path, what: str) -> None:
+    before = sorted(root.iterdir())
+    with Session(root, "late", NOTICEABLE[what]) as session:
+        assert "noticeable" in session.said
+    assert sorted(root.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('data.json').read()",
+        "open(os.devnull, 'w')",
+        "tempfile.TemporaryFile()",
+        "os.makedirs('tests', exist_ok=True)",
+        "os.listdir('.'); os.environ['A'] = 'b'; os.chdir('tests'); os.chdir('..')",
+        "import json.tool",
+        "os.fdopen(os.dup(1), 'w')",
+    ],
+)
+def test_what_nobody_notices_is_no_reason_to_end(root: Path, code: str) -> None:
+    with Session(root, "late", code) as session:
+        assert session.said == {"parked": "late"}
+
+
+def test_it_ends_when_nobody_wants_it_any_more(root: Path) -> None:
+    with Session(root, "early", "") as session:
+        assert session.close() == 0
+    assert not (root / "went").exists()

@@ -1,0 +1,105 @@
+"""What others could notice of a process: which of the interpreter's audit events, and what it leaves behind.
+
+Decides and looks; listens to nothing by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+NOTICEABLE = (
+    *("os.", "shutil.", "subprocess.", "socket.", "sqlite3.", "tempfile.", "pty.", "ftplib.", "http.", "smtplib."),
+    *("urllib.", "webbrowser.", "signal.", "syslog.", "fcntl.flock", "fcntl.lockf", "_thread.start"),
+)
+HARMLESS = frozenset(
+    {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.listxattr", "os.getxattr", "os.putenv", "os.unsetenv",
+     "os.chdir", "os.fchdir", "os.add_dll_directory", "socket.__new__", "socket.gethostname"}
+)  # fmt: skip
+CREATING = ("open", "os.mkdir", "os.rename", "os.link", "os.symlink", "tempfile.mkstemp", "tempfile.mkdtemp")
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def noticed(event: str, arguments: Tuple[Any, ...]) -> str:
+    """What others would see of it, in words; "" if nothing."""
+    if event == "open":
+        path = _path(arguments[0])
+        return "open " + path if path is not None and _is_writing(arguments) and not _is_passing(path) else ""
+    if not event.startswith(NOTICEABLE) or event in HARMLESS:
+        return ""
+    path = _path(arguments[0]) if arguments else None
+    if path is not None and ("__pycache__" in path or (event == "os.mkdir" and os.path.isdir(path))):
+        return ""  # compiled modules may be written at any time
+    return "{} {}".format(event, path if path is not None else "").strip()
+
+
+def created(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
+    """The path that there is if this comes about, and was not there before."""
+    if event not in CREATING:
+        return None
+    path = _path(arguments[1 if event in ("os.rename", "os.link", "os.symlink") else 0])
+    if path is None or _is_passing(path) or (event == "open" and not _is_writing(arguments)):
+        return None
+    return path
+
+
+def taken(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
+    """The address that nobody else can have after this; a port that the system chooses is in nobody's way."""
+    if event != "socket.bind":
+        return None
+    address = arguments[1]
+    is_any = isinstance(address, tuple) and len(address) > 1 and address[1] == 0
+    return None if is_any else str(address)
+
+
+def read(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
+    """The file that is opened to be read."""
+    return _path(arguments[0]) if event == "open" and not _is_writing(arguments) else None
+
+
+def _is_writing(arguments: Tuple[Any, ...]) -> bool:
+    return isinstance(arguments[2], int) and bool(arguments[2] & WRITING)
+
+
+def _is_passing(path: str) -> bool:
+    """Compiled modules, the null device, and what is opened "in" a folder: a file that never has a name."""
+    return "__pycache__" in path or path == os.devnull or os.path.isdir(path)
+
+
+def _path(argument: Any) -> Optional[str]:
+    """None for an open file: that was noticed when it was opened."""
+    return os.path.abspath(os.fsdecode(argument)) if isinstance(argument, (str, bytes, os.PathLike)) else None
+
+
+# -- what is left ------------------------------------------------------------------------------------
+
+
+def traces() -> Dict[str, Any]:
+    """By name: what code that only defines things leaves as it was."""
+    return {
+        "open files": _entries("/proc/self/fd"),
+        "child processes": _children(),
+        "environment variables": dict(os.environ),
+        "sys.path": list(sys.path),
+        "the current folder": os.getcwd(),
+    }
+
+
+def threads() -> int:
+    return len(_entries("/proc/self/task")) or 1
+
+
+def _entries(folder: str) -> List[str]:
+    try:
+        return sorted(entry for entry in os.listdir(folder) if os.path.lexists(os.path.join(folder, entry)))
+    except OSError:
+        return []
+
+
+def _children() -> str:
+    try:
+        with open("/proc/self/task/{}/children".format(os.getpid())) as stream:
+            return stream.read()
+    except OSError:
+        return ""  # not every kernel tells

@@ -1,0 +1,131 @@
+"""Rows that tell what became of tests: how they are written to the agent's pipe, and how an exception is described.
+
+Runs inside the project's own Python. Bounded: whatever a test raises or prints, a row stays small.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import linecache
+import os
+import signal
+from typing import Any, Dict, List, Optional, Tuple
+
+TEXT_LIMIT = 64 * 1024
+MESSAGE_LIMIT = 4 * 1024
+SOURCE_LIMIT = 400
+IDS_A_ROW = 500
+
+
+class Rows:
+    """The agent's pipe. A fork of the test process has no say."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._pid = os.getpid()
+
+    def send(self, row: Dict[str, Any]) -> None:
+        if os.getpid() != self._pid:
+            return
+        data = memoryview(json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n")
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def promise(self, tests: List[str]) -> None:
+        """Every test that is about to run."""
+        for start in range(0, len(tests), IDS_A_ROW):
+            self.send({"k": "collected", "tests": tests[start : start + IDS_A_ROW]})
+        self.send({"k": "collection_end"})
+
+
+def own_fd(name: str) -> int:
+    """A pipe the agent gave us; neither it nor its name goes on to what the tests start."""
+    fd = int(os.environ.pop(name))
+    os.set_inheritable(fd, False)
+    return fd
+
+
+def listen_for_stacks(fd: int) -> None:
+    """The stacks of all threads go there when the agent asks for them."""
+    number = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+    faulthandler.register(number, file=fd, all_threads=True)
+
+
+class Describer:
+    """Says of an exception where in the project it came from. `root` is the workspace."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+
+    def describe(self, error: BaseException, test_file: str, text: str, title: str = "") -> Dict[str, Any]:
+        """`test_file`: the file of the test. `text`: the whole report; `title` goes before the message."""
+        message = "{}: {}".format(type(error).__name__, words_of(error))
+        failure: Dict[str, Any] = {
+            "kind": type(error).__name__,
+            "message": cut(title + message, MESSAGE_LIMIT),
+            "text": cut(text, TEXT_LIMIT),
+            "output": "",
+        }
+        try:
+            failure.update(self._places(error, os.path.realpath(test_file)))
+        except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's tests
+            pass
+        return failure
+
+    def _places(self, error: BaseException, test_file: str) -> Dict[str, Any]:
+        """The deepest frame in the test's own file, and the deepest in the workspace."""
+        own: List[Tuple[str, int, Any]] = []
+        trace = error.__traceback__
+        while trace is not None:
+            file = os.path.realpath(trace.tb_frame.f_code.co_filename)
+            if self.is_own(file):
+                own.append((file, trace.tb_lineno, trace))
+            trace = trace.tb_next
+        if isinstance(error, SyntaxError) and error.filename:
+            file = os.path.realpath(error.filename)
+            if self.is_own(file):
+                own.append((file, error.lineno or 1, None))
+        in_test = [frame for frame in own if frame[0] == test_file]
+        if not own:
+            return self.place(test_file, 1) if os.path.isfile(test_file) else {}
+        file, line, trace = (in_test or own)[-1]
+        places = dict(self.place(file, line), column=_column(trace))
+        places["crash"] = {"file": self.relative(own[-1][0]), "line": own[-1][1]}
+        return places
+
+    def place(self, file: str, line: int) -> Dict[str, Any]:
+        source = linecache.getline(file, line).strip()
+        return {"file": self.relative(file), "line": line, "source_line": cut(source, SOURCE_LIMIT)}
+
+    def is_own(self, file: str) -> bool:
+        return file.startswith(self._root + os.sep) and os.sep + "site-packages" + os.sep not in file
+
+    def relative(self, file: str) -> str:
+        return os.path.relpath(os.path.realpath(file), self._root).replace(os.sep, "/")
+
+
+def words_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  its own __str__ is the project's code, and may be what is broken
+        return "<it has no words>"
+
+
+def cut(text: str, limit: int) -> str:
+    """Head and tail, with the count of what was left out between them."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return "{}\n[... {} characters left out ...]\n{}".format(text[:half], len(text) - 2 * half, text[-half:])
+
+
+def _column(trace: Any) -> Optional[int]:
+    """1-based, where this Python knows it (3.11 on)."""
+    positions = getattr(trace.tb_frame.f_code, "co_positions", None) if trace is not None else None
+    if positions is None:
+        return None
+    for index, (line, _, column, _) in enumerate(positions()):
+        if index == trace.tb_lasti // 2:
+            return column + 1 if column is not None and line == trace.tb_lineno else None
+    return None

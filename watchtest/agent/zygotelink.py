@@ -1,0 +1,352 @@
+"""The agent's side of the process that warm runs are forked from: starts it, asks it, replaces it when it is outdated.
+
+Never waits for it to become ready: until then, and whenever anything about it is in doubt, a run is a cold one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from . import launch, pytest_job, supervise
+from .held import NO_PLUGIN
+from .parking import EARLY, LATE
+from .words import hear, say
+
+FORK_LIMIT_S = 2.0
+"""One answer of a process that is there. A run may have to ask three before it begins."""
+READY_LIMIT_S = 120.0
+"""After so long something that it imports hangs."""
+STARTS_IN_A_ROW = 8
+"""So often a new one is tried with less in it, until it is given up."""
+GETTING_READY = "the warm process is getting ready"
+SAID_LIMIT = 16 * 1024
+
+
+class ZygoteLink:
+    def __init__(self, home: str, root: str, runs_lock: str) -> None:
+        self._home = home
+        self._root = root
+        self._runs_lock = runs_lock
+        self._pid: Optional[int] = None
+        self._channel: Optional[socket.socket] = None
+        self._key: Optional[str] = None
+        """What the living one was started for."""
+        self._output: Optional[int] = None
+        self._said = b""
+        """The end of what the living one, or the last, has printed."""
+        self._is_ready = False
+        self._began = 0.0
+        self._unfit: Dict[str, str] = {}
+        """By key: why one cannot be had, with no module left to do without."""
+        self._doubts: Dict[str, str] = {}
+        """The same, found out by a run: holds until the project has changed in more than its code."""
+        self._starts = 0
+        """Since the last run that was forked."""
+        self._learned = _Learned(os.path.join(home, "learned.json"))
+        self._parked: Dict[str, _Parked] = {}
+        self._never_late = ""
+        """The key of sessions that cannot be begun ahead without being noticed."""
+
+    @property
+    def fds(self) -> List[int]:
+        channel = [self._channel.fileno()] if self._channel is not None else []
+        return channel + ([self._output] if self._output is not None else [])
+
+    # -- having one --------------------------------------------------------------------------------
+
+    def learn(self, order: Dict[str, Any], modules: Optional[Dict[str, Any]]) -> None:
+        """What a run had imported that it did not find there."""
+        names = modules.get("names") if modules is not None else None
+        if isinstance(names, list):
+            self._learned.add(order["pytest"]["python"], names)
+
+    def prepare(self, order: Dict[str, Any], close_in_child: List[int]) -> None:
+        """Have one for orders like this, made anew if the one there is for others."""
+        key = self._key_of(order)
+        if key == self._key or key in self._unfit or not sys.platform.startswith("linux"):
+            return
+        self.close()
+        python = order["pytest"]["python"]
+        if self._starts >= STARTS_IN_A_ROW:
+            if self._learned.is_bare(python):
+                self._unfit[key] = "the warm process ended {} times: {}".format(self._starts, self._last_words())
+                return
+            # With so much to do without, plugins alone are still worth it.
+            self._learned.give_up(python)
+            self._starts = 0
+            key = self._key_of(order)
+        self._starts += 1
+        self._start(order, key, close_in_child)
+
+    def _start(self, order: Dict[str, Any], key: str, close_in_child: List[int]) -> None:
+        settings = os.path.join(self._home, "zygote.json")
+        with open(settings, "w") as stream:
+            json.dump(dict(self._learned.of(order["pytest"]["python"]), root=self._root), stream)
+        ours, theirs = socket.socketpair()
+        # Its output goes into a pipe, as a run's does: Python asks once, when it starts, what its standard files are.
+        self._output, words_child = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                for fd in [*close_in_child, ours.fileno(), self._output]:
+                    os.close(fd)
+                os.set_inheritable(theirs.fileno(), True)
+                launch.settle(words_child, words_child, launch.TESTS_OOM_SCORE // 2)
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                os.chdir(self._home)
+                argv = pytest_job.zygote_argv(order["pytest"]["python"], theirs.fileno(), settings)
+                os.execvpe(argv[0], argv, order["env"])
+            finally:
+                os._exit(127)
+        theirs.close()
+        os.close(words_child)
+        ours.settimeout(FORK_LIMIT_S)
+        self._channel, self._key, self._is_ready, self._said = ours, key, False, b""
+        self._began = time.monotonic()
+
+    def on_readable(self, fd: int) -> None:
+        """Hear whether it is ready, or why it cannot be."""
+        if fd == self._output:
+            self._said = (self._said + os.read(fd, 64 * 1024))[-SAID_LIMIT:]
+            return
+        assert self._channel is not None
+        try:
+            words, _ = hear(self._channel)
+        except (EOFError, OSError, ValueError):
+            self.close()  # the next `prepare` starts another
+            return
+        if "ready" in words:
+            self._is_ready = True
+        else:
+            self._make_do_without(words)
+
+    def _make_do_without(self, words: Dict[str, Any]) -> None:
+        reason, avoid = str(words.get("unfit")), list(words.get("avoid") or ())
+        if avoid:
+            self._learned.avoid(avoid)  # the next `prepare` starts another
+        else:
+            self._unfit[self._key or ""] = reason
+        self.close()
+
+    def close(self) -> None:
+        for point in list(self._parked):
+            self._parked.pop(point).discard()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._output is not None:
+            os.close(self._output)
+            self._output = None
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = None
+        self._is_ready = False
+        self._key = None
+
+    # -- asking it ---------------------------------------------------------------------------------
+
+    def fork(self, order: Dict[str, Any], hard_limit_s: float) -> Union[launch.Ends, str]:
+        """Have a run begun. Our ends of its pipes; or why it could not be, and nothing has begun."""
+        if not sys.platform.startswith("linux"):
+            return "forking is only safe on Linux"
+        key = self._key_of(order)
+        reason = self._unfit.get(key) or self._doubts.get(key)
+        if reason:
+            return reason
+        if key != self._key or not self._is_ready:
+            self._give_up_if_late()
+            return self._unfit.get(key, GETTING_READY)
+        plugin_order = pytest_job.plugin_order(order)
+        for point in (LATE, EARLY):
+            parked = self._parked.pop(point, None)
+            if parked is not None and parked.goes(plugin_order):
+                self._starts = 0
+                return parked.own
+        pipes = launch.Pipes()
+        refusal = self._ask(plugin_order, pipes.given.all(), hard_limit_s, None)
+        pipes.given.close()
+        if refusal:
+            pipes.own.close()
+            return refusal
+        self._starts = 0
+        return pipes.own
+
+    def park(self, order: Dict[str, Any], hard_limit_s: float) -> None:
+        """Have the next runs begun ahead of their saves, as far as that can be done unnoticed."""
+        if self._key_of(order) != self._key or not self._is_ready:
+            return
+        plugin_order = dict(pytest_job.plugin_order(order), tests=None, order=[])
+        for point in (EARLY, LATE):
+            parked = self._parked.get(point)
+            if parked is not None and parked.hear_of_its_end():
+                self._never_late = self._key if parked.was_noticeable else self._never_late
+                self._parked.pop(point).discard()
+                parked = None
+            if parked is not None or (point == LATE and self._never_late == self._key):
+                continue
+            pipes = launch.Pipes()
+            ours, theirs = socket.socketpair()
+            refusal = self._ask(plugin_order, [*pipes.given.all(), theirs.fileno()], hard_limit_s, point)
+            theirs.close()
+            pipes.given.close()
+            if refusal:
+                ours.close()
+                pipes.own.close()
+                return
+            self._parked[point] = _Parked(ours, pipes.own, plugin_order["args"])
+
+    def _give_up_if_late(self) -> None:
+        if self._pid is not None and not self._is_ready and time.monotonic() - self._began > READY_LIMIT_S:
+            self._unfit[self._key or ""] = "the warm process was not ready after {:g} s".format(READY_LIMIT_S)
+            self.close()
+
+    def doubt(self, order: Dict[str, Any], why: str, avoid: List[Any]) -> None:
+        """A run found that it was not what a fresh process would be: the next shall be, or be cold from the start."""
+        if not self._learned.avoid(avoid, order["pytest"]["python"]):
+            self._doubts[self._key_of(order)] = why
+
+    def forget_guesses(self) -> None:
+        """What the project's code looked for ahead of time may be found elsewhere now, or no longer be in the way."""
+        self._doubts.clear()
+        if LATE in self._parked:
+            self._parked.pop(LATE).discard()
+
+    def _ask(self, plugin_order: Dict[str, Any], files: List[int], hard_limit_s: float, point: Optional[str]) -> str:
+        """Why it will not; "" if it has forked a process that has these files."""
+        assert self._channel is not None
+        request = {"order": plugin_order, "runs_lock": self._runs_lock, "hard_limit_s": hard_limit_s, "park": point}
+        try:
+            say(self._channel, request, files)
+            words, _ = hear(self._channel)
+        except (EOFError, OSError, ValueError) as error:
+            self.close()
+            return "the warm process did not answer: {}".format(str(error) or self._last_words())
+        if words.get("forked") is True:
+            return ""
+        self.close()
+        return "{} has changed since it was preloaded".format(words.get("stale"))
+
+    def _key_of(self, order: Dict[str, Any]) -> str:
+        return _frame(order) + json.dumps(self._learned.of(order["pytest"]["python"]), sort_keys=True)
+
+    def _last_words(self) -> str:
+        lines = self._said.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:400] if lines else ""
+
+
+class _Parked:
+    """A run that was begun ahead and waits."""
+
+    def __init__(self, channel: socket.socket, own: launch.Ends, args: List[str]) -> None:
+        self.own = own
+        channel.settimeout(FORK_LIMIT_S)
+        self._channel = channel
+        self._args = args
+        self._is_there = False
+        self.was_noticeable = False
+
+    def goes(self, plugin_order: Dict[str, Any]) -> bool:
+        """Let it go with this order. If it does not, it is gone for good."""
+        try:
+            if plugin_order["args"] == self._args and not self.hear_of_its_end() and self._is_there:
+                say(self._channel, {"order": plugin_order})
+                words, _ = hear(self._channel)
+                if words.get("going") is True:
+                    os.write(self.own.control, supervise.GO)
+                    self._channel.close()
+                    return True
+        except (EOFError, OSError, ValueError):
+            pass
+        self.discard()
+        return False
+
+    def hear_of_its_end(self) -> bool:
+        """Take note of what it said so far, without waiting; whether it has ended."""
+        while not self._is_there and select.select([self._channel], [], [], 0)[0]:
+            try:
+                words, _ = hear(self._channel)
+            except (EOFError, OSError, ValueError):
+                return True
+            self._is_there = "parked" in words
+            self.was_noticeable = "noticeable" in words
+        return False
+
+    def discard(self) -> None:
+        """Its supervisor sees the pipe close, and ends all of it."""
+        self._channel.close()
+        self.own.close()
+
+
+class _Learned:
+    """What runs have imported, by interpreter, and what a warm process has to do without; kept for the next agent."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._modules: Dict[str, List[Tuple[str, bool]]] = {}
+        self._avoid: List[str] = []
+        try:
+            with open(file) as stream:
+                kept = json.load(stream)
+            self._modules = {
+                str(python): [(str(n), bool(r)) for n, r in rows] for python, rows in kept["modules"].items()
+            }
+            self._avoid = [str(name) for name in kept["avoid"]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # nothing yet, or damaged: it is learned anew
+
+    def of(self, python: str) -> Dict[str, Any]:
+        return {"modules": self._modules.get(python, []), "avoid": self._avoid}
+
+    def add(self, python: str, names: List[Any]) -> None:
+        known = self._modules.setdefault(python, [])
+        there = {name for name, _ in known}
+        fresh = [(row[0], bool(row[1])) for row in names if _is_name(row) and row[0] not in there]
+        # What could not be had in the warm process is told by every run again.
+        fresh = [row for row in fresh if not any(row[0] == one or row[0].startswith(one + ".") for one in self._avoid)]
+        if fresh:
+            known += fresh
+            self._keep()
+
+    def avoid(self, names: List[Any], python: str = "") -> bool:
+        """Whether that makes a difference: one of them is a plugin, or was learned from runs of this interpreter."""
+        fresh = {str(name) for name in names} - set(self._avoid)
+        learned = {name for name, _ in self._modules.get(python, [])}
+        if python and not any(name in learned or name.startswith(NO_PLUGIN) for name in fresh):
+            return False
+        self._avoid = sorted({*self._avoid, *fresh})
+        self._keep()
+        return True
+
+    def is_bare(self, python: str) -> bool:
+        return not self._modules.get(python)
+
+    def give_up(self, python: str) -> None:
+        self._avoid = sorted({*self._avoid, *(name.partition(".")[0] for name, _ in self._modules.get(python, []))})
+        self._modules[python] = []
+        self._keep()
+
+    def _keep(self) -> None:
+        try:
+            with open(self._file + ".new", "w") as stream:
+                json.dump({"modules": self._modules, "avoid": self._avoid}, stream)
+            os.replace(self._file + ".new", self._file)
+        except OSError:
+            pass  # a full disk: the next agent learns anew
+
+
+def _is_name(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and len(row[0]) < 500
+
+
+def _frame(order: Dict[str, Any]) -> str:
+    """All but the modules that makes one such process different from another."""
+    return json.dumps([order["pytest"]["python"], order["cwd"], order["env"]], sort_keys=True)

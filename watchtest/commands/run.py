@@ -1,0 +1,80 @@
+"""`watchtest run`: ask the running watcher for a run, and with `--wait` leave with its end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from watchtest.commands.watcher import Report, Watcher, add_lane
+from watchtest.core.model import RunState
+from watchtest.exitcodes import EXIT_CODES, TIMED_OUT
+from watchtest.views.text import clean, one_line
+
+POLICIES = ("all", "failed", "affected")
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("run", help="ask the running watcher for a run")
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="a test, or a file or folder of tests")
+    how_much = parser.add_mutually_exclusive_group()
+    how_much.add_argument("--all", dest="policy", action="store_const", const="all", help="all tests")
+    how_much.add_argument("--failed", dest="policy", action="store_const", const="failed", help="those known to fail")
+    how_much.add_argument(
+        "--affected", dest="policy", action="store_const", const="affected", help="those that changes can affect"
+    )
+    parser.add_argument("--wait", action="store_true", help="until it has ended; its verdict is the exit code")
+    parser.add_argument("--timeout", type=float, metavar="S", help="with --wait: not longer than this (exit code 124)")
+    add_lane(parser, "the highest that is on")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.tests and arguments.policy:
+        arguments.parser.error(f"argument --{arguments.policy}: not allowed with a TEST")
+    if arguments.timeout is not None and not arguments.wait:
+        arguments.parser.error("argument --timeout: needs --wait")
+    watcher = Watcher(arguments)
+    body: dict[str, object] = {}
+    if arguments.lane:
+        body["lane"] = arguments.lane
+    if arguments.tests:
+        body["tests"] = [_from_the_workspace(test, watcher.folder, Path.cwd()) for test in arguments.tests]
+    if arguments.policy:
+        body["policy"] = arguments.policy
+    report = watcher.post("/runs", body)
+    if not arguments.wait:
+        print(f"run {report['id']} {report['state']}{_because(report)}")
+        return 0
+    told: set[str] = set()
+
+    def tell(report: Report) -> None:
+        reason = _because(report) if report["state"] == "queued" else ""
+        if reason and reason not in told:
+            told.add(reason)
+            print(f"watchtest: run {report['id']} waits{reason}", file=sys.stderr)
+
+    end = watcher.end_of(report["id"], arguments.timeout, tell)
+    if end is None:
+        print(f"run {report['id']} has not ended within {arguments.timeout:g} s; it goes on")
+        return TIMED_OUT
+    print(f"run {end['id']} {end['state'].replace('_', ' ')}{_because(end)}{_counted(end)}")
+    return EXIT_CODES[RunState(end["state"])]
+
+
+def _from_the_workspace(test: str, workspace: Path, here: Path) -> str:
+    """Files are named from where the user stands; results name them from the workspace."""
+    file, separator, rest = test.partition("::")
+    path = (here / file).resolve()
+    if not file or not path.exists() or not path.is_relative_to(workspace):
+        return test
+    return f"{path.relative_to(workspace).as_posix()}{separator}{rest}"
+
+
+def _because(report: Report) -> str:
+    return f": {one_line(report['reason'])}" if report["reason"] else ""
+
+
+def _counted(report: Report) -> str:
+    counts = [f"{count} {outcome}" for outcome, count in report["counts"].items() if count]
+    return clean(f" ({', '.join(counts)})") if counts else ""

@@ -1,0 +1,95 @@
+"""What a test tool is to the pipeline: commands for the box, and somebody who reads what they say. Starts nothing.
+
+    runner.orders(tests)         the commands that run these tests, one after the other; None is all tests
+    runner.reports(order, root)  gathers the words of one of them: rows as they come, the rest at its end
+
+Ids of tests are `<file or package, relative to the workspace>::<name>`; a file or package alone is one that could not
+be built, imported or collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from watchtest.core.model import Execution, Result
+
+REPORT = "{watchtest-report}"
+"""Stands in an argv for the path of a file that the command writes and that comes back as `Ended.report`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerWish:
+    """A runner as the settings or the project's files name it."""
+
+    kind: str
+    name: str = ""
+    """Empty is its kind."""
+    folder: str = ""
+    args: tuple[str, ...] = ()
+    command: str | tuple[str, ...] = ()
+    junit: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        name = f"{self.name} ({self.kind})" if self.name and self.name != self.kind else self.kind
+        return f"{name} in {self.folder}/" if self.folder else name
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One command of a runner in the box."""
+
+    argv: tuple[str, ...]
+    folder: str = ""
+    """Where it runs, relative to the workspace."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    has_rows: bool = False
+    """JSON objects, a line each, on stdout go to `Reports.take`; all other lines are output."""
+    tests: frozenset[str] | None = None
+    """What it was asked for; it may run more. None: all tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the command of an order ended, as the box says."""
+
+    exit_code: int | None
+    stopped: str | None = None
+    reason: str = ""
+    output: str = ""
+    """stderr and what was no row, its head and tail."""
+    stacks: str = ""
+    duration_s: float = 0.0
+    current: str = ""
+    report: bytes | None = None
+
+
+class Reports(Protocol):
+    """Gathers what one order says. All of it came from the box: sizes are bounded, shapes checked."""
+
+    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+        """The tests newly promised and the results newly there."""
+
+    def execution(self, end: Ended) -> Execution:
+        """All of it. The exit code is made plain: 0 well, 1 tests failed, 5 no tests, all else is an error.
+
+        Raises RunnerError when the tool is not in the box.
+        """
+
+
+class Runner(Protocol):
+    """A test tool at one place of the workspace."""
+
+    @property
+    def name(self) -> str: ...
+
+    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+        """The commands for these tests, which are its own; at least for these, never for fewer."""
+
+    def reports(self, order: Order, root: str) -> Reports:
+        """`root`: where the workspace lies in the box, as the tools there name it."""
+
+    def claims(self, test: str) -> bool:
+        """Whether this id is one of its own."""

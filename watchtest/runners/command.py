@@ -1,0 +1,93 @@
+"""Any command: its exit code is one test, or its JUnit XML tells the tests. It always runs whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from watchtest.core.model import Execution, Failure, Outcome, Result
+from watchtest.runners.base import REPORT, Ended, Order
+from watchtest.runners.gathered import Gathered
+from watchtest.runners.junit import Unreadable, read_junit
+from watchtest.runners.untrusted import text
+
+WHOLE = "run"
+SCRIPT = 'junit=$1; report=$2; shift 2; rm -f "$junit"; "$@"; code=$?; cat "$junit" >"$report" 2>/dev/null; exit $code'
+"""What is left of an earlier run must not be taken for this one's."""
+TAIL = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunner:
+    """`command` is a shell command, or words without a shell."""
+
+    command: str | tuple[str, ...]
+    name: str = "command"
+    folder: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    junit: str = ""
+    """Path, relative to `folder`, of the JUnit XML that the command writes."""
+
+    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+        if isinstance(self.command, str):
+            argv: tuple[str, ...] = (
+                "sh",
+                "-c",
+                f'{self.command} "$@"' if self.args else self.command,
+                "sh",
+                *self.args,
+            )
+        else:
+            argv = (*self.command, *self.args)
+        if self.junit:
+            argv = ("sh", "-c", SCRIPT, "sh", self.junit, REPORT, *argv)
+        return (Order(argv, self.folder, self.env, tests=None if tests is None else frozenset(tests)),)
+
+    def reports(self, order: Order, root: str) -> CommandReports:
+        return CommandReports(self.name, order, root, self.junit)
+
+    def claims(self, test: str) -> bool:
+        return test.partition("::")[0] == self.name
+
+
+class CommandReports:
+    """Of one command, read at its end."""
+
+    def __init__(self, name: str, order: Order, root: str, junit: str) -> None:
+        self._name = name
+        self._order = order
+        self._root = root
+        self._junit = junit
+
+    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+        return frozenset(), ()
+
+    def execution(self, end: Ended) -> Execution:
+        gathered = Gathered()
+        if not self._junit:
+            return self._by_exit_code(end, gathered)
+        if not end.report:
+            reason = f"it wrote no {self._junit}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
+            return gathered.execution(end, self._name, reason=reason, is_whole=False)
+        try:
+            results = read_junit(end.report, self._name, self._root, self._order.folder)
+        except Unreadable as error:
+            return gathered.execution(end, self._name, reason=f"{self._junit}: {error}", is_whole=False)
+        for result in results:
+            gathered.promise(result.test)
+            gathered.add(result)
+        return gathered.execution(end, self._name)
+
+    def _by_exit_code(self, end: Ended, gathered: Gathered) -> Execution:
+        test = f"{self._name}::{WHOLE}"
+        if end.exit_code is not None and end.stopped is None and end.exit_code not in (126, 127):
+            gathered.promise(test)
+            said = text(end.output)
+            failure = Failure("exit code", f"exit code {end.exit_code}\n{said[-TAIL:]}".strip(), text=said)
+            is_green = end.exit_code == 0
+            outcome = Outcome.PASSED if is_green else Outcome.FAILED
+            gathered.add(Result(test, outcome, end.duration_s, None if is_green else failure))
+        is_ended = end.exit_code is not None and end.stopped is None
+        return gathered.execution(end, self._name, is_whole=is_ended, current="" if is_ended else test)

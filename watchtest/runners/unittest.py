@@ -1,0 +1,71 @@
+"""unittest: its rows are those of our pytest plugin; and whether a project uses it alone. Starts nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from watchtest.core.verdict import file_of
+from watchtest.runners.pytest import PytestReports
+
+__all__ = ["Unittest", "UnittestReports", "uses_only_unittest"]
+MOST_FILES = 200
+"""So many test files speak for all of them."""
+MOST_BYTES = 256 * 1024
+SETTINGS = re.compile(
+    r"(?:.*/)?(?:pyproject\.toml|setup\.(?:cfg|py)|tox\.ini|noxfile\.py|Pipfile|environment\.ya?ml"
+    r"|[^/]*requirements[^/]*\.(?:txt|in)|requirements/[^/]*\.(?:txt|in))"
+)
+ONLY_PYTEST_HAS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
+TEST_FILE = re.compile(r"(?:test[^/]*|[^/]*_tests?)\.py")
+PYTEST = re.compile(rb"(?m)^[^#\n]*\bpytest\b")
+IMPORTS_PYTEST = re.compile(rb"(?m)^\s*(?:import|from)\s+_?pytest\b")
+WRITTEN_FOR_PYTEST = re.compile(rb"(?m)^(?:(?:async\s+)?def\s+test|class\s+Test\w*\s*(?:\(\s*(?:object)?\s*\))?\s*:)")
+IMPORTS_UNITTEST = re.compile(
+    rb"(?m)^\s*(?:import\s+(?:[\w., ]*\b)?unittest\b(?!\.mock)|from\s+unittest(?:\.case)?\s+import)"
+)
+TEST_CASE = re.compile(rb"\b(?:IsolatedAsyncio)?TestCase\b")
+
+
+class UnittestReports(PytestReports):
+    """The rows of one run of unittest."""
+
+    tool = "unittest"
+
+
+@dataclass(frozen=True, slots=True)
+class Unittest:
+    """Run by a loader of ours that does what `python -m unittest discover` does."""
+
+    args: tuple[str, ...] = ()
+    folder: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    name: str = "unittest"
+
+    def reports(self) -> UnittestReports:
+        return UnittestReports()
+
+    def claims(self, test: str) -> bool:
+        return file_of(test).endswith(".py")
+
+
+def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bool:
+    """Whether the tests are unittest's and nothing of pytest is there. In doubt not: pytest runs them all the same.
+
+    `paths`: the files of the project, POSIX and relative. Reads settings at the top and a bounded number of test files.
+    """
+    files = sorted(paths)
+    if any(PurePosixPath(path).name in ONLY_PYTEST_HAS for path in files):
+        return False
+    settings = [path for path in files if path.count("/") <= 1 and SETTINGS.fullmatch(path)]
+    if any(PYTEST.search(read(path)[:MOST_BYTES]) for path in settings[:MOST_FILES]):
+        return False
+    has_test_case = False
+    for path in [path for path in files if TEST_FILE.fullmatch(PurePosixPath(path).name)][:MOST_FILES]:
+        content = read(path)[:MOST_BYTES]
+        if IMPORTS_PYTEST.search(content) or WRITTEN_FOR_PYTEST.search(content):
+            return False
+        has_test_case |= bool(IMPORTS_UNITTEST.search(content) and TEST_CASE.search(content))
+    return has_test_case

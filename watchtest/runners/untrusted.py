@@ -1,0 +1,76 @@
+"""What came out of the box as values that can be kept: bounded, of the right shape, without terminal sequences."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+from watchtest.core.model import Place
+
+TEXT_LIMIT = 256 * 1024
+ID_LIMIT = 4096
+KIND_LIMIT = 200
+LONGEST_S = 10_000_000.0
+LINES = 1_000_000_000
+COLUMNS = 1_000_000
+SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+NAME_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def text(raw: object) -> str:
+    """Lines of text, the first TEXT_LIMIT letters of them."""
+    if not isinstance(raw, str):
+        return ""
+    return CONTROL.sub("", SEQUENCE.sub("", raw[: 2 * TEXT_LIMIT]))[:TEXT_LIMIT]
+
+
+def name(raw: object) -> str:
+    """One line that can be part of an id; "" if it cannot."""
+    if not isinstance(raw, str) or not 0 < len(raw) <= ID_LIMIT:
+        return ""
+    return NAME_CONTROL.sub(" ", raw)
+
+
+def tables(raw: object) -> list[dict[str, Any]]:
+    """The objects of a list, if it is one."""
+    return [one for one in raw if isinstance(one, dict)] if isinstance(raw, list) else []
+
+
+def seconds(raw: object, per_second: float = 1.0) -> float:
+    if not isinstance(raw, int | float) or isinstance(raw, bool) or not 0 <= raw < LONGEST_S * per_second:
+        return 0.0
+    return float(raw) / per_second
+
+
+def number(raw: object, limit: int = LINES) -> int | None:
+    """A line or column, which begin with 1."""
+    if isinstance(raw, str):
+        raw = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 12 else None
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 < raw < limit else None
+
+
+def inside(path: str, root: str, folder: str) -> str | None:
+    """A path of the box, absolute or seen from `folder`, relative to the workspace; None if it lies elsewhere."""
+    if not path or "\x00" in path or len(path) > ID_LIMIT:
+        return None
+    if path.startswith("/"):
+        base = root.rstrip("/") + "/"
+        if not root or not path.startswith(base):
+            return None
+        path = path[len(base) :]
+    else:
+        path = posixpath.join(folder, path)
+    found = posixpath.normpath(path)
+    return None if found.startswith(("/", "../")) or found in ("..", ".") else found
+
+
+def place(path: str, line: object, root: str, folder: str) -> Place | None:
+    """A line of a file of the workspace, or None."""
+    file, at = inside(path, root, folder), number(line)
+    return Place(file, at) if file is not None and at is not None else None
+
+
+def first_line(message: str) -> str:
+    return next((line.strip() for line in message.splitlines() if line.strip()), "")

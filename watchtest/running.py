@@ -1,0 +1,309 @@
+"""The tests of one run, in a box that is ready: every runner in its turn, warm where that is safe, red made sure of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, Note, PytestWish, StopWish, UnittestWish
+from watchtest.boxes.channel import FREE_ROOM
+from watchtest.boxes.environment import Environment
+from watchtest.carrier import Post
+from watchtest.core.doubt import differing, doubtful, settle
+from watchtest.core.events import Collected, StartRun, TestsEnded
+from watchtest.core.merge import merge
+from watchtest.core.model import Execution, Only, Result, Run, Snapshot, Stop
+from watchtest.core.order import file_order
+from watchtest.errors import DiskFull, RunnerError
+from watchtest.runners.base import Ended, Order, Reports, Runner
+from watchtest.runners.pytest import NO_PYTEST, Pytest
+from watchtest.runners.unittest import Unittest
+
+log = logging.getLogger(__name__)
+BATCH_S = 0.05
+"""Results are handed on in batches: a state a test would cost more than the test."""
+NAMES_SHOWN = 3
+PYTEST_USAGE = 4
+
+Warm = Literal["auto", "on", "off"]
+AnyRunner = Pytest | Unittest | Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """One run, in a box at its very snapshot."""
+
+    session: BoxSession
+    snapshot: Snapshot
+    generation: int
+    python: str
+    environment: str
+    """The name of the environment: what was found out about warm runs holds for it."""
+    start: StartRun
+    changed: frozenset[str]
+    """What differs from the tree of the last verdict."""
+    post: Post
+    note: Note
+    wish: StopWish
+
+    @property
+    def run(self) -> Run:
+        return self.start.run
+
+
+@dataclass(slots=True)
+class Testing:
+    """The runners of one lane, and what is known of warm runs in its box."""
+
+    root: str
+    """Where the workspace lies in the box, as seen from inside."""
+    environment: Environment
+    limits: Limits
+    warm: Warm
+    choose: Callable[[Snapshot], tuple[AnyRunner, ...]]
+    """The runners of a workspace in this state; blocking."""
+    is_given: bool = False
+    """The user has named the runners: each of them has to run. One that was only found may lack its tool."""
+    _trusted: set[str] = field(default_factory=set)
+    """Environments in which a cold run has confirmed a warm one."""
+    _unsound: set[str] = field(default_factory=set)
+    """Environments in which one has not."""
+    _hung: set[str] = field(default_factory=set)
+    """Environments in which the last run hung, and was a warm one: the next shows whether that was the reason."""
+    _said: set[str] = field(default_factory=set)
+
+    async def execute(self, occasion: Occasion) -> Execution:
+        """Everything that the runners said, believed by nobody yet."""
+        runners = await asyncio.to_thread(self.choose, occasion.snapshot)
+        run = occasion.run
+        occasion.post(Collected(run.lane, time.time(), run.id, frozenset()))
+        executions: list[Execution] = []
+        missing: list[RunnerError] = []
+        first = next((runner for runner in runners if isinstance(runner, Pytest)), None)
+        for runner, tests in _shares(runners, run):
+            # There is one process to fork from.
+            may_be_warm = runner is first and occasion.environment not in self._unsound | self._hung
+            try:
+                async for execution in self._all_of(runner, tests, occasion, may_be_warm):
+                    executions.append(replace(execution, runner=runner.name if len(runners) > 1 else ""))
+                    if execution.stopped is not None or occasion.wish.stop:
+                        return merge(executions)
+            except RunnerError as error:
+                if self.is_given or len(runners) == 1:
+                    raise
+                missing.append(error)
+                self._say_once(
+                    f"{runner.name} does not run, though the project has tests for it: {error}", occasion.note
+                )
+        if not executions and missing:
+            raise missing[0]
+        return merge(executions)
+
+    async def _all_of(
+        self, runner: AnyRunner, tests: tuple[str, ...] | None, occasion: Occasion, may_be_warm: bool
+    ) -> AsyncIterator[Execution]:
+        """One a command; who has heard enough asks for no more."""
+        match runner:
+            case Pytest():
+                yield await self._pytest(runner, tests, occasion, may_be_warm)
+            case Unittest():
+                wish = UnittestWish(occasion.python, runner.args, tests, runner.folder)
+                yield (await self._one(wish, runner.reports(), occasion, runner.env))[0]
+            case _:
+                for order in runner.orders(tests):
+                    yield await self._command(runner, order, occasion)
+
+    async def _command(self, runner: Runner, order: Order, occasion: Occasion) -> Execution:
+        what = Command(order.argv, order.folder, order.has_rows)
+        return (await self._one(what, runner.reports(order, self.root), occasion, order.env))[0]
+
+    # -- pytest: warm, and sure ----------------------------------------------------------------------
+
+    async def _pytest(
+        self, runner: Pytest, tests: tuple[str, ...] | None, occasion: Occasion, may_be_warm: bool
+    ) -> Execution:
+        wish = PytestWish(
+            occasion.python,
+            runner.arguments,
+            tests,
+            runner.folder,
+            order=file_order(occasion.start.known, occasion.changed),
+            is_warm=may_be_warm and self.warm != "off",
+        )
+        execution, end = await self._one(wish, runner.reports(), occasion, runner.env)
+        if end.exit_code == NO_PYTEST and not execution.promised:
+            raise RunnerError(
+                f"pytest is not installed in the box ({occasion.python})",
+                hint="`watchtest exec -- pip install pytest`, or add that command to box.setup",
+            )
+        if runner.workers > 1 and end.exit_code == PYTEST_USAGE and "-n" in end.output:
+            raise RunnerError(
+                f"runner.workers = {runner.workers} needs pytest-xdist, which is not in the box",
+                hint="`watchtest exec -- pip install pytest-xdist`, or add it to the project's test dependencies",
+            )
+        if end.cold_because:
+            self._say_why_cold(end.cold_because, occasion.note)
+        self._hung.discard(occasion.environment)
+        if end.is_warm and execution.stopped is Stop.TIMED_OUT:
+            self._hung.add(occasion.environment)
+        return await self._made_sure(runner, wish, execution, occasion) if end.is_warm else execution
+
+    def _say_why_cold(self, reason: str, note: Note) -> None:
+        """Every time to those who insist; else once each, and that a process is getting ready is not worth a word."""
+        log.info("a cold run: %s", reason)
+        text = f"a cold run, slower than need be: {reason}"
+        if self.warm == "on":
+            note(text)
+        elif not reason.endswith("getting ready"):
+            self._say_once(text, note)
+
+    def _say_once(self, text: str, note: Note) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            note(text)
+
+    async def _made_sure(self, runner: Pytest, wish: PytestWish, warm: Execution, occasion: Occasion) -> Execution:
+        """Red that could be of our own making is only red when a fresh process says so, too."""
+        is_trusted = occasion.environment in self._trusted
+        tests = doubtful(warm, occasion.start.known, is_trusted)
+        if tests == () or warm.stopped is not None or occasion.wish.stop:
+            return warm
+        log.info("run %s: %s again in a fresh process", occasion.run.id, "all" if tests is None else f"{len(tests)}")
+        if tests is not None:
+            cold, _ = await self._one(replace(wish, tests=tests, is_warm=False), runner.reports(), occasion, runner.env)
+            if cold.stopped is not None:
+                return cold
+            settled = settle(warm, cold)
+            if settled is not None:
+                self._trusted.add(occasion.environment)
+                return settled
+        # What passes by itself may still fail among the others: only the same run in a fresh process can tell.
+        cold, _ = await self._one(replace(wish, is_warm=False), runner.reports(), occasion, runner.env)
+        only_warm = differing(warm, cold)
+        if cold.stopped is None and not only_warm:
+            self._trusted.add(occasion.environment)
+        elif cold.stopped is None and not await self._is_by_chance(runner, wish, only_warm, occasion):
+            self._admit(only_warm, warm, occasion)
+        return cold
+
+    async def _is_by_chance(
+        self, runner: Pytest, wish: PytestWish, only_warm: tuple[str, ...], occasion: Occasion
+    ) -> bool:
+        """Whether warmth is not to blame: what failed passes in another run that is just as warm."""
+        again, end = await self._one(wish, runner.reports(), occasion, runner.env)
+        green = {test for test, result in again.results.items() if not result.outcome.is_red}
+        is_by_chance = end.is_warm and green.issuperset(only_warm)
+        if is_by_chance:
+            occasion.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
+        return is_by_chance or occasion.wish.is_wanted
+
+    def _admit(self, only_warm: tuple[str, ...], warm: Execution, occasion: Occasion) -> None:
+        self._unsound.add(occasion.environment)
+        occasion.note(
+            f"a defect of watchtest: {_names(only_warm)} failed in a warm run and not in a cold one; the cold one"
+            " counts, and runs stay cold until the environment changes. Please report it: the log has the details"
+        )
+        for test in only_warm:
+            result = warm.results.get(test)
+            text = result.failure.text if result is not None and result.failure is not None else warm.reason
+            log.warning("red only when warm: %s\n%s", test, text)
+
+    # -- one command in the box ------------------------------------------------------------------------
+
+    async def _one(
+        self,
+        what: Command | PytestWish | UnittestWish,
+        reports: Reports,
+        occasion: Occasion,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[Execution, JobEnd]:
+        run = occasion.run
+        variables = {**self.environment.variables, **env}
+        job = Job(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
+        with _batches(run, occasion.post) as batch:
+
+            def take(rows: list[dict[str, Any]]) -> None:
+                promised, results = reports.take(rows)
+                if promised:
+                    occasion.post(Collected(run.lane, time.time(), run.id, promised))
+                batch.add(results)
+
+            end = await occasion.session.run(job, take, lambda _text: None, occasion.wish.jobs)
+            execution = reports.execution(_ended(end))
+            batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
+        if end.full_disk and end.exit_code != 0:
+            # Whatever is red now may be so for want of room; that is not the code's fault.
+            raise DiskFull(f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_ROOM)
+        return execution, end
+
+
+def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunner, tuple[str, ...] | None]]:
+    """Each runner with the tests that are its own; a test that nobody claims goes to the first, which will miss it."""
+    if not isinstance(run.selection, Only):
+        yield from ((runner, None) for runner in runners)
+        return
+    shares: dict[int, list[str]] = {}
+    for test in run.selection.tests:
+        owner = next((index for index, runner in enumerate(runners) if runner.claims(test)), 0)
+        shares.setdefault(owner, []).append(test)
+    yield from ((runners[index], tuple(tests)) for index, tests in sorted(shares.items()))
+
+
+def _names(tests: tuple[str, ...]) -> str:
+    more = f" and {len(tests) - NAMES_SHOWN} more" if len(tests) > NAMES_SHOWN else ""
+    return ", ".join(tests[:NAMES_SHOWN]) + more
+
+
+def _ended(end: JobEnd) -> Ended:
+    return Ended(
+        exit_code=end.exit_code,
+        stopped=end.stopped,
+        reason=end.reason,
+        output=end.output,
+        stacks=end.stacks,
+        duration_s=end.duration_s,
+        current=end.current,
+        report=end.report,
+    )
+
+
+class _Batch:
+    """Results on their way to the inbox, held back for at most BATCH_S."""
+
+    def __init__(self, run: Run, post: Post) -> None:
+        self._run = run
+        self._post = post
+        self._waiting: list[Result] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.seen: set[str] = set()
+
+    def add(self, results: tuple[Result, ...]) -> None:
+        self._waiting += results
+        self.seen.update(result.test for result in results)
+        if any(result.outcome.is_red for result in results):
+            self.flush()  # red is shown as soon as it is seen
+        elif self._waiting and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BATCH_S, self.flush)
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            results, self._waiting = tuple(self._waiting), []
+            self._post(TestsEnded(self._run.lane, time.time(), self._run.id, results))
+
+
+@contextmanager
+def _batches(run: Run, post: Post) -> Iterator[_Batch]:
+    batch = _Batch(run, post)
+    try:
+        yield batch
+    finally:
+        batch.flush()
