@@ -29,12 +29,13 @@ command = "exec sleep {seconds}"
 """
 GREEN = "def test_hangs():\n    pass\n"
 GRACE_S = 0.5
+HERE_IF_BUSY = "# or here"
+"""Where the limit may find 200 forks on a machine that is busy with other tests."""
 TEST_S = 1.2
-"""Long enough for 200 forks on a machine that is busy with other tests."""
 SLACK_S = 5.0
 """What may pass between a limit and the verdict: stacks, three signals with their grace, and a busy machine."""
 
-# Every test hangs in the line that ends with `# here`. Children that only fork are known by their name.
+# Every test hangs in a line that ends with `# here`. Children that only fork are known by their name.
 HEAD = """import ctypes, os, signal, subprocess, sys, time
 
 MARK = "{mark}"
@@ -51,7 +52,7 @@ def rename():
 
 def fork(count):
     for _ in range(count):
-        if os.fork() == 0:
+        if os.fork() == 0:  # or here
             rename()
             while True:
                 LIBC.pause()
@@ -121,10 +122,12 @@ class Stage:
         return status
 
     def must_name_the_place(self, name: str, status: Status, source: str) -> None:
-        line = 1 + next(number for number, text in enumerate(source.splitlines()) if text.endswith("# here"))
+        lines = [number for number, text in enumerate(source.splitlines(), 1) if text.endswith(("# here", HERE_IF_BUSY))]
         (failure,) = status["failures"]
+        line = failure["line"]
         assert (failure["id"], failure["kind"]) == ("test_hangs.py::test_hangs", "timed out"), name
-        assert (failure["file"], failure["line"]) == ("test_hangs.py", line), f"{name}: {failure}"
+        assert failure["file"] == "test_hangs.py", f"{name}: {failure}"
+        assert line in lines, f"{name}: {failure}"
         assert "test_hangs.py::test_hangs" in failure["message"], name
         shown = self.project.command("history", "show", "last")
         assert shown.returncode == 0, shown.stderr

@@ -481,10 +481,11 @@ def test_the_stacks_of_a_hanging_test_are_told_when_they_are_asked_for(root: Pat
         root,
         {
             "test_hang.py": """
-                import os, signal, threading, time, unittest
+                import os, signal, subprocess, time, unittest
                 class Hang(unittest.TestCase):
                     def test_it(self):
-                        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGRTMIN + 5)).start()
+                        asking = f"sleep 0.1; kill -{int(signal.SIGRTMIN) + 5} {os.getpid()}"
+                        subprocess.Popen(["sh", "-c", asking])
                         time.sleep(1)
             """,
         },

@@ -238,7 +238,7 @@ run() { # TOKEN FOLDER COMMAND...
     full=
     [ "$code" -eq 0 ] || full=$(full_disk)
     kill -KILL "$dog" 2> /dev/null
-    printf '\n%s %s %s %s %s\n' "$token" "$code" "$left" "$(($(oom_kills) - ooms))" "$full" >&2
+    printf '%s %s %s %s %s\n' "$token" "$code" "$left" "$(($(oom_kills) - ooms))" "$full" >&2
     exit 0
 }
 

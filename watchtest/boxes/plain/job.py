@@ -186,13 +186,13 @@ class RunningJob:
 
     def _take_errors(self, piece: bytes) -> None:
         text = self._held + piece
-        before, found, after = text.partition(b"\n" + self._token + b" ")
+        before, found, after = text.partition(self._token + b" ")
         if found and after.endswith(b"\n"):
             self._last_line = _last_line(after)
             self._held, text = b"", before
         else:
             # Up to the length of such a line may still become one.
-            start = text.find(b"\n" + self._token) if found else _possible_start(text, b"\n" + self._token)
+            start = text.find(self._token) if found else _possible_start(text, self._token)
             self._held, text = text[start:], text[:start]
         if text:
             self._output.add(text)
