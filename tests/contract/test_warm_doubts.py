@@ -119,6 +119,21 @@ def test_a_module_of_the_project_comes_before_a_preloaded_one_of_its_name(warm: 
     always_alike(warm)
 
 
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_a_folder_of_the_project_on_the_path_is_looked_at_as_in_a_fresh_process(
+    warm: WarmBench, is_absolute: bool
+) -> None:
+    warm.install(a_name="WHOSE = 'a library'")
+    folder = f"{warm.bench.place.root}/src" if is_absolute else "src"
+    warm.env["PYTHONPATH"] = f"{folder}:{warm.env['PYTHONPATH']}"
+    test = "import a_name, ours\ndef test_a():\n    assert a_name.WHOSE == {!r}\n"
+    theirs, ours = test.format("a library"), test.format("the project")
+    warm.put({"tests/test_a.py": theirs, "src/ours.py": ""})
+    always_alike(warm)
+    warm.put({"tests/test_a.py": ours, "src/ours.py": "", "src/a_name.py": "WHOSE = 'the project'\n"})
+    always_alike(warm)
+
+
 @pytest.mark.parametrize("name", ["difflib", "iniconfig"])
 def test_a_project_may_shadow_what_pytest_itself_uses(warm: WarmBench, name: str) -> None:
     """Whatever comes of it in a fresh process, comes of it in a warm one."""

@@ -51,6 +51,7 @@ class Preloaded(NamedTuple):
 class Held:
     def __init__(self, preloaded: Preloaded, root: str) -> None:
         self.modules = frozenset(sys.modules)
+        self._root = root
         self._preloaded = preloaded
         self._environ = dict(os.environ)
         self._path = list(sys.path)
@@ -122,9 +123,10 @@ class Held:
         return any(finder not in self._finders for finder in sys.meta_path if not is_rewriter(finder))
 
     def _names_on_new_path(self) -> Set[str]:
+        """The project's own folders are always new: what is in them may have come after the modules (PYTHONPATH)."""
         names: Set[str] = set()
         for folder in sys.path:
-            if folder not in self._path:
+            if folder not in self._path or _is_of_project(folder, self._root):
                 try:
                     names.update(name.partition(".")[0] for name in os.listdir(folder or "."))
                 except OSError:
@@ -154,8 +156,12 @@ def _files(root: str) -> Iterator[str]:
         if spec is not None and spec.has_location and spec.origin:
             yield spec.origin
     for folder in sys.path:
-        if folder and not is_below(folder, root) and os.path.realpath(folder) != root:
+        if folder and not _is_of_project(folder, root):
             yield folder
+
+
+def _is_of_project(folder: str, root: str) -> bool:
+    return is_below(folder, root) or os.path.realpath(folder) == root
 
 
 def stamp(file: str) -> Stamp:

@@ -30,10 +30,13 @@ sys.exit(pytest_plugin.main(sys.argv[2]))
 )
 # A process that others are forked from must not see the project: nothing takes that place on the path.
 _ZYGOTE = (
-    _LOAD
-    + """\
+    """\
+import sys
 if not getattr(sys.flags, 'safe_path', False):
     del sys.path[0]
+"""
+    + _LOAD
+    + """\
 from watchtest_agent import zygote
 zygote.main(int(sys.argv[2]), sys.argv[3])
 """

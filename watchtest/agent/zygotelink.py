@@ -101,7 +101,7 @@ class ZygoteLink:
                 launch.settle(words_child, words_child, launch.TESTS_OOM_SCORE // 2)
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                os.chdir(self._home)
+                os.chdir(order["cwd"])  # as a run does: Python makes PYTHONPATH absolute once, when it starts
                 argv = pytest_job.zygote_argv(order["pytest"]["python"], theirs.fileno(), settings)
                 os.execvpe(argv[0], argv, order["env"])
             finally:
