@@ -92,8 +92,10 @@ class Testing:
             try:
                 async for execution in self._all_of(runner, tests, occasion, may_be_warm):
                     executions.append(replace(execution, runner=runner.name if len(runners) > 1 else ""))
-                    if execution.stopped is not None or occasion.wish.stop:
-                        return merge(executions)
+                    if execution.stopped is not None:
+                        whole = merge(executions)
+                        # What the runners behind it would have found, nobody knows.
+                        return whole if len(runners) == 1 else replace(whole, has_collected=False)
             except RunnerError as error:
                 if self.is_given or len(runners) == 1:
                     raise
@@ -172,13 +174,13 @@ class Testing:
         """Red that could be of our own making is only red when a fresh process says so, too."""
         is_trusted = occasion.environment in self._trusted
         tests = doubtful(warm, occasion.start.known, is_trusted)
-        if tests == () or warm.stopped is not None or occasion.wish.stop:
+        if tests == () or warm.stopped is not None:
             return warm
         log.info("run %s: %s again in a fresh process", occasion.run.id, "all" if tests is None else f"{len(tests)}")
         if tests is not None:
             cold, _ = await self._one(replace(wish, tests=tests, is_warm=False), runner.reports(), occasion, runner.env)
             if cold.stopped is not None:
-                return cold
+                return replace(cold, has_collected=False)  # it was to look for a few of the tests
             settled = settle(warm, cold)
             if settled is not None:
                 self._trusted.add(occasion.environment)
@@ -224,6 +226,9 @@ class Testing:
         env: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[Execution, JobEnd]:
         run = occasion.run
+        if occasion.wish.stop and occasion.wish.jobs.empty():
+            # It was taken by a job that came to its end all the same; the run is not to go on with another.
+            occasion.wish.jobs.put_nowait(occasion.wish.stop is Stop.KILLED)
         variables = {**self.environment.variables, **env}
         job = Job(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
         with _batches(run, occasion.post) as batch:

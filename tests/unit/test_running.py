@@ -1,0 +1,97 @@
+"""The tests of a run by several runners: what is said of a run that was stopped between two of them, or in one."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, OnOutput, OnResults, StopWish
+from watchtest.boxes.environment import Environment
+from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.core.events import StartRun
+from watchtest.core.model import All, Execution, Lane, Outcome, Result, Run, RunState, Snapshot, Stop, Trigger
+from watchtest.core.state import Knowledge, KnownTest
+from watchtest.core.verdict import judge, learn
+from watchtest.runners.command import CommandRunner
+from watchtest.runners.pytest import Pytest
+from watchtest.running import AnyRunner, Occasion, Testing
+
+RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
+TREE = Snapshot("t1", {})
+GREEN = JobEnd(0, None, "", "", "", 0.1)
+CANCELLED = JobEnd(None, "cancelled", "", "", "", 0.1)
+KILLED = JobEnd(None, "killed", "", "", "", 0.1)
+TIMED_OUT = JobEnd(None, "timed_out", "the run took longer than 5 s", "", "", 5.0)
+
+
+class FakeSession:
+    """Ends each job as `ends` says of its command; a job with a wish to stop it is stopped."""
+
+    def __init__(self, ends: Callable[[str], JobEnd]) -> None:
+        self._ends = ends
+        self.begun: list[str] = []
+
+    async def run(
+        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobEnd:
+        assert stop is not None
+        command = job.what.argv[0] if isinstance(job.what, Command) else "pytest"
+        self.begun.append(command)
+        if command == "pytest":
+            on_results([{"k": "collected", "tests": ["test_a.py::test_a"]}, {"k": "collection_end"}])
+        if not stop.empty():
+            return KILLED if stop.get_nowait() else CANCELLED
+        return self._ends(command)
+
+
+FIRST = CommandRunner(("first",), name="first")
+SECOND = CommandRunner(("second",), name="second")
+
+
+def executed(folder: Path, wish: StopWish, session: FakeSession, first: AnyRunner = FIRST) -> Execution:
+    place = LocalPlace(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
+    testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: (first, SECOND))
+    start = StartRun(RUN, frozenset(), None)
+    box = cast(BoxSession, session)
+    nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
+    occasion = Occasion(box, TREE, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish)
+    return asyncio.run(testing.execute(occasion))
+
+
+@pytest.mark.parametrize("stop", [Stop.CANCELLED, Stop.KILLED, Stop.SUPERSEDED])
+def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path, stop: Stop) -> None:
+    wish = StopWish()
+
+    def ends(_command: str) -> JobEnd:
+        wish.ask(stop)
+        wish.jobs.get_nowait()  # taken by the job that ends by itself at this moment
+        return GREEN
+
+    execution = executed(tmp_path, wish, FakeSession(ends))
+    assert execution.stopped in (Stop.CANCELLED, Stop.KILLED)
+    assert judge(execution).state is not RunState.PASSED
+
+
+def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) -> None:
+    wish = StopWish()
+
+    def ends(command: str) -> JobEnd:
+        if command == "second":
+            wish.ask(Stop.CANCELLED)
+        return GREEN
+
+    assert judge(executed(tmp_path, wish, FakeSession(ends))).state is RunState.PASSED
+
+
+def test_what_a_runner_would_have_found_behind_one_that_hung_is_not_taken_for_gone(tmp_path: Path) -> None:
+    session = FakeSession(lambda _command: TIMED_OUT)
+    execution = executed(tmp_path, StopWish(), session, Pytest())
+    assert session.begun == ["pytest"]
+    known = Knowledge(tests={"second::run": KnownTest(Result("second::run", Outcome.FAILED, 0.1), "t0", "s.0")})
+    assert "second::run" in {what.result.test for what in learn(known, RUN, TREE, execution, 1.0).red}
