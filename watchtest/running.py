@@ -15,11 +15,12 @@ from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, Note,
 from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.environment import Environment
 from watchtest.carrier import Post
-from watchtest.core.doubt import differing, doubtful, settle
+from watchtest.core.doubt import confirms, differing, doubtful, is_over, settle
 from watchtest.core.events import Collected, StartRun, TestsEnded
 from watchtest.core.merge import merge
 from watchtest.core.model import Execution, Only, Result, Run, Snapshot, Stop
 from watchtest.core.order import file_order
+from watchtest.core.verdict import judge
 from watchtest.errors import DiskFull, RunnerError
 from watchtest.runners.base import Ended, Order, Reports, Runner
 from watchtest.runners.pytest import NO_PYTEST, Pytest
@@ -173,7 +174,7 @@ class Testing:
     async def _made_sure(self, runner: Pytest, wish: PytestWish, warm: Execution, occasion: Occasion) -> Execution:
         """Red that could be of our own making is only red when a fresh process says so, too."""
         is_trusted = occasion.environment in self._trusted
-        tests = doubtful(warm, occasion.start.known, is_trusted)
+        tests = doubtful(warm, occasion.start.judged, is_trusted)
         if tests == () or warm.stopped is not None:
             return warm
         log.info("run %s: %s again in a fresh process", occasion.run.id, "all" if tests is None else f"{len(tests)}")
@@ -188,7 +189,7 @@ class Testing:
         # What passes by itself may still fail among the others: only the same run in a fresh process can tell.
         cold, _ = await self._one(replace(wish, is_warm=False), runner.reports(), occasion, runner.env)
         only_warm = differing(warm, cold)
-        if cold.stopped is None and not only_warm:
+        if cold.stopped is None and confirms(cold, warm):
             self._trusted.add(occasion.environment)
         elif cold.stopped is None and not await self._is_by_chance(runner, wish, only_warm, occasion):
             self._admit(only_warm, warm, occasion)
@@ -199,8 +200,7 @@ class Testing:
     ) -> bool:
         """Whether warmth is not to blame: what failed passes in another run that is just as warm."""
         again, end = await self._one(wish, runner.reports(), occasion, runner.env)
-        green = {test for test, result in again.results.items() if not result.outcome.is_red}
-        is_by_chance = end.is_warm and green.issuperset(only_warm)
+        is_by_chance = end.is_warm and is_over(again, only_warm)
         if is_by_chance:
             occasion.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
         return is_by_chance or occasion.wish.is_wanted
@@ -211,6 +211,8 @@ class Testing:
             f"a defect of watchtest: {_names(only_warm)} failed in a warm run and not in a cold one; the cold one"
             " counts, and runs stay cold until the environment changes. Please report it: the log has the details"
         )
+        if not only_warm:
+            log.warning("broken only when warm: %s\n%s", judge(warm).reason, warm.raw_output)
         for test in only_warm:
             result = warm.results.get(test)
             text = result.failure.text if result is not None and result.failure is not None else warm.reason
@@ -261,6 +263,8 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
 
 
 def _names(tests: tuple[str, ...]) -> str:
+    if not tests:
+        return "the run as a whole"
     more = f" and {len(tests) - NAMES_SHOWN} more" if len(tests) > NAMES_SHOWN else ""
     return ", ".join(tests[:NAMES_SHOWN]) + more
 

@@ -12,7 +12,7 @@ from warm_bench import WarmBench, local_warm_bench
 
 from watchtest.boxes.base import Limits, StopWish
 from watchtest.boxes.environment import Environment
-from watchtest.core.events import StartRun
+from watchtest.core.events import Event, StartRun, TestsEnded
 from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Trigger
 from watchtest.core.verdict import judge
 from watchtest.runners.pytest import Pytest
@@ -35,6 +35,7 @@ class Bench:
         self.testing = Testing(place.root, environment, limits, warm, lambda _snapshot: (self.runner,))
         self.notes: list[str] = []
         self.known: dict[str, Result] = {}
+        self.events: list[Event] = []
 
     def run(self, **files: str) -> Execution:
         tree = Tree({f"{name}.py": text.encode() for name, text in files.items()})
@@ -50,7 +51,7 @@ class Bench:
             "the environment",
             start,
             frozenset(),
-            lambda _event: None,
+            self.events.append,
             self.notes.append,
             StopWish(),
         )
@@ -94,6 +95,45 @@ def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: W
     execution = bench.run(test_a="import sys\nassert 'watchtest_agent.zygote' not in sys.modules\ndef test_a(): pass\n")
     assert judge(execution).state is RunState.PASSED
     assert [note for note in bench.notes if note.startswith("a defect of watchtest: test_a.py")]
+
+
+def test_red_of_a_run_that_had_no_end_was_never_made_sure_of(warm_bench: WarmBench) -> None:
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    bench.run(test_a=WARM_ONLY)
+    shown = [result for event in bench.events if isinstance(event, TestsEnded) for result in event.results]
+    # As if that run had been superseded before it could begin again.
+    again = Bench(warm_bench)
+    again.known = {result.test: result for result in shown if result.outcome.is_red}
+    assert again.known
+    again.get_warm()
+    assert judge(again.run(test_a=WARM_ONLY)).state is RunState.PASSED
+
+
+ENDS_BADLY = """
+import os, sys
+def pytest_sessionfinish(session):
+    if 'watchtest_agent.zygote' in sys.modules and {when}:
+        session.exitstatus = 3
+        open('seen', 'w')
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        ("True", "a defect of watchtest: the run as a whole failed in a warm run"),
+        ("not os.path.exists('seen')", "flaky: the run as a whole failed"),
+    ],
+)
+def test_a_run_that_only_breaks_when_warm_is_no_confirmation(warm_bench: WarmBench, when: str, said: str) -> None:
+    """No test of it is red: only its end is another one."""
+    bench = Bench(warm_bench)
+    bench.get_warm()
+    execution = bench.run(test_a="def test_a(): pass\n", conftest=ENDS_BADLY.format(when=when))
+    assert judge(execution).state is RunState.PASSED
+    (note,) = bench.notes
+    assert note.startswith(said)
 
 
 def test_red_that_is_red_in_a_fresh_process_is_red(warm_bench: WarmBench) -> None:

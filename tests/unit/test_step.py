@@ -627,6 +627,7 @@ def test_a_superseded_run_changes_no_verdict_and_its_results_serve_the_order_of_
     start = started(watch.end(Halted(Stop.SUPERSEDED)))
     assert start is not None
     assert start.known[SECOND] == red
+    assert SECOND not in start.judged  # nobody has made sure of it yet
     assert watch.lane.partial.keys() == {FIRST, SECOND}
     assert watch.lane.knowledge.verdict is Verdict.UNKNOWN
     assert watch.lane.knowledge.tests == {}

@@ -6,13 +6,14 @@ be our fault, not the user's. Green needs no such care: what could make it wrong
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from watchtest.core.blame import blamed
 from watchtest.core.model import Execution, Failure, Result, RunState
 from watchtest.core.verdict import judge
 
+GREEN = (RunState.PASSED, RunState.NO_TESTS)
 MOST = 50
 """So many confirmed tests speak for the others."""
 SURE_KINDS = frozenset({"AssertionError", "Failed"})
@@ -21,8 +22,8 @@ SURE_KINDS = frozenset({"AssertionError", "Failed"})
 def doubtful(execution: Execution, known: Mapping[str, Result], is_trusted: bool) -> tuple[str, ...] | None:
     """The red tests to be run again in a fresh process; None: all of the run has to be.
 
-    What was red in the same way before is not new. `is_trusted`: this process was confirmed before, so a plain failed
-    assertion of the project's own code is believed.
+    What was judged red in the same way before is not new. `is_trusted`: this process was confirmed before, so a plain
+    failed assertion of the project's own code is believed.
     """
     state = judge(execution).state
     if state is RunState.FAILED:
@@ -53,6 +54,17 @@ def differing(warm: Execution, cold: Execution) -> tuple[str, ...]:
     still |= {test for test, result in cold.results.items() if result.outcome.is_red}
     is_red = [result.test for result in red if result.outcome.is_red and result.test not in still]
     return tuple(dict.fromkeys(is_red))
+
+
+def confirms(cold: Execution, warm: Execution) -> bool:
+    """Whether a cold run of the same tests is as red as the warm one: in each of its red tests, and as a whole."""
+    return judge(cold).state not in GREEN and not differing(warm, cold)
+
+
+def is_over(again: Execution, only_warm: Collection[str]) -> bool:
+    """Whether what failed in a warm run passes in this one; no tests: it was the run as a whole."""
+    green = {test for test, result in again.results.items() if not result.outcome.is_red}
+    return green.issuperset(only_warm) if only_warm else judge(again).state in GREEN
 
 
 def _is_old(result: Result, known: Mapping[str, Result]) -> bool:

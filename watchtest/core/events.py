@@ -251,6 +251,8 @@ class StartRun:
     known_box: str = ""
     known: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     """The last word on every test, judged or not: what `order.file_order` goes by."""
+    judged: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    """The same by judged runs alone: what `doubt.doubtful` goes by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,8 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
         problem=broken.problem if broken else None,
     )
     known = lane.knowledge.snapshot if lane.knowledge.is_complete else None
-    results = {test: what.result for test, what in lane.knowledge.tests.items()} | dict(lane.partial)
-    start = StartRun(run, lane.pending.paths, known, lane.knowledge.box, results)
+    judged = {test: what.result for test, what in lane.knowledge.tests.items()}
+    start = StartRun(run, lane.pending.paths, known, lane.knowledge.box, {**judged, **lane.partial}, judged)
     rest = lane.asked[1:]
     return replace(lane, activity=working, pending=Pending(), asked=rest, runs=lane.runs + 1, waits_for=""), start
 
