@@ -29,6 +29,8 @@ UNKNOWN_FILES = "*"
 """In an order: where the files go that are not in it."""
 ORDERING = ("randomly", "pytest_order", "pytest-order", "order", "ordering", "random-order", "dsession")
 """Plugins that have an order of their own in mind."""
+CRASHED_WORKER = "???"
+"""Instead of a phase: what xdist says of a test in which a worker ended."""
 
 
 def main(order_file: str) -> int:
@@ -76,6 +78,22 @@ def _files_of(tests: Optional[List[str]], root: str) -> List[str]:
     return [os.path.join(root, file) for file in files if os.path.exists(os.path.join(root, file))]
 
 
+class _Selected:
+    """The tests that were asked for, each by its id or by what it lies in: function, class, file or folder."""
+
+    def __init__(self, asked: List[str]) -> None:
+        self._asked = frozenset(asked)
+
+    def __contains__(self, test: str) -> bool:
+        if test in self._asked:
+            return True
+        file, _, inner = test.partition("::")
+        parts, names = file.split("/"), inner.partition("[")[0].split("::")
+        wider = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        wider += ["::".join([file, *names[:count]]) for count in range(1, len(names) + 1)]
+        return "." in self._asked or not self._asked.isdisjoint(wider)
+
+
 class Held(Protocol):
     """What a process that others are forked from knows of itself."""
 
@@ -114,7 +132,7 @@ class Reporter:
 
     def _obey(self, order: Dict[str, Any]) -> None:
         self._files = _files_of(order["tests"], order["root"])
-        self._selected = None if order["tests"] is None else frozenset(order["tests"])
+        self._selected = None if order["tests"] is None else _Selected(order["tests"])
         self._ranks = {file: rank for rank, file in enumerate(order["order"])}
 
     # -- ahead of time -----------------------------------------------------------------------------
@@ -209,7 +227,7 @@ class Reporter:
         if report.failed and phases.failure is None:
             phases.failure = self._describe_report(report, self._name(report.nodeid))
         phases.add(report)
-        if report.when == "teardown":
+        if report.when in ("teardown", CRASHED_WORKER):
             del self._phases[report.nodeid]
             row = {
                 "k": "test",

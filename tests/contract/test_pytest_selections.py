@@ -1,0 +1,63 @@
+"""What pytest is asked for, and what it says of a test whose process is gone. Only the agent has to do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from warm_bench import WarmBench, local_warm_bench
+
+TESTS = {
+    "tests/test_a.py": """\
+import os, pytest
+class TestInside:
+    def test_in(self): pass
+@pytest.mark.parametrize('n', ['1', '::2'])
+def test_many(n): pass
+def test_leaves():
+    if 'LEAVE' in os.environ: os._exit(3)
+""",
+    "tests/deep/test_b.py": "def test_b(): pass\n",
+}
+INSIDE = "tests/test_a.py::TestInside::test_in"
+MANY = {"tests/test_a.py::test_many[1]", "tests/test_a.py::test_many[::2]"}
+LEAVES = "tests/test_a.py::test_leaves"
+DEEP = "tests/deep/test_b.py::test_b"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[WarmBench]:
+    with local_warm_bench(tmp_path) as bench:
+        bench.put(TESTS)
+        yield bench
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (("tests/test_a.py",), {INSIDE, *MANY, LEAVES}),
+        (("tests/test_a.py::TestInside",), {INSIDE}),
+        (("tests/test_a.py::test_many",), MANY),
+        (("tests/test_a.py::test_many[1]",), {"tests/test_a.py::test_many[1]"}),
+        (("tests/deep", INSIDE), {DEEP, INSIDE}),
+        ((".",), {INSIDE, *MANY, LEAVES, DEEP}),
+        (("tests/test_a.py::test_man",), set()),
+        (("tests/gone",), set()),
+    ],
+)
+def test_tests_can_be_asked_for_by_what_they_lie_in(
+    bench: WarmBench, asked: tuple[str, ...], expected: set[str]
+) -> None:
+    seen = bench.cold(*asked)
+    assert seen.outcomes == dict.fromkeys(expected, "passed")
+    assert seen.end.exit_code == (0 if expected else 5)
+
+
+def test_a_test_that_ends_its_worker_is_red_by_its_name(bench: WarmBench) -> None:
+    bench.args = ("-n", "1")
+    bench.env["LEAVE"] = "1"
+    seen = bench.cold()
+    assert seen.outcomes == {**dict.fromkeys({INSIDE, *MANY, DEEP}, "passed"), LEAVES: "error"}
+    assert "crashed while running" in seen.failure(LEAVES)
+    assert seen.end.current == ""
