@@ -99,8 +99,7 @@ class Agent:
         decoder = Decoder()
         self._selector.register(0, selectors.EVENT_READ)
         while self._is_serving:
-            for key, _ in self._selector.select(TICK_S if self._job else None):
-                fd = key.fd
+            for fd in ready_fds(self._selector, TICK_S if self._job else None):
                 if fd == 0:
                     self._receive(decoder)
                 elif fd == self._steward.fd:
@@ -387,6 +386,13 @@ class Agent:
             return False
         finally:
             self._listen_to_steward(None)
+
+
+def ready_fds(selector: selectors.BaseSelector, limit_s: Optional[float]) -> Iterator[int]:
+    """What can be read without waiting, even if the one before has closed some and others have their numbers now."""
+    for key, _ in selector.select(limit_s):
+        if selector.get_map().get(key.fd) is key:
+            yield key.fd
 
 
 def _hard_limit_s(order: Dict[str, Any]) -> float:

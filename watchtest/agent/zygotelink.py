@@ -49,6 +49,8 @@ class ZygoteLink:
         """The same, found out by a run: holds until the project has changed in more than its code."""
         self._starts = 0
         """Since the last run that was forked."""
+        self._hindrance = ""
+        """Why none could be started, the last time that was tried."""
         self._learned = _Learned(os.path.join(home, "learned.json"))
         self._parked: Dict[str, _Parked] = {}
         self._never_late = ""
@@ -82,8 +84,14 @@ class ZygoteLink:
             self._learned.give_up(python)
             self._starts = 0
             key = self._key_of(order)
+        try:
+            self._start(order, key, close_in_child)
+        except OSError as error:  # a full disk, no process to be had: that ends no agent, and may be over soon
+            self.close()
+            self._hindrance = "the warm process cannot be started: {}".format(error.strerror or error)
+            return
+        self._hindrance = ""
         self._starts += 1
-        self._start(order, key, close_in_child)
 
     def _start(self, order: Dict[str, Any], key: str, close_in_child: List[int]) -> None:
         settings = os.path.join(self._home, "zygote.json")
@@ -92,7 +100,13 @@ class ZygoteLink:
         ours, theirs = socket.socketpair()
         # Its output goes into a pipe, as a run's does: Python asks once, when it starts, what its standard files are.
         self._output, words_child = os.pipe()
-        self._pid = os.fork()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            os.close(words_child)
+            raise
         if self._pid == 0:
             try:
                 for fd in [*close_in_child, ours.fileno(), self._output]:
@@ -164,7 +178,7 @@ class ZygoteLink:
             return reason
         if key != self._key or not self._is_ready:
             self._give_up_if_late()
-            return self._unfit.get(key, GETTING_READY)
+            return self._unfit.get(key) or self._hindrance or GETTING_READY
         plugin_order = pytest_job.plugin_order(order)
         for point in (LATE, EARLY):
             parked = self._parked.pop(point, None)
