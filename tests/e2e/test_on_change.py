@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -148,6 +149,23 @@ def test_smart_gives_a_run_up_for_the_file_it_is_in(scene: Scene) -> None:
     status = scene.open_the_gate()
     assert (status["verdict"], status["known_counts"]["passed"]) == ("passed", 3)
     assert scene.states() == ["superseded", "passed"]
+
+
+@on_change("smart")
+def test_who_waits_for_a_run_that_is_superseded_hears_of_the_end_of_its_successor(scene: Scene) -> None:
+    scene.open_the_gate()
+    scene.close_the_gate()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(scene.project.command, "run", "--all", "--wait")
+        scene.wait_at_the_gate()
+        scene.project.save("shop.py", MODULE.format(value=2))
+        scene.wait_at_the_gate()
+        assert not waiting.done()
+        scene.open_the_gate()
+        said = waiting.result()
+    assert (said.returncode, scene.states()) == (1, ["passed", "superseded", "failed"])
+    assert "goes on as run" in said.stderr
+    assert " failed (1 passed, 1 failed)" in said.stdout
 
 
 @on_change("restart")

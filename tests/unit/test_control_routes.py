@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from control_bench import TEST, Bench, bench, short_folder
 from watchtest.control.client import Client, Declined
 from watchtest.control.reports import RunReport
 from watchtest.control.wishes import BODY_LIMIT
-from watchtest.core.events import Changed
+from watchtest.core.events import Changed, Peeked
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, RunState, Trigger
 from watchtest.errors import ControlError, EngineError
 
@@ -47,6 +48,23 @@ def test_a_run_that_is_asked_for_is_told_from_queue_to_end() -> None:
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         end = await watcher.end_of(asked["id"])
         assert (end["state"], end["counts"]["passed"], end["reason"]) == ("passed", 1, None)
+
+    play(story, policy=Policy.OFF)
+
+
+def test_a_superseded_run_names_the_run_that_goes_on_in_its_place() -> None:
+    async def story(watcher: Bench) -> None:
+        asked = await watcher.post("/runs", {"tests": [TEST]})
+        await watcher.until("it runs", lambda: len(watcher.runs.started) == 1)
+        watcher.loop.post(Peeked(Lane.SAVE, time.time(), asked["id"], frozenset({"code.py"})))
+        given_up = await watcher.end_of(asked["id"])
+        assert given_up["state"] == "superseded"
+        await watcher.until("its successor runs", lambda: len(watcher.runs.started) == 2)
+        successor = watcher.runs.started[1].run
+        assert (given_up["successor"], successor.selection) == (successor.id, watcher.runs.started[0].run.selection)
+        watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+        end = await watcher.end_of(successor.id)
+        assert (end["state"], end["successor"]) == ("passed", None)
 
     play(story, policy=Policy.OFF)
 

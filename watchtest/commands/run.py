@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from watchtest.commands.watcher import Report, Watcher, add_lane
@@ -54,12 +56,26 @@ def run(arguments: argparse.Namespace) -> int:
             told.add(reason)
             print(f"watchtest: run {report['id']} waits{reason}", file=sys.stderr)
 
-    end = watcher.end_of(report["id"], arguments.timeout, tell)
+    name, end = _followed(watcher, report["id"], arguments.timeout, tell)
     if end is None:
-        print(f"run {report['id']} has not ended within {arguments.timeout:g} s; it goes on")
+        print(f"run {name} has not ended within {arguments.timeout:g} s; it goes on")
         return TIMED_OUT
     print(f"run {end['id']} {end['state'].replace('_', ' ')}{_because(end)}{_counted(end)}")
     return EXIT_CODES[RunState(end["state"])]
+
+
+def _followed(
+    watcher: Watcher, name: str, limit_s: float | None, tell: Callable[[Report], None]
+) -> tuple[str, Report | None]:
+    """The last run of those that went on in place of the one that was asked for, each superseded; and its end."""
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    while True:
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        end = watcher.end_of(name, left_s, tell)
+        if end is None or end["state"] != RunState.SUPERSEDED or not end.get("successor"):
+            return name, end
+        print(f"watchtest: run {name} superseded{_because(end)}", file=sys.stderr)
+        name = end["successor"]
 
 
 def _from_the_workspace(test: str, workspace: Path, here: Path) -> str:

@@ -33,6 +33,8 @@ class RunReport:
     total: int | None = None
     """How many tests it promised to report on; None: not known."""
     is_stopping: bool = False
+    successor: str = ""
+    """The run that goes on in its place."""
 
     @property
     def has_ended(self) -> bool:
@@ -48,6 +50,7 @@ class RunReport:
             "ended": self.has_ended,
             "stopping": self.is_stopping,
             "reason": self.reason or None,
+            "successor": self.successor or None,
             "queued_at": _time(self.queued_at),
             "ended_at": _time(self.ended_at),
             "tree": self.tree,
@@ -124,6 +127,7 @@ def _finished(was: LaneState, last: Finished) -> RunReport:
         tree=snapshot.id if snapshot else None,
         counts=_counts(last.results.values()),
         total=len(last.results),
+        successor=last.successor,
     )
 
 

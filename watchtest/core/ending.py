@@ -117,5 +117,5 @@ def _filed(lane: LaneState, working: Working, ending: Ending, at: float, success
             assert_never(ending)
     if successor:
         reason = f"{reason}; goes on as run {successor}" if reason else f"goes on as run {successor}"
-    finished = Finished(working.run, state, working.since, at, results, reason, raw)
+    finished = Finished(working.run, state, working.since, at, results, reason, raw, successor)
     return replace(lane, last=finished, strip=(*lane.strip, state)[-STRIP_LENGTH:])

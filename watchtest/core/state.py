@@ -153,6 +153,8 @@ class Finished:
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     reason: str = ""
     raw_output: str = ""
+    successor: str = ""
+    """The run that does what was asked of this one, which had no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
