@@ -57,6 +57,11 @@ class Bench:
         )
         return self._bench.do(self.testing.execute(occasion))
 
+    def shown(self) -> dict[str, Result]:
+        """The last that was told of each test on the way."""
+        told = [event.results for event in self.events if isinstance(event, TestsEnded)]
+        return {result.test: result for results in told for result in results}
+
     def get_warm(self) -> None:
         """Green runs until one was warm: it finds itself in a process that is."""
         deadline = time.monotonic() + 30
@@ -82,6 +87,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
     bench.get_warm()
     execution = bench.run(test_a=WARM_ONLY)
     assert judge(execution).state is RunState.PASSED
+    assert {test for test, result in bench.shown().items() if result.outcome.is_red} == set(), "the last word is cold"
     (note,) = bench.notes
     assert note.startswith("a defect of watchtest: test_a.py::test_a failed in a warm run")
     # From then on runs are cold.
