@@ -160,3 +160,17 @@ def test_a_module_of_the_project_with_the_name_of_one_that_is_held_is_doubtful(w
 def test_a_function_of_python_that_the_project_replaces_is_doubtful(warming: Warming) -> None:
     said = warming.said(project="import socket; socket.socket = object")
     assert "socket.socket" in said["doubt"]
+
+
+def test_an_exit_handler_that_raises_does_not_change_how_a_run_ends() -> None:
+    """As in a fresh process. Up to Python 3.9 what runs the handlers raises, and such a one may be in the box."""
+    script = """
+import sys, types
+from watchtest.agent import zygote
+def raises(): raise ZeroDivisionError
+sys.modules['atexit'] = types.SimpleNamespace(_run_exitfuncs=raises)
+zygote._leave_as_python_does()
+print('through')
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "through\n"), done.stderr

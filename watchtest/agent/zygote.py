@@ -116,7 +116,10 @@ def _leave_as_python_does() -> None:
     import threading
 
     threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:  # noqa: BLE001  told already; before Python 3.10 the last one is raised again, for callers
+        pass
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
