@@ -5,16 +5,30 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, OnOutput, OnResults, StopWish
+from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, OnOutput, OnResults, PytestWish, StopWish
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.local.place import LocalPlace, LocalSpec
 from watchtest.core.events import StartRun
-from watchtest.core.model import All, Execution, Lane, Outcome, Result, Run, RunState, Snapshot, Stop, Trigger
+from watchtest.core.model import (
+    All,
+    Execution,
+    Lane,
+    Only,
+    Outcome,
+    Result,
+    Run,
+    RunState,
+    Selection,
+    Snapshot,
+    Stop,
+    Trigger,
+)
 from watchtest.core.state import Knowledge, KnownTest
 from watchtest.core.verdict import judge, learn
 from watchtest.runners.command import CommandRunner
@@ -35,6 +49,7 @@ class FakeSession:
     def __init__(self, ends: Callable[[str], JobEnd]) -> None:
         self._ends = ends
         self.begun: list[str] = []
+        self.asked: list[tuple[str, ...] | None] = []
 
     async def run(
         self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
@@ -42,7 +57,8 @@ class FakeSession:
         assert stop is not None
         command = job.what.argv[0] if isinstance(job.what, Command) else "pytest"
         self.begun.append(command)
-        if command == "pytest":
+        if isinstance(job.what, PytestWish):
+            self.asked.append(job.what.tests)
             on_results([{"k": "collected", "tests": ["test_a.py::test_a"]}, {"k": "collection_end"}])
         if not stop.empty():
             return KILLED if stop.get_nowait() else CANCELLED
@@ -53,11 +69,14 @@ FIRST = CommandRunner(("first",), name="first")
 SECOND = CommandRunner(("second",), name="second")
 
 
-def executed(folder: Path, wish: StopWish, session: FakeSession, first: AnyRunner = FIRST) -> Execution:
+def executed(
+    folder: Path, wish: StopWish, session: FakeSession, *runners: AnyRunner, selection: Selection | None = None
+) -> Execution:
     place = LocalPlace(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
-    testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: (first, SECOND))
-    start = StartRun(RUN, frozenset(), None)
+    chosen = runners or (FIRST, SECOND)
+    testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: chosen)
+    start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset(), None)
     box = cast(BoxSession, session)
     nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
     occasion = Occasion(box, TREE, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish)
@@ -91,7 +110,15 @@ def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) ->
 
 def test_what_a_runner_would_have_found_behind_one_that_hung_is_not_taken_for_gone(tmp_path: Path) -> None:
     session = FakeSession(lambda _command: TIMED_OUT)
-    execution = executed(tmp_path, StopWish(), session, Pytest())
+    execution = executed(tmp_path, StopWish(), session, Pytest(), SECOND)
     assert session.begun == ["pytest"]
     known = Knowledge(tests={"second::run": KnownTest(Result("second::run", Outcome.FAILED, 0.1), "t0", "s.0")})
     assert "second::run" in {what.result.test for what in learn(known, RUN, TREE, execution, 1.0).red}
+
+
+def test_each_of_several_pytests_is_asked_for_the_tests_below_its_own_folder(tmp_path: Path) -> None:
+    session = FakeSession(lambda _command: GREEN)
+    runners = (Pytest(folder="back", name="back"), Pytest(folder="backdoor", name="backdoor"))
+    tests = ("backdoor/test_b.py::test_b", "back/test_a.py::test_a")
+    executed(tmp_path, StopWish(), session, *runners, selection=Only(tests, ""))
+    assert session.asked == [("back/test_a.py::test_a",), ("backdoor/test_b.py::test_b",)]

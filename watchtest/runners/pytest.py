@@ -36,7 +36,7 @@ class Pytest:
         return PytestReports()
 
     def claims(self, test: str) -> bool:
-        return file_of(test).endswith(".py")
+        return file_of(test).endswith(".py") and (not self.folder or test.startswith(f"{self.folder}/"))
 
 
 class PytestReports:

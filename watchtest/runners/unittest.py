@@ -48,7 +48,7 @@ class Unittest:
         return UnittestReports()
 
     def claims(self, test: str) -> bool:
-        return file_of(test).endswith(".py")
+        return file_of(test).endswith(".py") and (not self.folder or test.startswith(f"{self.folder}/"))
 
 
 def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bool:
