@@ -170,6 +170,21 @@ def test_functions_that_a_conftest_replaces_are_replaced_for_libraries_too(warm:
     until_warm(warm)
 
 
+@pytest.mark.parametrize(
+    "look", ["'a_library.rc'", "os.path.join(os.getcwd(), 'a_library.rc')", "pathlib.Path('a_library.rc').absolute()"]
+)
+def test_a_library_that_looks_into_the_project_when_it_is_imported_does_so_in_every_run(
+    warm: WarmBench, look: str
+) -> None:
+    code = "import os, pathlib\nSETTING = open('a_library.rc').read() if os.path.exists({}) else 'its own'\n"
+    warm.install(a_library=code.format(look))
+    test = "import a_library, multiprocessing.process as process, os\ndef test_a():\n"
+    test += "    assert (a_library.SETTING, process.ORIGINAL_DIR) == ({!r}, os.getcwd())\n"
+    for setting in ("one", "two"):
+        warm.put({"test_a.py": test.format(setting), "a_library.rc": setting})
+        always_alike(warm)
+
+
 STRANGE = {
     "warns": ("import warnings\nwarnings.warn('old', DeprecationWarning)", "pass", "error"),
     "threads": (

@@ -76,6 +76,9 @@ class Held:
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
+        processes: Any = sys.modules.get("multiprocessing.process")
+        if processes is not None:
+            processes.ORIGINAL_DIR = root  # where it was imported; the processes that it starts go by that
 
     def doubt(self, plugins: Set[str]) -> Optional[Doubt]:
         """When the project has been loaded, before the first test; `plugins`: those that take part, by their names."""

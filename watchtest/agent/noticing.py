@@ -18,6 +18,7 @@ HARMLESS = frozenset(
      "os.chdir", "os.fchdir", "os.add_dll_directory", "socket.__new__", "socket.gethostname"}
 )  # fmt: skip
 CREATING = ("open", "os.mkdir", "os.rename", "os.link", "os.symlink", "tempfile.mkstemp", "tempfile.mkdtemp")
+LOOKING = ("open", "os.listdir", "os.scandir")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -56,6 +57,12 @@ def taken(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
 def read(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
     """The file that is opened to be read."""
     return _path(arguments[0]) if event == "open" and not _is_writing(arguments) else None
+
+
+def is_in(folder: str, argument: Any) -> bool:
+    """Whether that is the path of something in this folder. The folder itself is looked at by who goes by sys.path."""
+    path = _path(argument)
+    return path is not None and path.startswith(folder + os.sep)
 
 
 def _is_writing(arguments: Tuple[Any, ...]) -> bool:

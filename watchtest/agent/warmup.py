@@ -26,7 +26,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 from . import supervise
 from .held import ALL_NAMES, NO_PLUGIN, Held, Preloaded, libraries
 from .modules import is_below, is_of, is_rewritten, places_of, spec_of
-from .noticing import created, taken, threads, traces
+from .noticing import LOOKING, created, is_in, taken, threads, traces
 
 TINY = """\
 import pytest
@@ -173,8 +173,8 @@ class _Preloader:
         manager = session.config.pluginmanager
         self.plugins = frozenset(str(manager.get_name(plugin)) for plugin, _ in manager.list_plugin_distinfo())
         wanted = [name for name, _ in self._modules if not self._is_avoided(name)]
-        for name, path in _left_on_disk(wanted).items():
-            self._leave_out({name}, "{} leaves something behind when it is imported: " + path, name)
+        for name, what in _tied_to_a_place(wanted).items():
+            self._leave_out({name}, "{} " + what + " when it is imported", name)
         for name in wanted if not self._avoid else ():
             if name not in sys.modules:
                 self._import(name)
@@ -227,8 +227,10 @@ class _Preloader:
             raise Unfit("threads run in it: a fork would not be safe", self._threaded)
 
 
-def _left_on_disk(modules: List[str]) -> Dict[str, str]:
-    """By module: what its import leaves there, or an address it takes. A fork finds out: it listens to audit events.
+def _tied_to_a_place(modules: List[str]) -> Dict[str, str]:
+    """By module, in words: what its import leaves on disk, an address it takes, a look at the current folder.
+
+    A fork finds out: it listens to audit events.
 
     Who once listens does so for ever, and every event takes longer; that must not happen to the tests.
     """
@@ -252,9 +254,13 @@ def _left_on_disk(modules: List[str]) -> Dict[str, str]:
 def _listen_to_imports(modules: List[str]) -> Dict[str, str]:
     made: List[str] = []
     addresses: List[str] = []
+    looks: List[str] = []
+    here = os.getcwd()
     left: Dict[str, str] = {}
 
     def on_event(event: str, arguments: Tuple[Any, ...]) -> None:
+        if event in LOOKING and is_in(here, arguments[0]):
+            looks.append(str(arguments[0]))
         path = created(event, arguments)
         if path is not None:
             made.append(path)
@@ -264,17 +270,34 @@ def _listen_to_imports(modules: List[str]) -> Dict[str, str]:
             raise OSError("taken by a run, perhaps, that goes on beside us")
 
     sys.addaudithook(on_event)
+    _listen_to_looks(here, looks)
     for name in modules:
         if name not in sys.modules:
             try:
                 importlib.import_module(name)
             except BaseException:  # noqa: BLE001  met again, and judged, when it counts
                 pass
-            left.update((name, path) for path in made if os.path.lexists(path))
-            left.update((name, address) for address in addresses)
-            made.clear()
-            addresses.clear()
+            left.update((name, "looks for {} in the current folder".format(path)) for path in looks)
+            left.update((name, "leaves {} behind".format(path)) for path in made if os.path.lexists(path))
+            left.update((name, "takes the address {}".format(address)) for address in addresses)
+            for seen in (made, addresses, looks):
+                seen.clear()
     return left
+
+
+def _listen_to_looks(here: str, looks: List[str]) -> None:
+    """The settings of a project may lie there (matplotlibrc), and a preloaded module has not seen them. For good."""
+
+    def noting(function: Any) -> Any:
+        def look(path: Any, *more: Any, **options: Any) -> Any:
+            if options.get("dir_fd") is None and is_in(here, path):
+                looks.append(str(path))
+            return function(path, *more, **options)
+
+        return look
+
+    for name in ("stat", "lstat", "access"):  # these make no audit events
+        setattr(os, name, noting(getattr(os, name)))
 
 
 def _is_wide(entry: Any) -> bool:
