@@ -12,6 +12,7 @@ from typing import Literal
 
 from watchtest import byhand
 from watchtest.acceptance import take_acceptance
+from watchtest.affected.selector import Pattern, Selector
 from watchtest.boxes.base import Limits, Place
 from watchtest.boxes.box import Box
 from watchtest.boxes.docker.container import ContainerSpec
@@ -267,8 +268,21 @@ def build_testing(setting: Setting, place: Place, environment: Environment, choo
         limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
         warm=runner.warm,
         choose=choosing,
+        selector=build_selector(setting),
         is_given=bool(setting.config.runners),
     )
+
+
+def build_selector(setting: Setting) -> Selector:
+    return Selector(
+        mode=setting.config.selection.mode,
+        patterns=tuple(map(_pattern, setting.config.watch.rules)),
+    )
+
+
+def _pattern(rule: str) -> Pattern:
+    globs, _, tests = (part.strip() for part in rule.partition("->"))
+    return rule, specification([globs], "watch.rules").match_file, tests.rstrip("/")
 
 
 def _wish(choice: RunnerChoice) -> RunnerWish:

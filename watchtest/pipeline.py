@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from watchtest.affected.rows import file_print
+from watchtest.affected.selector import Situation
 from watchtest.boxes.base import BoxSession, Note, Recipe, StopWish
 from watchtest.boxes.box import Box
 from watchtest.boxes.environment import Environment
@@ -22,6 +24,7 @@ from watchtest.core.events import (
     Halted,
     Judged,
     Noted,
+    Selected,
     ServicesSeen,
     SnapshotTaken,
     StartRun,
@@ -30,7 +33,9 @@ from watchtest.core.events import (
 from watchtest.core.model import (
     BoxInfo,
     Entry,
+    Execution,
     Lane,
+    Only,
     Problem,
     Run,
     ServiceInfo,
@@ -38,6 +43,7 @@ from watchtest.core.model import (
     Stop,
     difference,
 )
+from watchtest.core.touching import FilePrint
 from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank
 from watchtest.running import Occasion, Testing
 
@@ -156,11 +162,30 @@ class Pipeline:
             post=post,
             note=note,
             wish=wish,
+            situation=_situation(start, ready, self._environment_name(ready), prepared.python),
         )
-        execution = await self.testing.execute(occasion)
+        occasion = await self._narrowed(occasion)
+        if wish.stop:
+            return Halted(wish.stop)
+        match occasion.run.selection:
+            case Only(tests=(), is_proof=True, because=because):
+                nothing = Execution(exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True)
+                return Judged(ready.snapshot, nothing, ready.info.id)
+            case _:
+                execution = await self.testing.execute(occasion)
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
         return Judged(ready.snapshot, execution, ready.info.id)
+
+    async def _narrowed(self, occasion: Occasion) -> Occasion:
+        """The run with what it really has to run, where that was left open."""
+        selector, run = self.testing.selector, occasion.run
+        if run.is_narrowable:
+            run = replace(run, selection=await selector.select(occasion.situation))
+            occasion.post(Selected(self.lane, time.time(), run.id, run.selection))
+            occasion = replace(occasion, start=replace(occasion.start, run=run))
+        selector.begin(occasion.situation)
+        return occasion
 
     def _announce(self, run: Run, ready: _Ready, post: Post, note: Note) -> None:
         """This is what the run is about."""
@@ -271,6 +296,21 @@ class Pipeline:
     async def _snapshot(self, paths: frozenset[str]) -> Snapshot:
         async with self.looking:
             return await asyncio.to_thread(self.source.snapshot, paths)
+
+
+def _situation(start: StartRun, ready: _Ready, environment: str, python: str) -> Situation:
+    async def fetch(paths: Collection[str]) -> Mapping[str, FilePrint]:
+        rows = await ready.session.prints(python, paths)
+        return {path: file_print(rows.get(path)) for path in paths}
+
+    return Situation(
+        snapshot=ready.snapshot,
+        environment=environment,
+        base=start.base if start.known_box == ready.info.id else None,
+        known=frozenset(start.judged),
+        unsure=start.unsure,
+        fetch=fetch,
+    )
 
 
 def _changed(start: StartRun, snapshot: Snapshot) -> frozenset[str]:

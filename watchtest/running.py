@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from watchtest.affected.rows import Recordings
+from watchtest.affected.selector import Selector, Situation
 from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, Note, PytestWish, StopWish, UnittestWish
 from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.environment import Environment
@@ -31,6 +33,7 @@ BATCH_S = 0.05
 """Results are handed on in batches: a state a test would cost more than the test."""
 NAMES_SHOWN = 3
 PYTEST_USAGE = 4
+NO_TESTS = 5
 
 Warm = Literal["auto", "on", "off"]
 AnyRunner = Pytest | Unittest | Runner
@@ -52,6 +55,8 @@ class Occasion:
     post: Post
     note: Note
     wish: StopWish
+    situation: Situation
+    """What a selection goes by."""
 
     @property
     def run(self) -> Run:
@@ -69,6 +74,8 @@ class Testing:
     warm: Warm
     choose: Callable[[Snapshot], tuple[AnyRunner, ...]]
     """The runners of a workspace in this state; blocking."""
+    selector: Selector
+    """Learns from every run what its tests touch."""
     is_given: bool = False
     """The user has named the runners: each of them has to run. One that was only found may lack its tool."""
     _trusted: set[str] = field(default_factory=set)
@@ -106,7 +113,7 @@ class Testing:
                 )
         if not executions and missing:
             raise missing[0]
-        return merge(executions)
+        return _or_needless(merge(executions), run)
 
     async def _all_of(
         self, runner: AnyRunner, tests: tuple[str, ...] | None, occasion: Occasion, may_be_warm: bool
@@ -138,6 +145,9 @@ class Testing:
             runner.folder,
             order=file_order(occasion.start.known, occasion.changed),
             is_warm=may_be_warm and self.warm != "off",
+            record=self.selector.is_recording,
+            first=_first(occasion.run),
+            collects_all=_collects_all(occasion.run),
         )
         execution, end = await self._one(wish, runner.reports(), occasion, runner.env)
         if end.exit_code == NO_PYTEST and not execution.promised:
@@ -234,21 +244,39 @@ class Testing:
             occasion.wish.jobs.put_nowait(occasion.wish.stop is Stop.KILLED)
         variables = {**self.environment.variables, **env}
         job = Job(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
+        recordings = Recordings()
         with _batches(run, occasion.post) as batch:
 
             def take(rows: list[dict[str, Any]]) -> None:
+                recordings.take(rows)
                 promised, results = reports.take(rows)
                 if promised:
                     occasion.post(Collected(run.lane, time.time(), run.id, promised))
                 batch.add(results)
 
             end = await occasion.session.run(job, take, lambda _text: None, occasion.wish.jobs)
+            self.selector.end(occasion.situation, recordings)
             execution = reports.execution(_ended(end))
             batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
         if end.full_disk and end.exit_code != 0:
             # Whatever is red now may be so for want of room; that is not the code's fault.
             raise DiskFull(f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_ROOM)
         return execution, end
+
+
+def _or_needless(execution: Execution, run: Run) -> Execution:
+    """Of what was selected for sure nothing is there any more: then there is nothing to run."""
+    is_proof = isinstance(run.selection, Only) and run.selection.is_proof
+    is_empty = execution.exit_code == NO_TESTS and not execution.promised and not execution.collection_errors
+    return replace(execution, is_needless=True) if is_proof and is_empty and execution.has_collected else execution
+
+
+def _first(run: Run) -> tuple[str, ...]:
+    return run.selection.first if isinstance(run.selection, Only) else ()
+
+
+def _collects_all(run: Run) -> bool:
+    return isinstance(run.selection, Only) and run.selection.collects_all
 
 
 def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunner, tuple[str, ...] | None]]:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from box_bench import Tree
 from warm_bench import WarmBench, local_warm_bench
 
+from watchtest.affected.selector import Selector, Situation
 from watchtest.boxes.base import Limits, StopWish
 from watchtest.boxes.environment import Environment
 from watchtest.core.events import Event, StartRun, TestsEnded
 from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Trigger
+from watchtest.core.touching import FilePrint
 from watchtest.core.verdict import judge
 from watchtest.runners.pytest import Pytest
 from watchtest.running import Occasion, Testing, Warm
 
 WARM_ONLY = "import sys\ndef test_a():\n    assert 'watchtest_agent.zygote' not in sys.modules\ndef test_b(): pass\n"
 ALWAYS_RED = "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n"
+
+
+async def no_prints(_paths: Collection[str]) -> Mapping[str, FilePrint]:
+    return {}
 
 
 class Bench:
@@ -32,7 +38,7 @@ class Bench:
         environment = Environment(place, timeout_s=60, grace_s=1, python=self._python, env={})
         self.runner = Pytest()
         limits = Limits(5, 60, 0.5)
-        self.testing = Testing(place.root, environment, limits, warm, lambda _snapshot: (self.runner,))
+        self.testing = Testing(place.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector())
         self.notes: list[str] = []
         self.known: dict[str, Result] = {}
         self.events: list[Event] = []
@@ -54,6 +60,7 @@ class Bench:
             self.events.append,
             self.notes.append,
             StopWish(),
+            Situation(tree.snapshot(), "the environment", None, frozenset(), frozenset(), no_prints),
         )
         return self._bench.do(self.testing.execute(occasion))
 

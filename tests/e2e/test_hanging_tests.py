@@ -122,7 +122,9 @@ class Stage:
         return status
 
     def must_name_the_place(self, name: str, status: Status, source: str) -> None:
-        lines = [number for number, text in enumerate(source.splitlines(), 1) if text.endswith(("# here", HERE_IF_BUSY))]
+        lines = [
+            number for number, text in enumerate(source.splitlines(), 1) if text.endswith(("# here", HERE_IF_BUSY))
+        ]
         (failure,) = status["failures"]
         line = failure["line"]
         assert (failure["id"], failure["kind"]) == ("test_hangs.py::test_hangs", "timed out"), name

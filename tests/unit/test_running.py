@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from watchtest.affected.selector import Selector, Situation
 from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, OnOutput, OnResults, PytestWish, StopWish
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.local.place import LocalPlace, LocalSpec
@@ -75,11 +76,12 @@ def executed(
     place = LocalPlace(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
     chosen = runners or (FIRST, SECOND)
-    testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: chosen)
+    testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all"))
     start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset(), None)
     box = cast(BoxSession, session)
     nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
-    occasion = Occasion(box, TREE, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish)
+    situation = Situation(TREE, "", None, frozenset(), frozenset(), nobody)
+    occasion = Occasion(box, TREE, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish, situation)
     return asyncio.run(testing.execute(occasion))
 
 

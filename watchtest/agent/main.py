@@ -21,6 +21,7 @@ from .errors import MirrorError, code_of, full_disk
 from .frames import BODY_PIECE, BadFrame, Decoder, Header, encode, in_pieces
 from .job import HARD_SLACK_S, Job, complete
 from .mirror import Mirror
+from .printing import Printing
 from .stewardlink import StewardLink
 from .zygotelink import ZygoteLink
 
@@ -59,6 +60,7 @@ class Agent:
         self._last_warm: Optional[Dict[str, Any]] = None
         self._runs_lock = os.path.join(home, "runs.lock")
         self._zygote = ZygoteLink(home, root, self._runs_lock)
+        self._printing = Printing(root, self._send_prints)
         self._answers: Dict[str, Callable[[Header, bytes], None]] = {
             "ping": self._ping,
             "manifest": self._manifest,
@@ -72,6 +74,7 @@ class Agent:
             "stop": self._stop_job,
             "remember": self._remember,
             "services": self._order_services,
+            "prints": self._prints,
         }
 
     def open(self) -> None:
@@ -108,6 +111,9 @@ class Agent:
                     self._hear_zygote(fd)
                 elif self._job is not None and fd in self._job.fds:
                     self._read_job(self._job, fd)
+                elif fd in self._printing.fds and not self._printing.on_readable(fd):
+                    self._selector.unregister(fd)
+                    self._printing.drop(fd)
             if self._job is not None:
                 self._tend(self._job)
 
@@ -154,6 +160,7 @@ class Agent:
             self._job.stop(is_kill=True)
         self._steward.close()
         self._zygote.close()
+        self._printing.close()
         os._exit(0)
 
     def _show_life(self) -> None:
@@ -217,6 +224,15 @@ class Agent:
         except OSError as error:
             raise MirrorError("sync", "cannot write {}: {}".format(file, error.strerror)) from error
         self.send({"t": "remembered", "id": header["id"]})
+
+    def _prints(self, header: Header, body: bytes) -> None:
+        fd = self._printing.ask(header["id"], str(header["python"]), json.loads(body.decode("ascii")))
+        if fd is not None:
+            self._selector.register(fd, selectors.EVENT_READ)
+
+    def _send_prints(self, identity: int, rows: List[Any], is_last: bool) -> None:
+        body = json.dumps(rows, separators=(",", ":")).encode("ascii")
+        self.send({"t": "prints", "id": identity, "last": is_last}, body)
 
     # -- jobs --------------------------------------------------------------------------------------
 

@@ -63,6 +63,9 @@ def plugin_order(order: Dict[str, Any]) -> Dict[str, Any]:
         "args": wish["args"],
         "tests": wish["tests"],
         "order": wish["order"],
+        "record": wish["record"],
+        "first": wish["first"],
+        "collects_all": wish["collects_all"],
         "root": order["root"],
         "folder": order["cwd"],
     }

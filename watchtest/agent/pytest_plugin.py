@@ -19,6 +19,8 @@ import pytest
 
 from .modules import third_party
 from .parking import EARLY, LATE, Gate
+from .recorder import Recorder
+from .recording import Recording
 
 TEXT_LIMIT = 64 * 1024
 OUTPUT_LIMIT = 60 * 1024
@@ -57,10 +59,18 @@ def run(
     args = list(order["args"])
     sys.argv = [os.path.join(os.path.dirname(pytest.__file__), "__main__.py"), *args]
     reporter = Reporter(results_fd, order, held, gate)
-    code = int(pytest.main(args, plugins=[reporter]))
+    recording = _recording(order["root"], reporter) if order["record"] else None
+    code = int(pytest.main(args, plugins=[reporter] if recording is None else [reporter, recording]))
     reporter.tell_doubt()  # a session may have ended before it had collected
+    if recording is not None:
+        recording.close()
     reporter.tell_modules()
     return code
+
+
+def _recording(root: str, reporter: Reporter) -> Optional[Recording]:
+    recorder = Recorder(root, reporter.send)
+    return Recording(recorder, reporter.send, reporter.name) if recorder.start() else None
 
 
 def _own_fd(name: str) -> int:
@@ -127,12 +137,14 @@ class Reporter:
         self._plugins = {name for name, plugin in config.pluginmanager.list_name_plugin() if plugin is not None}
         self._prefix = "" if above == os.curdir else above.replace(os.sep, "/") + "/"
 
-    def _name(self, nodeid: str) -> str:
+    def name(self, nodeid: str) -> str:
         return self._prefix + nodeid
 
     def _obey(self, order: Dict[str, Any]) -> None:
         self._files = _files_of(order["tests"], order["root"])
         self._selected = None if order["tests"] is None else _Selected(order["tests"])
+        self._collects_all = bool(order["collects_all"])
+        self._first = _Selected(order["first"])
         self._ranks = {file: rank for rank, file in enumerate(order["order"])}
 
     # -- ahead of time -----------------------------------------------------------------------------
@@ -151,7 +163,7 @@ class Reporter:
                 self._gate.leave("a limit for the whole session")
             self._obey(self._gate.wait())
             _begin_to_count(session.config)
-        if self._selected is not None:
+        if self._selected is not None and not self._collects_all:
             session.config.args = self._files
 
     # -- collection --------------------------------------------------------------------------------
@@ -159,34 +171,39 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> None:
         if self._selected is not None:
-            left_out = [item for item in items if self._name(item.nodeid) not in self._selected]
+            left_out = [item for item in items if self.name(item.nodeid) not in self._selected]
             if left_out:
-                items[:] = [item for item in items if self._name(item.nodeid) in self._selected]
+                items[:] = [item for item in items if self.name(item.nodeid) in self._selected]
                 config.hook.pytest_deselected(items=left_out)
         if self._ranks and not any(config.pluginmanager.hasplugin(name) for name in ORDERING):
-            # Whole files are moved: what a file's tests owe to one another stays as it is.
+            # Whole files are moved: what a file's tests owe to one another stays as it is, within a wave.
             unknown = self._ranks.get(UNKNOWN_FILES, len(self._ranks))
-            items.sort(key=lambda item: self._ranks.get(self._name(item.nodeid).partition("::")[0], unknown))
+
+            def rank(item: Any) -> Tuple[bool, int]:
+                name = self.name(item.nodeid)
+                return name not in self._first, self._ranks.get(name.partition("::")[0], unknown)
+
+            items.sort(key=rank)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: Any) -> None:
         self.tell_doubt()
         # With xdist the workers collect, and the hook below tells.
         if not session.config.pluginmanager.hasplugin("dsession"):
-            self._promise([self._name(item.nodeid) for item in session.items])
+            self._promise([self.name(item.nodeid) for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:
         self._held_unsure = None  # workers are fresh processes
         if not self._has_workers:  # every worker collects the same
             self._has_workers = True
-            names = [self._name(test) for test in ids]
+            names = [self.name(test) for test in ids]
             self._promise([test for test in names if self._selected is None or test in self._selected])
 
     def _promise(self, tests: List[str]) -> None:
         for start in range(0, len(tests), IDS_A_LINE):
-            self._send({"k": "collected", "tests": tests[start : start + IDS_A_LINE]})
-        self._send({"k": "collection_end"})
+            self.send({"k": "collected", "tests": tests[start : start + IDS_A_LINE]})
+        self.send({"k": "collection_end"})
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
@@ -204,14 +221,14 @@ class Reporter:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            name = self._name(report.nodeid) if report.nodeid else "."
-            self._send({"k": "collection_error", "test": name, "failure": self._describe_report(report, name)})
+            name = self.name(report.nodeid) if report.nodeid else "."
+            self.send({"k": "collection_error", "test": name, "failure": self._describe_report(report, name)})
 
     # -- tests -------------------------------------------------------------------------------------
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._held_unsure = None
-        self._send({"k": "start", "test": self._name(nodeid)})
+        self.send({"k": "start", "test": self.name(nodeid)})
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
@@ -225,19 +242,19 @@ class Reporter:
             self._phases[report.nodeid] = _Phases(attempt=phases.attempt + 1)
             return
         if report.failed and phases.failure is None:
-            phases.failure = self._describe_report(report, self._name(report.nodeid))
+            phases.failure = self._describe_report(report, self.name(report.nodeid))
         phases.add(report)
         if report.when in ("teardown", CRASHED_WORKER):
             del self._phases[report.nodeid]
             row = {
                 "k": "test",
-                "test": self._name(report.nodeid),
+                "test": self.name(report.nodeid),
                 "outcome": phases.outcome(),
                 "duration_s": phases.duration_s,
             }
             if phases.failure is not None:
                 row["failure"] = phases.failure
-            self._send(row)
+            self.send(row)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -246,22 +263,22 @@ class Reporter:
         held, self._held_unsure = self._held_unsure, None
         doubt = held.doubt(self._plugins) if held is not None else None
         if doubt is not None:
-            self._send({"k": "cold", "why": doubt[0], "avoid": doubt[1]})
+            self.send({"k": "cold", "why": doubt[0], "avoid": doubt[1]})
             os._exit(0)
 
     def tell_modules(self) -> None:
         """What the next run may find imported already."""
         found = third_party(self._held.modules if self._held is not None else frozenset(), self._root)
         if found:
-            self._send({"k": "modules", "names": found})
+            self.send({"k": "modules", "names": found})
 
     def pytest_internalerror(self, excrepr: Any) -> None:
-        self._send({"k": "internal_error", "text": _cut(str(excrepr), TEXT_LIMIT)})
+        self.send({"k": "internal_error", "text": _cut(str(excrepr), TEXT_LIMIT)})
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any, exitstatus: Any) -> None:
         withdrawn = getattr(session, "shouldfail", False) or getattr(session, "shouldstop", False)
-        self._send({"k": "finish", "exit_code": int(exitstatus), "withdrawn": str(withdrawn or "")})
+        self.send({"k": "finish", "exit_code": int(exitstatus), "withdrawn": str(withdrawn or "")})
 
     # -- why a test failed -------------------------------------------------------------------------
 
@@ -334,7 +351,7 @@ class Reporter:
     def _relative(self, file: str) -> str:
         return os.path.relpath(file, self._root).replace(os.sep, "/")
 
-    def _send(self, row: Dict[str, Any]) -> None:
+    def send(self, row: Dict[str, Any]) -> None:
         if os.getpid() != self._pid:
             return  # a fork of the test process has no say
         data = memoryview(json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n")

@@ -198,7 +198,7 @@ class ZygoteLink:
         """Have the next runs begun ahead of their saves, as far as that can be done unnoticed."""
         if self._key_of(order) != self._key or not self._is_ready:
             return
-        plugin_order = dict(pytest_job.plugin_order(order), tests=None, order=[])
+        plugin_order = dict(pytest_job.plugin_order(order), tests=None, order=[], first=[], collects_all=False)
         for point in (EARLY, LATE):
             parked = self._parked.get(point)
             if parked is not None and parked.hear_of_its_end():
@@ -216,7 +216,7 @@ class ZygoteLink:
                 ours.close()
                 pipes.own.close()
                 return
-            self._parked[point] = _Parked(ours, pipes.own, plugin_order["args"])
+            self._parked[point] = _Parked(ours, pipes.own, _fixed(plugin_order))
 
     def _give_up_if_late(self) -> None:
         if self._pid is not None and not self._is_ready and time.monotonic() - self._began > READY_LIMIT_S:
@@ -260,18 +260,18 @@ class ZygoteLink:
 class _Parked:
     """A run that was begun ahead and waits."""
 
-    def __init__(self, channel: socket.socket, own: launch.Ends, args: List[str]) -> None:
+    def __init__(self, channel: socket.socket, own: launch.Ends, fixed: List[Any]) -> None:
         self.own = own
         channel.settimeout(FORK_LIMIT_S)
         self._channel = channel
-        self._args = args
+        self._fixed = fixed
         self._is_there = False
         self.was_noticeable = False
 
     def goes(self, plugin_order: Dict[str, Any]) -> bool:
         """Let it go with this order. If it does not, it is gone for good."""
         try:
-            if plugin_order["args"] == self._args and not self.hear_of_its_end() and self._is_there:
+            if _fixed(plugin_order) == self._fixed and not self.hear_of_its_end() and self._is_there:
                 say(self._channel, {"order": plugin_order})
                 words, _ = hear(self._channel)
                 if words.get("going") is True:
@@ -359,6 +359,11 @@ class _Learned:
 
 def _is_name(row: Any) -> bool:
     return isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and len(row[0]) < 500
+
+
+def _fixed(plugin_order: Dict[str, Any]) -> List[Any]:
+    """What cannot change any more once a session has begun."""
+    return [plugin_order["args"], plugin_order["record"]]
 
 
 def _frame(order: Dict[str, Any]) -> str:

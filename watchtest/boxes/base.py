@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -221,6 +221,12 @@ class PytestWish:
     """Files of tests, in the order in which they shall run."""
     is_warm: bool = False
     """From a process that holds pytest and what it needs already, where that is safe."""
+    record: bool = False
+    """Tell what each test has touched."""
+    first: tuple[str, ...] = ()
+    """Tests to run before all others."""
+    collects_all: bool = False
+    """Look into every file for the tests, not just into those that hold them by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +329,9 @@ class BoxSession(Protocol):
 
     async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
         """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
+
+    async def prints(self, python: str, paths: Collection[str]) -> Mapping[str, Any]:
+        """Rows of prints of Python files, by path, made by that interpreter; fewer where that cannot be."""
 
     async def run(
         self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None

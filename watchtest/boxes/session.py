@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import json
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -35,6 +35,7 @@ from watchtest.errors import BoxError, ChannelLost
 HELLO_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 60.0
 COMMIT_LIMIT_S = 300.0
+PRINTS_LIMIT_S = 120.0
 STOP_SLACK_S = 60.0
 WRITE_BUFFER = 512 * 1024
 ID_LIMIT = 4096
@@ -159,6 +160,17 @@ class Session:
                 if header.get("last") is True:
                     self.generation = _generation(header)
                     return
+
+    async def prints(self, python: str, paths: Collection[str]) -> dict[str, Any]:
+        """Rows of prints, by path, as `watchtest.affected.rows.file_print` reads them."""
+        found: dict[str, Any] = {}
+        async with self._conversation() as talk:
+            await talk.send("prints", _json(list(paths)), python=python)
+            while True:
+                header, body = await talk.expect("prints", PRINTS_LIMIT_S)
+                found |= {row["path"]: row for row in _rows(body) if isinstance(row, dict) and "path" in row}
+                if header.get("last") is True:
+                    return found
 
     # -- jobs --------------------------------------------------------------------------------------
 

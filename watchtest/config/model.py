@@ -22,10 +22,17 @@ Network = Literal["on", "off", "setup"]
 Sandbox = Literal["auto", "on", "off"]
 Warm = Literal["auto", "on", "off"]
 OnChange = Literal["smart", "restart", "queue"]
+SelectionMode = Literal["affected", "conservative", "all"]
 
 ORDER = "order"  # the error type of two keys that contradict each other; its context names both
 
 Text = Annotated[str, Shape(r"^[^\x00]+$", "must not be empty nor hold a NUL character")]
+RulePattern = Annotated[
+    str,
+    Shape(
+        r"^[^\x00]*\S\s*->\s*\S[^\x00]*$", 'must be like "templates/** -> tests/web": files, and where their tests are'
+    ),
+]
 Argument = Annotated[str, Shape(r"^[^\x00]*$", "must not hold a NUL character")]
 Image = Annotated[str, Shape(r"^[^\s\x00]+$", 'must be "auto" or the name of an image, without spaces')]
 WorkspaceFile = Annotated[
@@ -142,6 +149,9 @@ class Watch(Section):
     poll: bool = Field(default=False, description="Look at the files every second, for mounts that send no events.")
     max_file_mb: int = Field(default=512, ge=1, le=4096, description="Files above this size are left out, and said so.")
     shrink_guard: bool = Field(default=True, description="Ask before a sync that empties more than half of the box.")
+    rules: Annotated[tuple[RulePattern, ...], Field(strict=False)] = Field(
+        default=(), description='What nobody can see: "templates/** -> tests/web" runs these tests for those files.'
+    )
 
     @model_validator(mode="after")
     def _cap_is_not_below_debounce(self) -> Watch:
@@ -206,6 +216,21 @@ class Runner(Section):
     on_change: OnChange = Field(
         default="smart",
         description="A change during a run: smart ends it if tests to come are reached, restart always, queue never.",
+    )
+
+
+class Selection(Section):
+    """Which tests a change can affect, where a trigger says affected."""
+
+    mode: SelectionMode = Field(
+        default="affected",
+        description="By functions (affected), by whole files (conservative), or no selection (all).",
+    )
+    audit_runs: int = Field(
+        default=50, ge=0, le=100_000, description="After so many runs of some tests one of all checks them; 0 is never."
+    )
+    audit_idle_s: float = Field(
+        default=300.0, ge=0, le=604_800, description="So is it after so many seconds at rest; 0 is never."
     )
 
 
@@ -311,6 +336,7 @@ class Config(Section):
     watch: Watch = Watch()
     box: Box = Box()
     runner: Runner = Runner()
+    selection: Selection = Selection()
     notify: Notify = Notify()
     history: History = History()
     runners: Annotated[tuple[RunnerChoice, ...], Field(strict=False)] = Field(
@@ -345,7 +371,15 @@ LISTS = (RUNNERS, SERVICES)
 """The keys that are no sections: lists of tables, written as [[runners]] and [[services]]."""
 
 SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
-    {"triggers": Triggers, "watch": Watch, "box": Box, "runner": Runner, "notify": Notify, "history": History}
+    {
+        "triggers": Triggers,
+        "watch": Watch,
+        "box": Box,
+        "runner": Runner,
+        "selection": Selection,
+        "notify": Notify,
+        "history": History,
+    }
 )
 
 

@@ -75,7 +75,8 @@ def _second_look(working: Working, snapshot: Snapshot) -> Effects:
 
 def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
-    knowledge = replace(knowledge, box=ending.box)
+    is_same_box = knowledge.is_complete or lane.knowledge.box == ending.box
+    knowledge = replace(knowledge, box=ending.box, base=knowledge.base if is_same_box else None)
     filed = _filed(replace(lane, knowledge=knowledge, partial={}, note=""), working, ending, at)
     if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=Idle())

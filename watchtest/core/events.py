@@ -1,7 +1,7 @@
 """Everything that can happen to a lane, and everything `step` can ask for in return.
 
     Event   Changed · Peeked · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
-            Noted · BoxSeen · BoxLost · ServicesSeen · SnapshotTaken · Collected · TestsEnded · RunEnded
+            Noted · BoxSeen · BoxLost · ServicesSeen · SnapshotTaken · Selected · Collected · TestsEnded · RunEnded
     Effect  StartRun · StopRun · WakeAt · LookAgain · Peek · Leave
 
 Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
@@ -152,6 +152,16 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class Selected:
+    """What the run shall run, now that its tree is known."""
+
+    lane: Lane
+    at: float
+    run: str
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
 class Collected:
     """The tests that this run promises to report on."""
 
@@ -232,6 +242,7 @@ Event = (
     | BoxLost
     | ServicesSeen
     | SnapshotTaken
+    | Selected
     | Collected
     | TestsEnded
     | RunEnded
@@ -253,6 +264,10 @@ class StartRun:
     """The last word on every test, judged or not: what `order.file_order` goes by."""
     judged: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     """The same by judged runs alone: what `doubt.doubtful` goes by."""
+    base: Snapshot | None = None
+    """The last tree of which all was known, in the box `known_box`: a selection begins with what changed since."""
+    unsure: frozenset[str] = frozenset()
+    """Tests of which something else was heard since then, or that are red."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,13 @@ class Only:
     """These tests and no others. A proof: the change cannot affect the tests that are left out."""
 
     tests: tuple[str, ...]
+    """Ids of tests; one of a file stands for all that are in it."""
     because: str
     is_proof: bool = False
+    first: tuple[str, ...] = ()
+    """The first wave: those of them that are most likely to have something to say."""
+    collects_all: bool = False
+    """Every file is looked at for them: there may be tests now where none were before."""
 
 
 Selection = All | Only
@@ -219,6 +224,8 @@ class Run:
     selection: Selection
     is_forced: bool = False
     """A forced run goes even when the tree has not changed since the last verdict."""
+    is_narrowable: bool = False
+    """Once its tree is known, it may turn out that fewer tests will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +274,8 @@ class Execution:
     """Where the threads of a process that hung were, in its own words."""
     runner: str = ""
     """Who says so, by name; needed where several runners test one workspace."""
+    is_needless: bool = False
+    """There was nothing to run: no test can be affected."""
     parts: tuple[Execution, ...] = ()
     """What each runner said, where this is all of them in one; each is judged by itself."""
 

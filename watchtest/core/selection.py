@@ -12,7 +12,7 @@ def choose(policy: Policy, knowledge: Knowledge) -> Selection:
         case Policy.FAILED:
             return _failed(knowledge)
         case Policy.AFFECTED:
-            return All(because="any test may be affected: dependencies are not recorded yet")
+            return All(because="any test may be affected")
         case Policy.ALL | Policy.OFF:
             return All(because="all tests")
 

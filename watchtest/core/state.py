@@ -136,6 +136,16 @@ class Knowledge:
     """Every test was judged on this very snapshot, by one run or by several."""
     box: str = ""
     """The id of the box it was judged in: in another one it may be another verdict."""
+    base: Snapshot | None = None
+    """The last snapshot of which it was complete, in this box."""
+
+    @property
+    def unsure(self) -> frozenset[str]:
+        """Tests that are red, or of which the last word is not about `base`."""
+        base = self.base.id if self.base is not None else ""
+        return frozenset(
+            test for test, known in self.tests.items() if known.result.outcome.is_red or known.snapshot != base
+        )
 
     @property
     def red(self) -> tuple[KnownTest, ...]:

@@ -33,6 +33,7 @@ from watchtest.core.events import (
     ResumeAsked,
     RunAsked,
     RunEnded,
+    Selected,
     ServicesSeen,
     SnapshotTaken,
     StartRun,
@@ -127,6 +128,7 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
         trigger=Trigger.MANUAL if asked else Trigger(lane.lane.value),
         selection=selection,
         is_forced=asked is not None,
+        is_narrowable=lane.policy is Policy.AFFECTED and asked is None,
     )
     broken = lane.activity if isinstance(lane.activity, Broken) else None
     working = Working(
@@ -138,7 +140,16 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
     )
     known = lane.knowledge.snapshot if lane.knowledge.is_complete else None
     judged = {test: what.result for test, what in lane.knowledge.tests.items()}
-    start = StartRun(run, lane.pending.paths, known, lane.knowledge.box, {**judged, **lane.partial}, judged)
+    start = StartRun(
+        run,
+        lane.pending.paths,
+        known,
+        lane.knowledge.box,
+        {**judged, **lane.partial},
+        judged,
+        base=lane.knowledge.base,
+        unsure=lane.knowledge.unsure,
+    )
     rest = lane.asked[1:]
     return replace(lane, activity=working, pending=Pending(), asked=rest, runs=lane.runs + 1, waits_for=""), start
 
@@ -181,7 +192,7 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
             return lost(replace(lane, services=()), event)
         case ServicesSeen():
             return replace(lane, services=event.services), ()
-        case SnapshotTaken() | Collected() | TestsEnded():
+        case SnapshotTaken() | Selected() | Collected() | TestsEnded():
             return _follow(lane, event)
         case RunEnded():
             return ended(lane, event, retry_limit)
@@ -231,7 +242,7 @@ def _stop(lane: LaneState, stop: Stop, reason: str) -> tuple[LaneState, Effects]
             return lane, ()
 
 
-def _follow(lane: LaneState, event: SnapshotTaken | Collected | TestsEnded) -> tuple[LaneState, Effects]:
+def _follow(lane: LaneState, event: SnapshotTaken | Selected | Collected | TestsEnded) -> tuple[LaneState, Effects]:
     working = lane.activity
     if not isinstance(working, Working) or working.run.id != event.run:
         return lane, ()
@@ -239,6 +250,9 @@ def _follow(lane: LaneState, event: SnapshotTaken | Collected | TestsEnded) -> t
     match event:
         case SnapshotTaken():
             return replace(lane, activity=replace(working, snapshot=event.snapshot)), ()
+        case Selected():
+            run = replace(working.run, selection=event.selection)
+            return replace(lane, activity=replace(working, run=run)), ()
         case Collected():
             phase = replace(phase, promised=phase.promised | event.tests)
         case TestsEnded():

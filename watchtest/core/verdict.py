@@ -61,6 +61,8 @@ def judge(execution: Execution) -> Judgement:
         state = RunState.TIMED_OUT if execution.stopped else RunState.ERROR
         unrun = len(unreported - {execution.current})
         return Judgement(state, why(execution) + (f"; {_tests(unrun)} not run" if unrun else ""))
+    if execution.is_needless:
+        return Judgement(RunState.PASSED, execution.reason)
     is_collecting = execution.collects_first and not execution.has_collected and not execution.promised
     if execution.stopped is Stop.TIMED_OUT:
         while_ = ", while the tests were collected" if is_collecting else ""
@@ -126,7 +128,8 @@ def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at
     was_complete = was_complete and judgement.state not in (RunState.ERROR, RunState.TIMED_OUT)
     is_complete = was_complete or (covers_everything(run.selection) and _is_whole(execution))
     verdict, reason = _verdict(judgement, tests, snapshot, is_complete)
-    return Knowledge(verdict, reason, at, run, snapshot, tests, is_complete)
+    base = snapshot if is_complete else old.base
+    return Knowledge(verdict, reason, at, run, snapshot, tests, is_complete, base=base)
 
 
 def _owed(execution: Execution) -> dict[str, Result]:
@@ -177,7 +180,9 @@ def _remaining(
         case All():
             selected = frozenset(known)
         case Only(tests=tests):
-            selected = frozenset(tests)
+            # An id of a file stands for all that it held.
+            files = {test for test in tests if "::" not in test}
+            selected = frozenset(tests) | {test for test in known if file_of(test) in files}
     is_collected = execution.has_collected and not execution.collection_errors
     gone = selected - execution.promised if is_collected else frozenset[str]()
     collected_files = {file_of(test) for test in execution.promised}

@@ -7,7 +7,7 @@ that had nothing to do is withdrawn instead, unless somebody asked for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchtest.core.blame import blamed
 from watchtest.core.events import (
@@ -15,6 +15,7 @@ from watchtest.core.events import (
     Event,
     Judged,
     RunEnded,
+    Selected,
     SnapshotTaken,
     TestsEnded,
     Unchanged,
@@ -56,6 +57,13 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
+class Choose:
+    """What it will run, now that its tree is known."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class Execute:
     """The box is ready, the runner at work: running."""
 
@@ -84,7 +92,7 @@ class Withdraw:
     run: str
 
 
-Deed = Queue | Start | Take | Execute | Add | End | Withdraw
+Deed = Queue | Start | Take | Choose | Execute | Add | End | Withdraw
 
 
 def deeds(before: State, after: State, event: Event | None, now: float) -> Iterator[Deed]:
@@ -129,6 +137,8 @@ def _of_the_run(working: Working, now: LaneState, event: Event) -> Iterator[Deed
     match event:
         case SnapshotTaken(run=of) if of == run:
             yield Take(run, event.snapshot, event.environment)
+        case Selected(run=of) if of == run:
+            yield Choose(replace(working.run, selection=event.selection))
         case Collected(run=of) if of == run:
             if isinstance(working.phase, Syncing):
                 yield Execute(run, event.at)

@@ -13,7 +13,7 @@ from watchtest.core.events import Event
 from watchtest.core.model import RunState
 from watchtest.core.state import State
 from watchtest.errors import WatchtestError
-from watchtest.history.deeds import Add, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
+from watchtest.history.deeds import Add, Choose, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
 from watchtest.history.store import Store
 
 LEAVE_LIMIT_S = 5.0
@@ -64,6 +64,8 @@ class Recorder:
                 store.start(run, at, reason)
             case Take(run_id, snapshot, environment):
                 store.snapshot_taken(run_id, snapshot, environment)
+            case Choose(run):
+                store.choose(run)
             case Execute(run_id, at):
                 store.advance(run_id, RunState.RUNNING, at)
             case Add(run_id, at, results):

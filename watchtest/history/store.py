@@ -105,6 +105,11 @@ class Store:
             _change(connection, number, _selected(run))
             _enter(connection, number, RunState.SYNCING, reason, at)
 
+    def choose(self, run: Run) -> None:
+        """What it selects was decided on its way."""
+        with self._writing() as connection:
+            _change(connection, self._open_run(connection, run.id), _selected(run))
+
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
         """A step on the way, where it is known when it was taken."""
         if state not in ON_THE_WAY:

@@ -26,6 +26,7 @@ from watchtest.core.events import (
     ResumeAsked,
     RunAsked,
     RunEnded,
+    Selected,
     ServicesSeen,
     SnapshotTaken,
     TestsEnded,
@@ -120,7 +121,7 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
                 yield words.retry(after.activity, event.at)
         case ServicesSeen():
             yield from _services(before, after)
-        case SnapshotTaken():
+        case SnapshotTaken() | Selected():
             pass
         case Collected():
             yield from _collected(before, after)

@@ -1,0 +1,272 @@
+"""The selection of one lane: what its runs have recorded, and which tests the next change can affect.
+
+Knows no box: prints of files come by a function that is passed in. Called from the event loop; what takes long is done
+in a thread, one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from watchtest.affected.atlas import Atlas
+from watchtest.affected.graph import ImportGraph, Names
+from watchtest.affected.rows import Recordings
+from watchtest.core.affected import CONFTEST, Finding, Ground, by_file, findings, in_words
+from watchtest.core.model import All, Entry, Kind, Only, Selection, Snapshot, difference
+from watchtest.core.touching import ChangedPath, FilePrint
+
+log = logging.getLogger(__name__)
+
+FILES_LIMIT = 20_000
+"""More Python files than this are not printed; then every change is a change of everything."""
+
+Fetch = Callable[[Collection[str]], Awaitable[Mapping[str, FilePrint]]]
+"""Prints of these paths, as they are in the box now."""
+Pattern = tuple[str, Callable[[str], bool], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A run that is about to begin, in a box that holds its snapshot."""
+
+    snapshot: Snapshot
+    environment: str
+    base: Snapshot | None
+    """The last tree of which everything is known, in this box; None if there is none."""
+    known: frozenset[str]
+    """Every test that there is a result of."""
+    unsure: frozenset[str]
+    """Those that are to run in any case: red, or heard of since."""
+    fetch: Fetch
+
+
+@dataclass(slots=True)
+class _Unsettled:
+    """What the last run recorded: proven only once its verdict is the one that the next run goes by."""
+
+    snapshot: Snapshot
+    environment: str
+    recordings: Recordings
+
+
+@dataclass(slots=True)
+class Selector:
+    mode: str = "affected"
+    """affected, conservative or all."""
+    patterns: tuple[Pattern, ...] = ()
+    atlas: Atlas = field(default_factory=Atlas)
+    found: tuple[Finding, ...] = ()
+    """Why the last selection was what it was."""
+    _environment: str = ""
+    _prints: dict[str, FilePrint] = field(default_factory=dict)
+    """By the digest of a file's content."""
+    _unsettled: list[_Unsettled] = field(default_factory=list)
+    _printing: asyncio.Task[None] | None = None
+    _edges: dict[str, tuple[FilePrint, frozenset[str]]] = field(default_factory=dict)
+    _names: tuple[frozenset[str], int, Names] | None = None
+
+    @property
+    def is_recording(self) -> bool:
+        return self.mode != "all"
+
+    # -- learning ----------------------------------------------------------------------------------
+
+    def begin(self, situation: Situation) -> None:
+        """Have the files printed that are not yet, while the tests run."""
+        missing = self._missing(situation.snapshot)
+        if self.is_recording and missing and (self._printing is None or self._printing.done()):
+            self._printing = asyncio.create_task(self._print(situation, missing), name="prints")
+
+    async def _print(self, situation: Situation, paths: list[str]) -> None:
+        try:
+            self._keep(situation.snapshot, await situation.fetch(paths))
+        except Exception as error:  # noqa: BLE001  the run finds out by itself what became of the box
+            log.info("no prints: %s", error)
+
+    def _missing(self, snapshot: Snapshot) -> list[str]:
+        python = [path for path, entry in snapshot.entries.items() if is_python(path, entry)]
+        if len(python) > FILES_LIMIT:
+            return []
+        return [path for path in python if snapshot.entries[path].digest not in self._prints]
+
+    def _keep(self, snapshot: Snapshot, prints: Mapping[str, FilePrint]) -> None:
+        for path, known in prints.items():
+            if path in snapshot.entries:
+                self._prints[snapshot.entries[path].digest] = known
+
+    def end(self, situation: Situation, recordings: Recordings) -> None:
+        """What tests that came to their end have told."""
+        if recordings:
+            self._unsettled.append(_Unsettled(situation.snapshot, situation.environment, recordings))
+
+    async def settle(self, known: Snapshot | None) -> None:
+        """Take over what was recorded, now that it is known which tree the last verdict is of."""
+        if self._printing is not None:
+            await asyncio.wait([self._printing])
+        unsettled, self._unsettled = self._unsettled, []
+        if unsettled:
+            await asyncio.to_thread(self._learn, unsettled, known)
+
+    def _learn(self, unsettled: list[_Unsettled], known: Snapshot | None) -> None:
+        for entry in unsettled:
+            if entry.environment != self._environment:
+                self.atlas, self._environment = Atlas(), entry.environment
+                self._edges, self._names = {}, None
+            is_proven = known is not None and entry.snapshot.entries == known.entries
+            self.atlas.learn(entry.recordings.recorded(self._prints_of(entry.snapshot)), is_proven)
+
+    def _prints_of(self, snapshot: Snapshot) -> dict[str, FilePrint]:
+        return {
+            path: self._prints[entry.digest]
+            for path, entry in snapshot.entries.items()
+            if entry.digest in self._prints and is_python(path, entry)
+        }
+
+    # -- selecting ---------------------------------------------------------------------------------
+
+    async def select(self, situation: Situation) -> Selection:
+        """What has to run; a proof that all the others need not."""
+        self.found = ()
+        if self.mode == "all":
+            return All(because="all tests, as selection.mode says")
+        await self.settle(situation.base)
+        known = situation.base
+        if known is None:
+            return All(because="nothing is known yet of which tests a change can affect")
+        if situation.environment != self._environment:
+            return All(because="the environment is another than the one in which tests were recorded")
+        changed = sorted(_changed(known.entries, situation.snapshot.entries))
+        fresh = [path for path in changed if _is_unprinted(path, situation.snapshot, self._prints)]
+        if fresh:
+            self._keep(situation.snapshot, await situation.fetch(fresh))
+        return self._selected(situation, known, changed)
+
+    def _selected(self, situation: Situation, known: Snapshot, changed: list[str]) -> Selection:
+        changes = [self._change(path, known.entries, situation.snapshot.entries) for path in changed]
+        ground = self._ground(known, changes)
+        look = by_file if self.mode == "conservative" else findings
+        self.found = tuple(look(changes, ground))
+        first, rest = 0, 0
+        for finding in self.found:
+            first |= finding.first
+            rest |= finding.rest
+        unrecorded = situation.known.difference(self.atlas.tests)
+        quick = {*self.atlas.names(first), *situation.unsure}
+        whole = {finding.whole for finding in self.found if finding.whole}
+        tests = {*self.atlas.names(first | rest), *situation.unsure, *unrecorded, *whole}
+        because = self._because(changed, unrecorded, situation)
+        for finding in self.found:
+            sizes = finding.first.bit_count(), (finding.rest & ~finding.first).bit_count()
+            log.info("%d tests first, %d behind: %s", *sizes, finding.because)
+        if situation.known and tests.issuperset(situation.known):
+            return All(because=because)
+        return Only(
+            tuple(sorted(tests)),
+            because,
+            is_proof=True,
+            first=tuple(sorted(quick)),
+            collects_all=any(finding.collects_all for finding in self.found),
+        )
+
+    def _because(self, changed: list[str], unrecorded: frozenset[str], situation: Situation) -> str:
+        words = in_words(self.found)
+        if not words:
+            names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+            words = f"no test is known to touch {names}" if changed else "nothing has changed"
+        if situation.unsure:
+            words += f"; {len(situation.unsure)} failed or did not end well"
+        if unrecorded - situation.unsure:
+            words += f"; {len(unrecorded - situation.unsure)} not recorded yet"
+        return words
+
+    def _change(self, path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> ChangedPath:
+        old, new = before.get(path), after.get(path)
+        came_or_went = tuple(_came_or_went(path, before, after)) if (old is None) != (new is None) else ()
+        return ChangedPath(
+            path,
+            was_there=old is not None,
+            is_there=new is not None,
+            before=self._prints.get(old.digest) if old is not None and is_python(path, old) else None,
+            after=self._prints.get(new.digest) if new is not None and is_python(path, new) else None,
+            is_content=old is None or new is None or (old.digest, old.kind) != (new.digest, new.kind),
+            listings=tuple(one.rpartition("/")[0] or "." for one in came_or_went),
+            came_or_went=came_or_went,
+        )
+
+    # -- what the rules stand on -------------------------------------------------------------------
+
+    def _ground(self, known: Snapshot, changes: list[ChangedPath]) -> Ground:
+        old = self._prints_of(known)
+        new = {change.path: change.after for change in changes if change.after is not None}
+        names = self._named({*old, *new})
+        graph = ImportGraph(names)
+        for path, one in old.items():
+            for imported in self._imported(names, path, one):
+                graph.add_edge(path, imported)
+        for path, one in new.items():
+            graph.add(path, one)
+        self.atlas.add_edges(graph, names)
+
+        def reach(paths: Iterable[str]) -> int:
+            mask = 0
+            for path in graph.reaching(paths):
+                if PurePosixPath(path).name == CONFTEST:
+                    mask |= self.atlas.below(path.rpartition("/")[0])
+                elif self.atlas.is_of_session("imports", path):
+                    return self.atlas.all()
+                mask |= self.atlas.entering(path) | self.atlas.looked_for(names.of(path))
+            return mask
+
+        return Ground(
+            known=self.atlas,
+            reach=reach,
+            module_names=names.of,
+            tops=self.atlas.tops,
+            suffixes=frozenset(PurePosixPath(file).suffix for file in self.atlas.files) - {".py"},
+            patterns=self.patterns,
+        )
+
+    def _named(self, paths: set[str]) -> Names:
+        """Kept while files and modules stay the same: most changes are to what is in a file."""
+        key = (frozenset(paths), len(self.atlas.modules))
+        if self._names is None or self._names[:2] != key:
+            self._names = (*key, Names(self.atlas.modules, paths))
+            self._edges = {}
+        return self._names[2]
+
+    def _imported(self, names: Names, path: str, known: FilePrint) -> frozenset[str]:
+        kept = self._edges.get(path)
+        if kept is None or kept[0] is not known:
+            imported = frozenset(file for statement in known.imports for file in names.named_by(path, statement))
+            kept = self._edges[path] = (known, imported)
+        return kept[1]
+
+
+def is_python(path: str, entry: Entry) -> bool:
+    return path.endswith(".py") and entry.kind is Kind.FILE
+
+
+def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
+    delta = difference(before, after)
+    return (*delta.write, *delta.remove)
+
+
+def _is_unprinted(path: str, snapshot: Snapshot, prints: Mapping[str, FilePrint]) -> bool:
+    entry = snapshot.entries.get(path)
+    return entry is not None and is_python(path, entry) and entry.digest not in prints
+
+
+def _came_or_went(path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
+    """The path, and the folders above it that there are in one tree alone."""
+    yield path
+    folder = path.rpartition("/")[0]
+    while folder:
+        start = f"{folder}/"
+        if any(one.startswith(start) for one in before) and any(one.startswith(start) for one in after):
+            return
+        yield folder
+        folder = folder.rpartition("/")[0]

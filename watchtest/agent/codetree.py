@@ -1,0 +1,61 @@
+"""The code objects of a file: which of them run when it is imported (its shell), and which are functions. Runs nothing.
+
+The shell is the module itself, bodies of classes, and what the compiler hides in functions of its own although it runs
+at once: comprehensions before 3.12, parameters of generics, annotations.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType
+from typing import Any, Dict, Iterator, NamedTuple, Tuple
+
+AT_ONCE = ("<listcomp>", "<setcomp>", "<dictcomp>", "__annotate__")
+GENERIC = "<generic parameters of "
+
+
+class Unit(NamedTuple):
+    """A code object with its name in the file: functions of the same name are told apart by a number."""
+
+    code: CodeType
+    name: str
+    is_shell: bool
+
+
+def units(module: CodeType) -> Iterator[Unit]:
+    """Every code object of a module, parents before their children, in the order of the file."""
+    counts: Dict[str, int] = {}
+    waiting = [Unit(module, "", True)]
+    while waiting:
+        unit = waiting.pop()
+        yield unit
+        children = []
+        for child in unit.code.co_consts:
+            if isinstance(child, CodeType):
+                plain = "{}.{}".format(unit.name, child.co_name) if unit.name else child.co_name
+                counts[plain] = counts.get(plain, 0) + 1
+                name = plain if counts[plain] == 1 else "{}#{}".format(plain, counts[plain])
+                children.append(Unit(child, name, unit.is_shell and runs_at_once(child)))
+        waiting += reversed(children)
+
+
+def runs_at_once(code: CodeType) -> bool:
+    """Whether it runs as soon as what it stands in runs."""
+    is_class_body = not code.co_flags & inspect.CO_OPTIMIZED
+    return is_class_body or code.co_name in AT_ONCE or code.co_name.startswith(GENERIC)
+
+
+def face(code: CodeType) -> Tuple[Any, ...]:
+    """What can be seen of a function without calling it: its signature, its kind, its docstring."""
+    arguments = code.co_argcount + code.co_kwonlyargcount
+    arguments += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    posonly = getattr(code, "co_posonlyargcount", 0)
+    counts = (code.co_argcount, posonly, code.co_kwonlyargcount)
+    return (code.co_name, counts, code.co_varnames[:arguments], code.co_flags, docstring(code))
+
+
+def docstring(code: CodeType) -> Any:
+    """The first constant where it is a text: the docstring, or now and then a text that is none."""
+    is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
+    first = code.co_consts[0] if is_function and code.co_consts else None
+    return first if isinstance(first, str) else None

@@ -1,0 +1,131 @@
+"""Prints of Python files: a digest a function, one for the shell of the file, and the modules that it names.
+
+Made by the compiler of the Python that runs the tests: comments, blank lines and positions are nothing to it. Reads
+source; runs nothing of it. As a
+program it answers a line of JSON each.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import json
+import os
+import sys
+import warnings
+from types import CodeType
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from .codetree import docstring, face, units
+
+DIGEST_SIZE = 10
+STORES = tuple(dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL") if name in dis.opmap)
+FIRST_LINE = "__firstlineno__"
+STORE_NAME = dis.opmap["STORE_NAME"]
+EXTENDED, IMPORT = dis.opmap["EXTENDED_ARG"], dis.opmap["IMPORT_NAME"]
+CONSTANT, SMALL_INT = dis.opmap["LOAD_CONST"], dis.opmap.get("LOAD_SMALL_INT", -1)
+
+Import = Tuple[int, str, Optional[List[str]]]
+"""How many folders up, the name, and what is taken from there."""
+
+
+def print_of(root: str, path: str) -> Dict[str, Any]:
+    """The print of a file as a row; with an `error` alone where there is none."""
+    try:
+        with open(os.path.join(root, path), "rb") as stream:
+            source = stream.read()
+    except OSError as error:
+        return {"path": path, "error": "cannot be read: {}".format(error.strerror)}
+    return dict(print_of_source(source), path=path)
+
+
+def print_of_source(source: bytes) -> Dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = compile(source, "print", "exec", dont_inherit=True, optimize=0)
+    except SyntaxError as error:
+        return {"error": "does not parse: {}, line {}".format(error.msg, error.lineno)}
+    except (ValueError, RecursionError, MemoryError) as error:
+        return {"error": "does not parse: {}".format(error)}
+    shell = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    rows: List[List[Any]] = []
+    imports: List[Import] = []
+    for unit in units(module):
+        if IMPORT in unit.code.co_code[::2]:
+            imports += _imports(unit.code)
+        if unit.is_shell:
+            shell.update(_content(unit.code))
+            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
+        else:
+            digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
+            writes = any(operation in STORES for operation in unit.code.co_code[::2])
+            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, writes])
+    return {"shell": shell.hexdigest(), "units": rows, "imports": imports}
+
+
+def _content(code: CodeType) -> bytes:
+    """All that decides what this code does, but not what the functions in it do."""
+    is_in_face = docstring(code) is not None
+    constants = tuple(map(_constant, code.co_consts[is_in_face:]))
+    parts = (
+        *((_of_class(code),) if FIRST_LINE in code.co_names else (code.co_code, constants)),
+        getattr(code, "co_exceptiontable", b""),
+        code.co_flags,
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+    )
+    return repr(parts).encode("utf-8", "surrogatepass")
+
+
+def _of_class(code: CodeType) -> Tuple[Any, ...]:
+    """Instructions with their constants. From 3.13 on a class stores its line; that is a position, and left out."""
+    decoded: List[Tuple[int, Any]] = []
+    for operation, argument in _instructions(code):
+        if operation == STORE_NAME and code.co_names[argument] == FIRST_LINE:
+            decoded.pop()
+        has_constant = operation in dis.hasconst
+        decoded.append((operation, _constant(code.co_consts[argument]) if has_constant else argument))
+    return tuple(decoded)
+
+
+def _instructions(code: CodeType) -> Iterator[Tuple[int, int]]:
+    """Operations with their arguments."""
+    extension = 0
+    for index in range(0, len(code.co_code), 2):
+        operation, argument = code.co_code[index], code.co_code[index + 1] | extension
+        extension = argument << 8 if operation == EXTENDED else 0
+        if operation != EXTENDED:
+            yield operation, argument
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return ("code", face(value))
+    if isinstance(value, tuple):
+        return tuple(map(_constant, value))
+    if isinstance(value, frozenset):
+        return ("frozenset", sorted(repr(_constant(item)) for item in value))
+    return (type(value).__name__, repr(value))
+
+
+def _imports(code: CodeType) -> Iterator[Import]:
+    """What `import` statements name: the compiler puts level and names right before them."""
+    constants: List[Any] = []
+    for operation, argument in _instructions(code):
+        if operation == CONSTANT:
+            constants.append(code.co_consts[argument])
+        elif operation == SMALL_INT:
+            constants.append(argument)
+        elif operation == IMPORT and len(constants) >= 2:
+            level, names = constants[-2:]
+            yield int(level or 0), code.co_names[argument], list(names) if names else None
+
+
+def main() -> None:
+    """As a program: paths on stdin."""
+    root = sys.argv[1]
+    for path in json.load(sys.stdin):
+        sys.stdout.write(json.dumps(print_of(root, path)) + "\n")

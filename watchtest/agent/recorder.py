@@ -1,0 +1,373 @@
+"""Listens to what the code of the project does, and tells `scopes` of it: functions entered, modules executed and
+looked for, files read, folders listed, paths asked for, programs started.
+
+By sys.monitoring from Python 3.12 on: each function is heard of once a scope, and costs nothing after that. Before, by
+sys.setprofile, which is slower. Changes nothing about what it listens to; what goes wrong in here makes a scope opaque.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dis
+import functools
+import genericpath
+import glob
+import importlib
+import importlib.util
+import inspect
+import io
+import linecache
+import os
+import pathlib
+import posixpath
+import shutil
+import sys
+import threading
+import tokenize
+from types import CodeType, FrameType
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+from .codetree import units
+from .forks import Forks
+from .scopes import IMPORT, MEMO, Scopes, Send
+
+WRITES_ONLY = os.O_WRONLY
+STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
+PASSING = frozenset(
+    function.__code__.co_filename
+    for function in (
+        *(os.walk, posixpath.join, genericpath.exists, codecs.open, tokenize.open),
+        *(linecache.getlines, inspect.getsource, glob.glob, shutil.copy),
+        *(method for kind in pathlib.Path.__mro__ for method in vars(kind).values() if hasattr(method, "__code__")),
+    )
+) | {getattr(io, "__file__", ""), "<frozen io>"}
+"""Files of code that asks on behalf of somebody else."""
+IGNORED = ("<frozen importlib", os.sep + "_pytest" + os.sep, os.sep + "pluggy" + os.sep, os.sep + "coverage" + os.sep)
+IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
+"""Those who look at files for reasons of their own: what they find changes no outcome."""
+PROBES: Tuple[Tuple[Any, str, str], ...] = (
+    *((genericpath, name, "path") for name in ("exists", "isfile", "getsize", "getmtime")),
+    (genericpath, "isdir", "s"),
+    (posixpath, "lexists", "path"),
+    (posixpath, "islink", "path"),
+    *((pathlib.Path, name, "self") for name in ("stat", "lstat", "exists", "is_file", "is_dir")),
+)
+STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
+
+Handler = Callable[[FrameType], None]
+
+
+class Recorder:
+    """From `start` to `stop`. `scopes` is where everything goes; who runs tests begins and ends scopes there."""
+
+    def __init__(self, root: str, send: Send) -> None:
+        self._special: Dict[int, Handler] = {}
+        self._ends: Dict[int, str] = {}
+        self._known: List[CodeType] = []
+        """Kept, so that identities stay what they are."""
+        self._listener = _Monitoring(self) if hasattr(sys, "monitoring") else _Profiling(self)
+        self.scopes = Scopes(root, send, self._listener.renew)
+        self._forks = Forks(self.scopes, self._listener.go_on_in_child)
+        self._events: Dict[str, Callable[[Tuple[Any, ...]], None]] = {}
+
+    def start(self) -> bool:
+        """Whether it can: somebody else may have taken all there is to listen with."""
+        if not self._listener.start():
+            return False
+        for owner, name, argument in PROBES:
+            self._hear(getattr(owner, name, None), self._on_path("probes", argument))
+        self._hear(linecache.getlines, self._on_path("files", "filename"))
+        self._hear(importlib.import_module, self._on_name)
+        self._hear(importlib.util.find_spec, self._on_name)
+        self._hear(functools.lru_cache, self._on_cache("maxsize"))
+        for code in functools.lru_cache.__code__.co_consts:
+            if isinstance(code, CodeType) and code.co_name == "decorating_function":
+                self._hear_code(code, self._on_cache("user_function"))
+        self._forks.start()
+        self._events.update(self._handlers())
+        sys.addaudithook(self._hook())
+        return True
+
+    def stop(self) -> None:
+        self._events.clear()
+        self._listener.stop()
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Nobody has taken its place."""
+        return self._listener.is_on
+
+    # -- functions ---------------------------------------------------------------------------------
+
+    def _hear(self, function: Any, handler: Handler) -> None:
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            self._hear_code(code, handler)
+
+    def _hear_code(self, code: CodeType, handler: Handler, has_end: str = "") -> None:
+        self._special[id(code)] = handler
+        if has_end:
+            self._ends[id(code)] = has_end
+        self._known.append(code)
+        self._listener.listen_to(code, is_special=True)
+
+    def _adopt(self, module: CodeType) -> None:
+        """A file of the project is about to be executed."""
+        path = self.scopes.own(module.co_filename)
+        if not path:
+            return
+        self.scopes.top.imports.add(path)  # type: ignore[attr-defined]
+        for code, _, is_shell in units(module):
+            if code.co_name == "<module>":
+                self._hear_code(code, self._on_scope(IMPORT + path), has_end=IMPORT + path)
+            elif not is_shell and STORE_GLOBAL in code.co_code[::2]:
+                self._remember(code)
+            elif not is_shell:
+                self._known.append(code)
+                self._listener.listen_to(code)
+
+    def _remember(self, code: CodeType) -> None:
+        """What it finds out once is used by those who come later: they depend on it, too."""
+        path = self.scopes.own(code.co_filename)
+        if path:
+            key = "{}{}:{}:{}".format(MEMO, code.co_firstlineno, code.co_name, path)
+            self._hear_code(code, self._on_scope(key), has_end=key)
+
+    def _on_scope(self, key: str) -> Handler:
+        def on_start(frame: FrameType) -> None:
+            self.scopes.begin(key)
+            self.scopes.entered.append(frame.f_code)
+
+        return on_start
+
+    def _on_cache(self, argument: str) -> Handler:
+        def on_start(frame: FrameType) -> None:
+            code = getattr(frame.f_locals.get(argument), "__code__", None)
+            if code is not None:
+                self._remember(code)
+
+        return on_start
+
+    def _on_path(self, kind: str, argument: str) -> Handler:
+        def on_start(frame: FrameType) -> None:
+            path = self.scopes.own(frame.f_locals.get(argument))
+            if path and _is_of_interest(frame.f_back):
+                getattr(self.scopes.top, kind).add(path)
+
+        return on_start
+
+    def _on_name(self, frame: FrameType) -> None:
+        """A module that is asked for by its name, be it there already."""
+        name, package = frame.f_locals.get("name"), frame.f_locals.get("package")
+        if isinstance(name, str):
+            try:
+                self.scopes.top.missing.add(importlib.util.resolve_name(name, package))  # type: ignore[attr-defined]
+            except (ImportError, ValueError):
+                pass  # will fail in a moment, for all to see
+
+    def on_start(self, code: CodeType, frame: FrameType) -> bool:
+        """Whether it wants to hear of it again; a plain function is heard of once a scope."""
+        handler = self._special.get(id(code))
+        if handler is None:
+            self.scopes.entered.append(code)
+            return False
+        self._safely(handler, frame)
+        return True
+
+    def on_end(self, code: CodeType) -> None:
+        key = self._ends.get(id(code))
+        if key is not None:
+            self._safely(self.scopes.end, key)
+
+    def _safely(self, action: Callable[[Any], None], argument: Any) -> None:
+        try:
+            action(argument)
+        except Exception as error:  # noqa: BLE001  nothing of ours may reach the tests
+            self.scopes.top.opaque.add("recording failed: {!r}".format(error)[:200])  # type: ignore[attr-defined]
+
+    # -- events of the interpreter -----------------------------------------------------------------
+
+    def _hook(self) -> Callable[[str, Tuple[Any, ...]], None]:
+        events, safely = self._events, self._safely
+
+        # Who once listens does so for ever: as little as possible, most events are nothing to us.
+        def on_event(event: str, arguments: Tuple[Any, ...]) -> None:
+            handler = events.get(event)
+            if handler is not None:
+                safely(handler, arguments)
+
+        return on_event
+
+    def _handlers(self) -> Dict[str, Callable[[Tuple[Any, ...]], None]]:
+        return {
+            "exec": self._on_exec,
+            "import": self._on_import,
+            "open": self._on_open,
+            "os.listdir": self._on_list,
+            "os.scandir": self._on_list,
+            **{event: self._starts(event) for event in STARTS},
+        }
+
+    def _on_exec(self, arguments: Tuple[Any, ...]) -> None:
+        code = arguments[0]
+        if isinstance(code, CodeType) and code.co_filename[:1] != "<":
+            self._adopt(code)
+
+    def _on_import(self, arguments: Tuple[Any, ...]) -> None:
+        self.scopes.top.missing.add(str(arguments[0]))  # type: ignore[attr-defined]
+
+    def _on_open(self, arguments: Tuple[Any, ...]) -> None:
+        path, _, flags = arguments
+        if isinstance(path, int) or (isinstance(flags, int) and flags & WRITES_ONLY):
+            return
+        own = self.scopes.own(path)
+        if own and _is_of_interest(sys._getframe(3)):
+            self.scopes.top.files.add(own)  # type: ignore[attr-defined]
+
+    def _on_list(self, arguments: Tuple[Any, ...]) -> None:
+        own = self.scopes.own(os.curdir if arguments[0] is None else arguments[0])
+        if own and _is_of_interest(sys._getframe(3)):
+            self.scopes.top.folders.add(own)  # type: ignore[attr-defined]
+
+    def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
+        def on_start(arguments: Tuple[Any, ...]) -> None:
+            program = arguments[0]
+            words = os.fsdecode(program) if isinstance(program, (str, bytes, os.PathLike)) else event
+            self.scopes.top.opaque.add("starts " + words[:200])  # type: ignore[attr-defined]
+
+        return on_start
+
+
+def _is_of_interest(frame: Optional[FrameType]) -> bool:
+    """Whether it is the project, or a library on its behalf, that asks."""
+    while frame is not None and frame.f_code.co_filename in PASSING:
+        frame = frame.f_back
+    file = frame.f_code.co_filename if frame is not None else ""
+    return not any(part in file for part in IGNORED) and os.path.basename(file) not in IGNORED_NAMES
+
+
+class _Monitoring:
+    """sys.monitoring: events of single code objects, switched off after the first until the scope changes."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._tool = -1
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+        self._monitoring = monitoring
+
+    def start(self) -> bool:
+        monitoring = self._monitoring
+        for tool in (4, 3):  # those that nobody is meant to have
+            if monitoring.get_tool(tool) is None:
+                monitoring.use_tool_id(tool, "watchtest")
+                self._tool = tool
+                break
+        else:
+            return False
+        self._register(self._on_start())
+        return True
+
+    def _register(self, on_start: Callable[[CodeType, int], Any]) -> None:
+        events = self._monitoring.events
+        self._monitoring.register_callback(self._tool, events.PY_START, on_start)
+        self._monitoring.register_callback(self._tool, events.PY_RESUME, on_start)
+        self._monitoring.register_callback(self._tool, events.PY_RETURN, self._on_return)
+
+    def stop(self) -> None:
+        if self.is_on:
+            self._monitoring.free_tool_id(self._tool)
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self._monitoring.get_tool(self._tool) == "watchtest")
+
+    def listen_to(self, code: CodeType, is_special: bool = False) -> None:
+        events = self._monitoring.events
+        wanted = events.PY_START | (events.PY_RETURN if is_special else events.PY_RESUME)
+        self._monitoring.set_local_events(self._tool, code, wanted)
+
+    def renew(self) -> None:
+        self._monitoring.restart_events()
+
+    def _on_start(self) -> Callable[[CodeType, int], Any]:
+        special, entered = self._recorder._special, self._recorder.scopes.entered
+        disable, recorder = self._monitoring.DISABLE, self._recorder
+
+        def on_start(code: CodeType, offset: int) -> Any:
+            if id(code) not in special:
+                entered.append(code)
+                return disable
+            recorder.on_start(code, sys._getframe(1))
+            return None
+
+        return on_start
+
+    def _on_return(self, code: CodeType, offset: int, value: Any) -> None:
+        self._recorder.on_end(code)
+
+    def go_on_in_child(self, write: Callable[[CodeType], None]) -> None:
+        disable = self._monitoring.DISABLE
+
+        def on_start(code: CodeType, offset: int) -> Any:
+            write(code)
+            return disable
+
+        self._register(on_start)
+        self._monitoring.restart_events()
+
+
+class _Profiling:
+    """sys.setprofile: hears of every call, and looks away as fast as it can."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._wanted: Set[int] = set()
+        self._profile: Any = None
+
+    def start(self) -> bool:
+        if sys.getprofile() is not None:
+            return False
+        self._profile = self._make(self._recorder.on_start)
+        sys.setprofile(self._profile)
+        threading.setprofile(self._profile)
+        return True
+
+    def stop(self) -> None:
+        if self.is_on:
+            sys.setprofile(None)
+        threading.setprofile(None)
+
+    @property
+    def is_on(self) -> bool:
+        return sys.getprofile() is self._profile
+
+    def listen_to(self, code: CodeType, is_special: bool = False) -> None:
+        self._wanted.add(id(code))
+        self._all = frozenset(self._wanted)
+
+    def renew(self) -> None:
+        self._waiting.clear()
+        self._waiting |= self._wanted
+
+    def _make(self, on_start: Callable[[CodeType, FrameType], bool]) -> Any:
+        self._waiting: Set[int] = set()
+        waiting, ends, recorder = self._waiting, self._recorder._ends, self._recorder
+
+        def profile(frame: FrameType, event: str, argument: Any) -> None:
+            if event == "call":
+                code = frame.f_code
+                if id(code) in waiting and not on_start(code, frame):
+                    waiting.discard(id(code))
+            elif event == "return" and id(frame.f_code) in ends:
+                recorder.on_end(frame.f_code)
+
+        return profile
+
+    def go_on_in_child(self, write: Callable[[CodeType], None]) -> None:
+        def on_start(code: CodeType, frame: FrameType) -> bool:
+            write(code)
+            return False
+
+        self._profile = self._make(on_start)
+        self.renew()
+        sys.setprofile(self._profile)

@@ -1,0 +1,109 @@
+"""The scopes of a pytest session: when a test, a fixture that outlives it, or the collection of a file begins and ends.
+
+A plugin beside the one that reports. Tells what each test has touched as soon as the test is over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, Generator, Iterable, Set
+
+import pytest
+
+from .modules import places_of
+from .recorder import Recorder
+from .scopes import FILE, FIXTURE, TEST, Send
+
+
+class Recording:
+    """`name` gives the id of a test as the workspace knows it."""
+
+    def __init__(self, recorder: Recorder, send: Send, name: Any) -> None:
+        self._recorder = recorder
+        self._scopes = recorder.scopes
+        self._send = send
+        self._name = name
+        self._pid = os.getpid()
+
+    # -- collection --------------------------------------------------------------------------------
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
+        path = getattr(collector, "path", None) or getattr(collector, "fspath", None)
+        own = self._scopes.own(str(path)) if path is not None and os.path.isfile(str(path)) else ""
+        if not own:
+            yield
+            return
+        self._scopes.begin(FILE + own)
+        yield
+        self._scopes.end(FILE + own)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: Any) -> None:
+        self._scopes.tell()
+
+    # -- fixtures ----------------------------------------------------------------------------------
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, None]:
+        key = self._key_of(fixturedef)
+        if not key:
+            yield
+            return
+        # Finalizers run from the last to the first: what the fixture adds in between runs within its own scope.
+        fixturedef.addfinalizer(lambda: self._scopes.end(key))
+        self._scopes.begin(key)
+        yield
+        self._scopes.end(key)
+        fixturedef.addfinalizer(lambda: self._scopes.begin(key))
+
+    def _key_of(self, fixturedef: Any) -> str:
+        """ "" for a fixture that lives no longer than its test: that is a part of it."""
+        if getattr(fixturedef, "scope", "function") == "function":
+            return ""
+        code = getattr(fixturedef.func, "__code__", None)
+        place = "{}:{}".format(self._scopes.own(code.co_filename), code.co_firstlineno) if code is not None else ""
+        return "{}{}:{}".format(FIXTURE, place, fixturedef.argname)
+
+    # -- tests -------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, None]:
+        key = TEST + self._name(item.nodeid)
+        self._scopes.begin(key)
+        top = self._scopes.top
+        yield
+        top.uses.update(self._fixtures_of(item))  # type: ignore[attr-defined]
+        if not self._recorder.is_undisturbed:
+            top.opaque.add("takes the place of whoever listens")  # type: ignore[attr-defined]
+        self._scopes.end(key)
+        if os.getpid() == self._pid:
+            self._scopes.tell(key)
+
+    def _fixtures_of(self, item: Any) -> Set[str]:
+        """Of wider scope: they may have been set up for an earlier test."""
+        definitions: Dict[str, Any] = {}
+        info = getattr(item, "_fixtureinfo", None)
+        for name, candidates in (getattr(info, "name2fixturedefs", None) or {}).items():
+            definitions.update(("{} {}".format(name, index), one) for index, one in enumerate(candidates or ()))
+        definitions.update(getattr(getattr(item, "_request", None), "_fixture_defs", None) or {})
+        return {key for key in map(self._key_of, definitions.values()) if key}
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """When the session is over."""
+        self._recorder.stop()
+        self._scopes.tell()
+        modules = dict(self._own_modules())
+        tops = sorted({name.partition(".")[0] for name in list(sys.modules)})
+        self._send({"k": "modules_of_project", "modules": modules, "tops": tops})
+
+    def _own_modules(self) -> Iterable[Any]:
+        for name, module in list(sys.modules.items()):
+            spec = getattr(module, "__spec__", None)
+            for place in places_of(spec)[:1] if spec is not None and spec.has_location else ():
+                path = self._scopes.own(place)
+                if path:
+                    yield name, path

@@ -1,0 +1,169 @@
+"""What tests touch, scope by scope, and the rows that tell it. Listens to nothing by itself.
+
+A scope is whatever owns what is touched while it is on: a test, a fixture that outlives a test, a file that is being
+collected, a module that is being imported, a function that remembers its answers, and the session for all the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from types import CodeType
+from typing import Any, Callable, Dict, Iterable, List, Set, Tuple
+
+SESSION = "session"
+TEST, FIXTURE, FILE, IMPORT, MEMO = "test:", "fixture:", "file:", "import:", "memo:"
+A_ROW = 5000
+"""The most that one row names; larger scopes take several rows."""
+SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
+
+Send = Callable[[Dict[str, Any]], None]
+Place = Tuple[str, int, str]
+"""File, first line and name of a function."""
+
+
+class Scope:
+    """`files` were read, `folders` listed, `probes` asked for, `imports` executed; `missing` are modules that were
+    looked for, `uses` other scopes, `opaque` reasons why what was touched cannot be known."""
+
+    __slots__ = ("codes", "is_dirty", "key", *SETS)
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.codes: Set[int] = set()
+        for name in SETS:
+            setattr(self, name, set())
+        self.is_dirty = True
+
+
+class Scopes:
+    """The scopes that are on, one in the other. `on_switch` is called whenever another one comes to the top."""
+
+    def __init__(self, root: str, send: Send, on_switch: Callable[[], None]) -> None:
+        self._root = os.path.join(os.path.realpath(root), "")
+        self._send = send
+        self._on_switch = on_switch
+        self._kept: Dict[str, Scope] = {}
+        self.entered: List[CodeType] = []
+        """Code that ran since the last switch; whoever listens adds to it."""
+        self.gather: Callable[[], None] = lambda: None
+        """Takes over what children of this process have touched."""
+        self._numbers: Dict[int, int] = {}
+        self._kept_codes: List[CodeType] = []
+        """So that no other code gets the identity of one of them."""
+        self._places: Dict[Place, int] = {}
+        self._told = 0
+        self._paths: Dict[str, str] = {}
+        self._stack = [self._scope(SESSION)]
+
+    @property
+    def top(self) -> Scope:
+        return self._stack[-1]
+
+    def begin(self, key: str) -> None:
+        self._settle()
+        scope = self._scope(key)
+        if len(self._stack) > 1:
+            self.top.uses.add(key)  # type: ignore[attr-defined]
+        self._stack.append(scope)
+        self._on_switch()
+
+    def end(self, key: str) -> None:
+        """Also of all that began after it and did not end: an import that failed."""
+        if all(scope.key != key for scope in self._stack[1:]):
+            return
+        self._settle()
+        while self._stack.pop().key != key:
+            pass
+        self._on_switch()
+
+    def _scope(self, key: str) -> Scope:
+        scope = self._kept.get(key)
+        if scope is None:
+            scope = self._kept[key] = Scope(key)
+        scope.is_dirty = True
+        return scope
+
+    def _settle(self) -> None:
+        """What ran since the last switch belongs to the scope that was on."""
+        for code in self.entered:
+            number = self._numbers.get(id(code))
+            if number is None:
+                number = self._numbers[id(code)] = self._number(
+                    (self.own(code.co_filename), code.co_firstlineno, code.co_name)
+                )
+                self._kept_codes.append(code)
+            self.top.codes.add(number)
+        self.entered.clear()
+        self.gather()
+
+    def add_place(self, path: str, line: int, name: str) -> None:
+        """Code that ran in another process."""
+        self.top.codes.add(self._number((path, line, name)))
+
+    def _number(self, place: Place) -> int:
+        return self._places.setdefault(place, len(self._places))
+
+    # -- paths -------------------------------------------------------------------------------------
+
+    def own(self, path: Any) -> str:
+        """The path relative to the project; "" if it lies elsewhere, or among installed packages."""
+        if not isinstance(path, str):
+            if not isinstance(path, (bytes, os.PathLike)):
+                return ""
+            path = os.fsdecode(path)
+        known = self._paths.get(path)
+        if known is None:
+            known = self._own(path)
+            if os.path.isabs(path):
+                self._paths[path] = known
+        return known
+
+    def _own(self, path: str) -> str:
+        try:
+            full = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+        except (OSError, ValueError):
+            return ""
+        full = os.path.normpath(full)
+        if full + os.sep == self._root:
+            return "."
+        if not full.startswith(self._root) or "site-packages" in full or "__pycache__" in full:
+            return ""
+        return full[len(self._root) :].replace(os.sep, "/")
+
+    # -- telling -----------------------------------------------------------------------------------
+
+    def tell(self, test_key: str = "") -> None:
+        """All that is new; a test is told once, when it has ended, and forgotten."""
+        self._settle()
+        dirty = [scope for scope in self._kept.values() if scope.is_dirty and scope.key != test_key]
+        for scope in dirty:
+            self._tell(scope)
+            scope.is_dirty = any(scope is on for on in self._stack)
+        if test_key:
+            self._tell(self._kept.pop(test_key))
+
+    def _tell(self, scope: Scope) -> None:
+        if self._told < len(self._places):
+            fresh = list(islice(self._places, self._told, None))
+            for start, rows in _pieces(fresh):
+                self._send({"k": "codes", "from": self._told + start, "codes": rows})
+            self._told = len(self._places)
+        is_empty = not scope.codes and not any(getattr(scope, name) for name in SETS)
+        if is_empty and not scope.key.startswith(TEST):  # that a test touches nothing is worth knowing
+            return
+        for _, codes in _pieces(sorted(scope.codes)):
+            row: Dict[str, Any] = {"k": "scope", "scope": scope.key, "codes": codes}
+            for name in SETS:
+                words = getattr(scope, name)
+                if words:
+                    row[name] = sorted(words)[:A_ROW]
+                    words.clear()
+            self._send(row)
+        scope.codes.clear()
+
+
+def _pieces(things: List[Any]) -> Iterable[Tuple[int, List[Any]]]:
+    """At least one, be it empty."""
+    for start in range(0, max(len(things), 1), A_ROW):
+        yield start, things[start : start + A_ROW]
