@@ -105,7 +105,7 @@ class Selector:
 
     async def settle(self, known: Snapshot | None) -> None:
         """Take over what was recorded, now that it is known which tree the last verdict is of."""
-        if self._printing is not None:
+        if self._printing is not None and not self._printing.done():
             await asyncio.wait([self._printing])
         unsettled, self._unsettled = self._unsettled, []
         if unsettled:

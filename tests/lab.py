@@ -1,0 +1,152 @@
+"""Selections without a box: record a project's tests in a process of their own, change files, ask what would run.
+
+The recorder, the prints, the rules and the selector are the real ones; only the box between them is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from watchtest.affected.rows import Recordings, file_print
+from watchtest.affected.selector import Selector, Situation
+from watchtest.agent import pytest_job
+from watchtest.agent.printing import PROGRAM
+from watchtest.core.model import All, Entry, Kind, Selection, Snapshot
+from watchtest.core.touching import FilePrint
+from watchtest.core.verdict import file_of
+from watchtest.runners.base import Ended
+from watchtest.runners.pytest import PytestReports
+
+RUN_LIMIT_S = 600.0
+SKIPPED = frozenset({"__pycache__", ".git", ".pytest_cache", ".hypothesis", ".watchtest"})
+
+
+@dataclass
+class Ran:
+    """What became of the tests of one run: by id; of a file that could not be collected, under its path."""
+
+    outcomes: dict[str, str]
+    output: str
+    exit_code: int
+    recordings: Recordings = field(repr=False)
+
+
+@dataclass
+class Lab:
+    """`home`: a folder of its own, outside of the project."""
+
+    root: Path
+    home: Path
+    python: str = sys.executable
+    args: tuple[str, ...] = ()
+    mode: str = "affected"
+    selector: Selector = field(init=False)
+    base: Snapshot | None = None
+    known: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.selector = Selector(mode=self.mode)
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self, tests: Collection[str] | None = None, *, record: bool = False, **more: Any) -> Ran:
+        """A cold run, as the agent starts one."""
+        wish = {"python": self.python, "args": list(self.args), "order": [], "record": record, "first": []}
+        order: dict[str, Any] = {
+            "pytest": {**wish, "collects_all": False, "tests": None if tests is None else sorted(tests), **more},
+            "root": str(self.root),
+            "cwd": str(self.root),
+        }
+        pytest_job.complete(order, str(self.home))
+        rows_file, null = (
+            os.open(self.home / "rows", os.O_RDWR | os.O_CREAT | os.O_TRUNC),
+            os.open(os.devnull, os.O_RDWR),
+        )
+        env = {**os.environ, "WATCHTEST_RESULTS_FD": str(rows_file), "WATCHTEST_STACKS_FD": str(null)}
+        env |= {"PYTHONDONTWRITEBYTECODE": "1"}  # so that an edit of the same size in the same second is seen
+        try:
+            done = subprocess.run(
+                order["argv"], cwd=self.root, env=env, pass_fds=(rows_file, null), timeout=RUN_LIMIT_S, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", check=False,
+            )  # fmt: skip
+        finally:
+            os.close(rows_file)
+            os.close(null)
+        reports, recordings = PytestReports(), Recordings()
+        rows = [json.loads(line) for line in (self.home / "rows").read_text().splitlines()]
+        reports.take(rows)
+        recordings.take(rows)
+        execution = reports.execution(Ended(done.returncode, output=done.stdout))
+        outcomes = {test: result.outcome.value for test, result in execution.results.items()}
+        outcomes |= {result.test: "error" for result in execution.collection_errors}
+        return Ran(outcomes, done.stdout, done.returncode, recordings)
+
+    def record(self) -> Ran:
+        """Run everything on the tree as it is, and learn from it: selections are about what changes after this."""
+        ran = self.run(record=True)
+        self.base, self.known = self.snapshot(), ran.outcomes
+        situation = self.situation(self.base)
+        asyncio.run(self._learn(situation, ran.recordings))
+        return ran
+
+    async def _learn(self, situation: Situation, recordings: Recordings) -> None:
+        self.selector.begin(situation)
+        self.selector.end(situation, recordings)
+        await self.selector.settle(self.base)
+
+    # -- selecting ---------------------------------------------------------------------------------
+
+    def select(self) -> Selection:
+        """What a watcher would run now. Why is in `selector.found`."""
+        return asyncio.run(self.selector.select(self.situation(self.snapshot())))
+
+    def situation(self, snapshot: Snapshot) -> Situation:
+        red = frozenset(test for test, outcome in self.known.items() if outcome in ("failed", "error"))
+        return Situation(snapshot, "lab", self.base, frozenset(self.known), red, self._fetch)
+
+    async def _fetch(self, paths: Collection[str]) -> Mapping[str, FilePrint]:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [self.python, "-I", "-c", PROGRAM, str(self.root)],
+            input=json.dumps(list(paths)), text=True, capture_output=True, check=True, timeout=RUN_LIMIT_S,
+        )  # fmt: skip
+        rows = {row["path"]: row for row in map(json.loads, done.stdout.splitlines())}
+        return {path: file_print(rows.get(path)) for path in paths}
+
+    def snapshot(self) -> Snapshot:
+        entries = {}
+        for folder, names, files in os.walk(self.root):
+            names[:] = [name for name in names if name not in SKIPPED and not name.endswith(".egg-info")]
+            for name in files:
+                path = Path(folder, name)
+                if not path.is_symlink() and not name.endswith(".pyc"):
+                    content = path.read_bytes()
+                    entries[path.relative_to(self.root).as_posix()] = Entry(
+                        Kind.FILE, path.stat().st_mode & 0o777, len(content), hashlib.sha1(content).hexdigest()
+                    )
+        digest = hashlib.sha1(repr(sorted(entries.items())).encode()).hexdigest()
+        return Snapshot(digest, entries)
+
+
+def covers(selection: Selection, test: str) -> bool:
+    """Whether a run of this selection runs the test."""
+    return isinstance(selection, All) or test in selection.tests or file_of(test) in selection.tests
+
+
+def missed(selection: Selection, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Tests whose outcome is another than before, new ones included, and that the selection leaves out.
+
+    A test that is gone is missed only if nobody would notice: neither it nor its file is selected.
+    """
+    changed = [test for test in before.keys() | after.keys() if before.get(test) != after.get(test)]
+    return sorted(test for test in changed if not covers(selection, test))
