@@ -22,7 +22,7 @@ from watchtest.control.reports import RunReport
 from watchtest.control.server import ControlServer
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
-from watchtest.core.state import LaneState, State
+from watchtest.core.state import AuditWish, LaneState, State
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exitcodes import EXIT_CODES
 from watchtest.history.opening import is_there, reading
@@ -72,11 +72,18 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
         on_change = OnChange(setting.config.runner.on_change)
+        audit = AuditWish(setting.config.selection.audit_runs, setting.config.selection.audit_idle_s)
         settle_s = watch_timing(setting).held_back_s
         earlier = await asyncio.to_thread(_earlier_results, setting)
         states = {
             lane: LaneState(
-                lane, policy, f"{session}{_suffix(lane)}", on_change=on_change, settle_s=settle_s, partial=earlier
+                lane,
+                policy,
+                f"{session}{_suffix(lane)}",
+                on_change=on_change,
+                settle_s=settle_s,
+                partial=earlier,
+                audit=AuditWish() if show.once else audit,
             )
             for lane, policy in on.items()
         }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -38,6 +40,9 @@ from watchtest.running import AnyRunner, Testing
 from watchtest.sources.gittree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
+from watchtest.workspace import FOLDER
+
+log = logging.getLogger(__name__)
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE")
 CONTAINER_KEYS = ("user", "memory", "cpus", "pids", "hardened", "ports")
@@ -277,7 +282,18 @@ def build_selector(setting: Setting) -> Selector:
     return Selector(
         mode=setting.config.selection.mode,
         patterns=tuple(map(_pattern, setting.config.watch.rules)),
+        keep_miss=lambda document: _keep_miss(setting.workspace / FOLDER, document),
     )
+
+
+def _keep_miss(folder: Path, document: Mapping[str, object]) -> str:
+    file = folder / f"missed-{document['run']}.json"
+    try:
+        file.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    except OSError as error:
+        log.warning("%s cannot be written: %s\n%s", file, error, document)
+        return "the log"
+    return f"{FOLDER}/{file.name}"
 
 
 def _pattern(rule: str) -> Pattern:

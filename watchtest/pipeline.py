@@ -16,6 +16,7 @@ from watchtest.boxes.environment import Environment
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
 from watchtest.boxes.services import Services, Surroundings
 from watchtest.carrier import Post
+from watchtest.core.audit import missed
 from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
@@ -175,7 +176,15 @@ class Pipeline:
                 execution = await self.testing.execute(occasion)
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
+        if run.is_audit:
+            self._audit(run, missed(start.judged, execution), note)
         return Judged(ready.snapshot, execution, ready.info.id)
+
+    def _audit(self, run: Run, missed_tests: tuple[str, ...], note: Note) -> None:
+        selector = self.testing.selector
+        if missed_tests:
+            note(selector.admit(run.id, missed_tests))
+        selector.journal = []
 
     async def _narrowed(self, occasion: Occasion) -> Occasion:
         """The run with what it really has to run, where that was left open."""

@@ -21,6 +21,7 @@ from watchtest.core.touching import ChangedPath, FilePrint
 
 log = logging.getLogger(__name__)
 
+JOURNAL_LENGTH = 200
 FILES_LIMIT = 20_000
 """More Python files than this are not printed; then every change is a change of everything."""
 
@@ -59,6 +60,10 @@ class Selector:
     """affected, conservative or all."""
     patterns: tuple[Pattern, ...] = ()
     atlas: Atlas = field(default_factory=Atlas)
+    keep_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
+    """Writes down what is needed to reproduce a miss; where."""
+    journal: list[Mapping[str, object]] = field(default_factory=list)
+    """What was left out since all tests ran, and why."""
     found: tuple[Finding, ...] = ()
     """Why the last selection was what it was."""
     _environment: str = ""
@@ -102,6 +107,26 @@ class Selector:
         """What tests that came to their end have told."""
         if recordings:
             self._unsettled.append(_Unsettled(situation.snapshot, situation.environment, recordings))
+
+    # -- owning up ---------------------------------------------------------------------------------
+
+    def admit(self, run: str, tests: tuple[str, ...]) -> str:
+        """An audit found tests red that a selection had left out: keep all that is known about it, and say so."""
+        document = {
+            "run": run,
+            "environment": self._environment,
+            "selections": self.journal,
+            "missed": {test: {kind: sorted(map(str, things)) for kind, things in self.atlas.touched_by(test).items()}
+                       for test in tests},
+        }  # fmt: skip
+        where = self.keep_miss(document)
+        more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+        return (
+            f"{tests[0]}{more}: red, and no change was known to reach it. A defect of watchtest, unless the test is"
+            f" flaky or depends on the order; please report it with {where}"
+        )
+
+    # -- settling ----------------------------------------------------------------------------------
 
     async def settle(self, known: Snapshot | None) -> None:
         """Take over what was recorded, now that it is known which tree the last verdict is of."""
@@ -162,6 +187,7 @@ class Selector:
         for finding in self.found:
             sizes = finding.first.bit_count(), (finding.rest & ~finding.first).bit_count()
             log.info("%d tests first, %d behind: %s", *sizes, finding.because)
+        self._note_down(known, situation, changed, len(tests), because)
         if situation.known and tests.issuperset(situation.known):
             return All(because=because)
         return Only(
@@ -171,6 +197,10 @@ class Selector:
             first=tuple(sorted(quick)),
             collects_all=any(finding.collects_all for finding in self.found),
         )
+
+    def _note_down(self, known: Snapshot, situation: Situation, changed: list[str], count: int, because: str) -> None:
+        row = {"from": known.id, "to": situation.snapshot.id, "changed": changed[:100], "selected": count}
+        self.journal = [*self.journal, {**row, "known": len(situation.known), "because": because}][-JOURNAL_LENGTH:]
 
     def _because(self, changed: list[str], unrecorded: frozenset[str], situation: Situation) -> str:
         words = in_words(self.found)

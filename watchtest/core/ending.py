@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchtest.core.asking import owed
+from watchtest.core.audit import counted, planned
 from watchtest.core.blame import blamed
 from watchtest.core.events import (
     EVERYTHING,
@@ -41,13 +42,16 @@ def ended(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState
         ending = Halted(Stop.SUPERSEDED)  # it came to its end before it could be stopped, on half a save
     match ending:
         case Judged():
-            return _rested(_learned(lane, working, ending, event.at), working, ending.snapshot, event.at)
+            learned = counted(_learned(lane, working, ending, event.at), working.run)
+            after, effects = _rested(learned, working, ending.snapshot, event.at)
+            after, more = planned(after, event.at)
+            return after, (*effects, *more)
         case Unchanged():
             # Not a run: the last verdict already speaks of this very tree.
             return _rested(replace(lane, activity=Idle(), note=""), working, ending.snapshot, event.at)
         case Halted(stop=stop):
             successor = ""
-            if stop is Stop.SUPERSEDED and working.run.is_forced:
+            if stop is Stop.SUPERSEDED and working.run.is_forced and not working.run.is_audit:
                 given_back, successor = owed(given_back, working.run, event.at, f"run {working.run.id} was superseded")
             goes_on = stop is Stop.SUPERSEDED or bool(lane.asked) or bool(lane.pending)
             filed = _filed(given_back, working, ending, event.at, successor)
@@ -94,7 +98,7 @@ def _broke(lane: LaneState, working: Working, ending: Broke, at: float, retry_li
     successor = ""
     is_called_off = working.stop in (Stop.CANCELLED, Stop.KILLED)
     # Given up, it must not stand before others that wait: each would break, and come back, without an end.
-    if working.run.is_forced and not is_called_off and not (gives_up and lane.asked):
+    if working.run.is_forced and not working.run.is_audit and not is_called_off and not (gives_up and lane.asked):
         lane, successor = owed(lane, working.run, at, f"run {working.run.id} broke")
     lane = _filed(lane, working, ending, at, successor)
     lane = replace(lane, activity=Broken(ending.problem, attempt, retry_at))

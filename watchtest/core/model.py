@@ -226,6 +226,8 @@ class Run:
     """A forced run goes even when the tree has not changed since the last verdict."""
     is_narrowable: bool = False
     """Once its tree is known, it may turn out that fewer tests will do."""
+    is_audit: bool = False
+    """It checks what others have left out: nobody waits for it, and any change ends it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ def is_superseded(lane: LaneState, paths: Collection[str]) -> bool:
     match lane.activity:
         case Working(phase=Executing() as phase, stop=None, run=run) if paths and not is_owed_an_end(lane):
             selected = frozenset(run.selection.tests) if isinstance(run.selection, Only) else frozenset[str]()
+            if run.is_audit:
+                return True
             # Of half a save nothing counts, not even what has finished.
             finished = frozenset[str]() if is_same_save(lane) else phase.results.keys()
             return lane.on_change is OnChange.RESTART or (

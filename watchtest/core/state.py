@@ -177,6 +177,7 @@ class Asked:
     is_named: bool = False
     """The asker named it, and may ask what became of it: it is not merged with another."""
     reason: str = ""
+    is_audit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,14 @@ class Dropped:
 def asked_id(lane: LaneState, token: str) -> str:
     """An id for a run to be asked for; `token` makes it unique. It is never one that the lane allots itself."""
     return f"{lane.session}.r{token}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditWish:
+    """When everything runs to check selections: after so many narrowed runs, after so long at rest; 0 is never."""
+
+    runs: int = 0
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +225,11 @@ class LaneState:
     ids: int = 0
     """How many ids were allotted, to runs that began and to runs that wait."""
     on_change: OnChange = OnChange.SMART
+    audit: AuditWish = AuditWish()
+    narrowed: int = 0
+    """How many judged runs since the last of all tests have left some out."""
+    audit_at: float | None = None
+    """When it will have rested for so long that an audit is due."""
     settle_s: float = 0.0
     """Runs start with the first write of a save; so long after that, what follows is taken for the rest of it."""
     note: str = ""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchtest.core.asking import LEAVING, accepted, called_off, with_id
+from watchtest.core.audit import woken
 from watchtest.core.ending import ended
 from watchtest.core.events import (
     BoxLost,
@@ -125,9 +126,10 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
     run = Run(
         id=allotted,
         lane=lane.lane,
-        trigger=Trigger.MANUAL if asked else Trigger(lane.lane.value),
+        trigger=Trigger.MANUAL if asked and not asked.is_audit else Trigger(lane.lane.value),
         selection=selection,
         is_forced=asked is not None,
+        is_audit=asked is not None and asked.is_audit,
         is_narrowable=lane.policy is Policy.AFFECTED and asked is None,
     )
     broken = lane.activity if isinstance(lane.activity, Broken) else None
@@ -183,7 +185,7 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
             lane, effects = _stop(lane, Stop.CANCELLED, LEAVING)
             return replace(lane, is_paused=True), effects
         case Woke():
-            return wake(lane, event.at), ()
+            return woken(wake(lane, event.at), event.at), ()
         case Noted():
             return replace(lane, note=event.text), ()
         case BoxSeen():

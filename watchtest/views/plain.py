@@ -121,8 +121,10 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
                 yield words.retry(after.activity, event.at)
         case ServicesSeen():
             yield from _services(before, after)
-        case SnapshotTaken() | Selected():
+        case SnapshotTaken():
             pass
+        case Selected():
+            yield f"selected {words.selection(event.selection)}"
         case Collected():
             yield from _collected(before, after)
         case TestsEnded():
@@ -136,7 +138,7 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
 def _started(before: LaneState, after: LaneState) -> Iterator[str]:
     if _new_run(before, after) and isinstance(after.activity, Working):
         run = after.activity.run
-        yield f"syncing · run {run.id} · {run.trigger.value} · {words.selection(run.selection)}"
+        yield f"syncing · run {run.id} · {run.trigger.value} · {words.intent(run)}"
     elif after.waits_for and after.waits_for != before.waits_for:
         yield f"waits: {one_line(after.waits_for)}"
 
@@ -237,9 +239,11 @@ def _judged(before: LaneState, after: LaneState, ending: Judged) -> Iterator[str
     run = after.last.run if after.last else None
     took = duration(ending.execution.duration_s)
     is_plain = after.knowledge.verdict in (Verdict.PASSED, Verdict.FAILED)
+    fresh = words.fresh(after.knowledge)
+    share = "" if fresh is None else f", {fresh or 'none'} of them run"
     yield " · ".join(
         (
-            words.verdict(after.knowledge) + (" in " if is_plain else " · after ") + took,
+            words.verdict(after.knowledge) + share + (" in " if is_plain else " · after ") + took,
             f"tree {short(ending.snapshot.id)}",
             run.trigger.value if run else after.lane.value,
         )

@@ -162,7 +162,7 @@ def _doing(lane: LaneState, now: float) -> Row:
         case Starting():
             return _plain("starting", "bold")
         case Idle():
-            return _plain("paused: press p to go on" if lane.is_paused else "waiting for a change", "dim")
+            return _plain("paused: press p to go on" if lane.is_paused else f"waiting for a change{_last(lane)}", "dim")
         case Working():
             return _working(activity, now, lane.is_paused)
         case Broken(problem=problem):
@@ -173,11 +173,17 @@ def _doing(lane: LaneState, now: float) -> Row:
             assert_never(activity)
 
 
+def _last(lane: LaneState) -> str:
+    """What the verdict rests on, where not everything had to run for it."""
+    run, fresh = lane.knowledge.run, words.fresh(lane.knowledge)
+    return f" · {fresh or 'no'} tests had to run: {run.selection.because}" if run and fresh is not None else ""
+
+
 def _working(working: Working, now: float, is_paused: bool) -> Row:
     share = None
     match working.phase:
         case Syncing():
-            doing = f"syncing for {words.selection(working.run.selection)}"
+            doing = f"syncing for {words.intent(working.run)}"
         case Executing(promised=promised, results=results) if promised:
             doing, share = f"running {len(results)}/{len(promised)}", min(len(results) / len(promised), 1.0)
         case Executing():

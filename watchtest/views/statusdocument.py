@@ -166,11 +166,23 @@ def _scope(lane: LaneState) -> Document | None:
             assert_never(run.selection)
     return {
         "kind": kind,
-        "wave": None,
+        "wave": wave(lane),
         "selected": selected,
         "known": len(lane.knowledge.tests),
         "because": cut(run.selection.because, MESSAGE_LIMIT),
     }
+
+
+def wave(lane: LaneState) -> int | None:
+    """Which part of a selection is at work: 1 the quick answer, 2 all that cannot be ruled out; None: all tests."""
+    working = lane.activity if isinstance(lane.activity, Working) else None
+    run = working.run if working else lane.knowledge.run
+    if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
+        return None
+    if working is None or not isinstance(working.phase, Executing):
+        return 1 if working else 2
+    waiting = (working.phase.promised - working.phase.results.keys()).intersection(run.selection.first)
+    return 1 if waiting or not working.phase.promised else 2
 
 
 def _collected(lane: LaneState, run: Run) -> int | None:

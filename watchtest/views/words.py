@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import assert_never
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import All, BoxInfo, Failure, Only, Outcome, Problem, Result, Selection, ServiceInfo, Verdict
+from watchtest.core.model import (
+    All,
+    BoxInfo,
+    Failure,
+    Only,
+    Outcome,
+    Problem,
+    Result,
+    Run,
+    Selection,
+    ServiceInfo,
+    Verdict,
+)
 from watchtest.core.state import Broken, Knowledge, Pending
 from watchtest.core.verdict import file_of
 from watchtest.views.text import count, duration, names, one_line, short, tests
@@ -45,6 +57,21 @@ def selection(chosen: Selection) -> str:
             assert_never(chosen)
     because = one_line(because)
     return f"{what} ({because})" if because and because != what else what
+
+
+def intent(run: Run) -> str:
+    """The same of a run that may not know yet."""
+    is_open = run.is_narrowable and isinstance(run.selection, All)
+    return "the tests that the change can affect" if is_open else selection(run.selection)
+
+
+def fresh(knowledge: Knowledge) -> int | None:
+    """How many tests ran for this verdict, where a selection did for the rest; None: all of them."""
+    run = knowledge.run
+    if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
+        return None
+    count = sum(known.run == run.id for known in knowledge.tests.values())
+    return count if count < len(knowledge.tests) else None
 
 
 def changes(pending: Pending) -> str:
