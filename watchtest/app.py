@@ -12,17 +12,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from watchtest import __version__
 from watchtest.acceptance import is_acceptance_given
 from watchtest.boxes.base import Place
 from watchtest.control.address import socket_places
-from watchtest.control.desk import Desk
+from watchtest.control.desk import Desk, Explain
 from watchtest.control.reports import RunReport
 from watchtest.control.server import ControlServer
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
-from watchtest.core.state import AuditWish, LaneState, State
+from watchtest.core.state import AuditWish, Knowledge, LaneState, State
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exitcodes import EXIT_CODES
 from watchtest.history.opening import is_there, reading
@@ -31,7 +32,16 @@ from watchtest.history.queries import detail, last_whole
 from watchtest.history.record import Recorder
 from watchtest.history.store import Store
 from watchtest.loop import Loop, View
-from watchtest.parts import Setting, build_git_tree, build_pipeline, build_worktree, choose_place, policies
+from watchtest.mapkeeper import MapKeeper
+from watchtest.parts import (
+    Setting,
+    build_git_tree,
+    build_pipeline,
+    build_worktree,
+    choose_place,
+    maps_folder,
+    policies,
+)
 from watchtest.pipeline import Pipeline
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
@@ -74,6 +84,10 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         on_change = OnChange(setting.config.runner.on_change)
         audit = AuditWish(setting.config.selection.audit_runs, setting.config.selection.audit_idle_s)
         settle_s = watch_timing(setting).held_back_s
+        keeper = MapKeeper(
+            maps_folder(setting.folders.state, setting.workspace),
+            {lane: pipeline.testing.selector for lane, pipeline in lanes.pipelines.items()},
+        )
         earlier = await asyncio.to_thread(_earlier_results, setting)
         states = {
             lane: LaneState(
@@ -84,6 +98,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
                 settle_s=settle_s,
                 partial=earlier,
                 audit=AuditWish() if show.once else audit,
+                knowledge=await asyncio.to_thread(keeper.resume, lane) if policy is Policy.AFFECTED else Knowledge(),
             )
             for lane, policy in on.items()
         }
@@ -96,12 +111,14 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         interrupted = stack.enter_context(_signals(loop))
         status = await _enter_views(stack, setting, show, loop, views, say)
         if not show.once:
-            await _enter_control(stack, setting, loop, views, status, say)
+            await _enter_control(stack, setting, loop, views, status, say, lanes.explain)
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:
             say(text)
+        views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
         last = await loop.run()
+        await keeper.close(last)
     return 130 if interrupted else exit_code(last, show.once)
 
 
@@ -167,6 +184,9 @@ class _Lanes:
             watching.append(lambda: git_news(self._setting, dict(self._trees)))
         return watching
 
+    async def explain(self, lane: LaneState, what: str) -> dict[str, Any] | None:
+        return await self.pipelines[lane.lane].testing.selector.explained(what, lane.knowledge.base)
+
     def close(self) -> None:
         for tree in self._trees.values():
             tree.close()
@@ -204,9 +224,10 @@ async def _enter_control(
     views: list[View],
     status: StatusFile,
     say: Callable[[str], None],
+    explain: Explain,
 ) -> None:
-    """What `watchtest run`, `cancel` and `pause` speak with."""
-    desk = Desk(lambda: loop.state, loop.post, lambda run: _past_run(setting, run))
+    """What `watchtest run`, `cancel`, `pause` and `why` speak with."""
+    desk = Desk(lambda: loop.state, loop.post, lambda run: _past_run(setting, run), explain)
     views.append(View(desk.show))
     server = ControlServer(
         desk,

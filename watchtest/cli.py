@@ -27,6 +27,7 @@ COMMANDS = (
     "resume",
     "gate",
     "history",
+    "why",
     "exec",
     "shell",
     "logs",

@@ -81,6 +81,11 @@ def workspace_key(workspace: Path) -> str:
     return f"{name}-{hashlib.sha256(identity).hexdigest()[:8]}"
 
 
+def maps_folder(state: Path, workspace: Path) -> Path:
+    """Where it is kept what the tests of a workspace touch."""
+    return state / "maps" / workspace_key(workspace)
+
+
 def choose_place(setting: Setting, owner: str, say: Callable[[str], None]) -> Place:
     """The box of a lane, or of the gate; `auto` means a container wherever there is an engine."""
     wish = setting.config.box.engine

@@ -132,6 +132,10 @@ def no_history(_run: str) -> RunReport | None:
     return None
 
 
+async def explain(_lane: LaneState, what: str) -> dict[str, Any] | None:
+    return {"kind": "test", "test": what} if what.startswith("tests/") else None
+
+
 @asynccontextmanager
 async def bench(
     folder: Path,
@@ -145,7 +149,7 @@ async def bench(
     runs, says, views = HandRun(), list[str](), list[View]()
     states = {lane: LaneState(lane, policy, f"s-{lane.value}") for lane in lanes or (Lane.SAVE,)}
     loop = Loop(State(states), dict.fromkeys(states, runs), [], views)
-    desk = Desk(lambda: loop.state, loop.post, past)
+    desk = Desk(lambda: loop.state, loop.post, past, explain)
     views.append(View(desk.show))
     places = socket_places(Path("/some/workspace"), [folder])
     server = ControlServer(

@@ -195,6 +195,26 @@ class Atlas:
             found[kind].add(thing)
         return {kind: frozenset(things) for kind, things in found.items()}
 
+    def units_touched_by(self, test: str) -> Iterator[Unit]:
+        for kind, thing in (self._names[number] for number in self._touched.get(test, ())):
+            if kind == "units" and isinstance(thing, tuple):
+                yield thing
+
+    @property
+    def things(self) -> list[tuple[str, object]]:
+        """Everything that tests have touched, by the numbers of `numbers_of`."""
+        return self._names
+
+    def numbers_of(self, test: str) -> list[int]:
+        return list(self._touched.get(test, ()))
+
+    def is_opaque(self, test: str) -> bool:
+        return bool(self._opaque >> self._bits[test] & 1)
+
+    @property
+    def scope_keys(self) -> Iterable[str]:
+        return self._scopes.keys()
+
     def scope(self, key: str) -> Touched:
         return self._scopes.get(key, Touched())
 

@@ -10,13 +10,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from watchtest.affected.atlas import Atlas
+from watchtest.affected.explain import explain
 from watchtest.affected.graph import ImportGraph, Names
+from watchtest.affected.keeping import Kept, save
 from watchtest.affected.rows import Recordings
 from watchtest.core.affected import CONFTEST, Finding, Ground, by_file, findings, in_words
-from watchtest.core.model import All, Entry, Kind, Only, Selection, Snapshot, difference
+from watchtest.core.model import All, Entry, Kind, Only, Result, Selection, Snapshot, difference
 from watchtest.core.touching import ChangedPath, FilePrint
 
 log = logging.getLogger(__name__)
@@ -67,10 +70,14 @@ class Selector:
     found: tuple[Finding, ...] = ()
     """Why the last selection was what it was."""
     _environment: str = ""
+    _base: Snapshot | None = None
+    """The tree that all of this is true of."""
     _prints: dict[str, FilePrint] = field(default_factory=dict)
     """By the digest of a file's content."""
     _unsettled: list[_Unsettled] = field(default_factory=list)
     _printing: asyncio.Task[None] | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """The atlas is used by one at a time."""
     _edges: dict[str, tuple[FilePrint, frozenset[str]]] = field(default_factory=dict)
     _names: tuple[frozenset[str], int, Names] | None = None
 
@@ -108,6 +115,22 @@ class Selector:
         if recordings:
             self._unsettled.append(_Unsettled(situation.snapshot, situation.environment, recordings))
 
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def resume(self, kept: Kept) -> None:
+        """Go on with what an earlier watcher has found out."""
+        self.atlas, self._environment, self._prints = kept.atlas, kept.environment, dict(kept.prints)
+        self._base = kept.base
+
+    async def keep(self, file: Path, base: Snapshot, results: Mapping[str, Result], box: str) -> None:
+        """For the next watcher: all that is known of this tree. Raises OSError."""
+        await self.settle(base)
+        async with self._lock:
+            digests = {entry.digest for entry in base.entries.values()}
+            prints = {digest: known for digest, known in self._prints.items() if digest in digests}
+            kept = Kept(self._environment, box, base, results, self.atlas, prints)
+            await asyncio.to_thread(save, file, kept)
+
     # -- owning up ---------------------------------------------------------------------------------
 
     def admit(self, run: str, tests: tuple[str, ...]) -> str:
@@ -126,15 +149,29 @@ class Selector:
             f" flaky or depends on the order; please report it with {where}"
         )
 
+    # -- explaining --------------------------------------------------------------------------------
+
+    def reach(self, paths: Iterable[str]) -> int:
+        """The tests that can reach one of these files by imports."""
+        return self._ground(self._base, []).reach(paths) if self._base is not None else 0
+
+    async def explained(self, what: str, known: Snapshot | None) -> dict[str, Any] | None:
+        """Why a test ran or did not, or who depends on a file; None if nothing is known of it."""
+        await self.settle(known)
+        async with self._lock:
+            return await asyncio.to_thread(explain, self, what)
+
     # -- settling ----------------------------------------------------------------------------------
 
     async def settle(self, known: Snapshot | None) -> None:
         """Take over what was recorded, now that it is known which tree the last verdict is of."""
         if self._printing is not None and not self._printing.done():
             await asyncio.wait([self._printing])
-        unsettled, self._unsettled = self._unsettled, []
-        if unsettled:
-            await asyncio.to_thread(self._learn, unsettled, known)
+        async with self._lock:
+            self._base = known or self._base
+            unsettled, self._unsettled = self._unsettled, []
+            if unsettled:
+                await asyncio.to_thread(self._learn, unsettled, known)
 
     def _learn(self, unsettled: list[_Unsettled], known: Snapshot | None) -> None:
         for entry in unsettled:
@@ -168,7 +205,8 @@ class Selector:
         fresh = [path for path in changed if _is_unprinted(path, situation.snapshot, self._prints)]
         if fresh:
             self._keep(situation.snapshot, await situation.fetch(fresh))
-        return self._selected(situation, known, changed)
+        async with self._lock:
+            return self._selected(situation, known, changed)
 
     def _selected(self, situation: Situation, known: Snapshot, changed: list[str]) -> Selection:
         changes = [self._change(path, known.entries, situation.snapshot.entries) for path in changed]

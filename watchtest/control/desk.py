@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from watchtest.control.reports import Reports, RunReport
 from watchtest.control.wishes import Refusal, RunWish
@@ -17,15 +18,20 @@ ANSWER_LIMIT_S = 5.0
 CURRENT = "current"
 
 History = Callable[[str], RunReport | None]
+Explain = Callable[[LaneState, str], Awaitable[dict[str, Any] | None]]
 
 
 class Desk:
     """A view of the loop (`show`) that also posts to it. `past` asks the history for a run; it may block.
+    `explain` asks what is known of a test or a file.
 
     Used in the loop's own thread alone.
     """
 
-    def __init__(self, state: Callable[[], State], post: Callable[[Event], None], past: History) -> None:
+    def __init__(
+        self, state: Callable[[], State], post: Callable[[Event], None], past: History, explain: Explain
+    ) -> None:
+        self._explain = explain
         self._state = state
         self._post = post
         self._past = past
@@ -98,6 +104,15 @@ class Desk:
         if found is None:
             raise Refusal(404, "no_such_run", f"no run {run_id}", "`watchtest history list` shows them")
         return found
+
+    async def why(self, what: str, lane: Lane | None) -> dict[str, Any]:
+        """Of a test: whether the last selection took it, and what it touches. Of a file: who depends on it."""
+        state = self._lane(lane)
+        found = await self._explain(state, what)
+        if found is None:
+            hint = "name a test by its id, or a file by its path in the workspace; both after the first run"
+            raise Refusal(404, "nothing_known", f"nothing is known of {what}", hint)
+        return {"lane": state.lane.value, **found}
 
     async def stop(self, run_id: str, *, is_kill: bool) -> RunReport:
         """End that run; one that has ended stays as it is."""

@@ -6,6 +6,7 @@
     GET  /runs/{id}            the report of a run, on its way or past; `current` is the one under way
     POST /runs/{id}/cancel     → 202 while it is being ended, 200 once it has ended; asking twice changes nothing
     POST /runs/{id}/kill       the same, at once
+    GET  /why?what=W&lane=L    why a test ran or did not, or who depends on a file
     POST /pause, /resume       {lane?} → the lanes, and which of them are paused
 
 Whatever is refused is answered by {code, message, hint}.
@@ -26,7 +27,7 @@ from starlette.routing import Route
 
 from watchtest.control.desk import Desk
 from watchtest.control.reports import RunReport
-from watchtest.control.wishes import BODY_LIMIT, Refusal, lane_wish, no_wish, run_id, run_wish
+from watchtest.control.wishes import BODY_LIMIT, Refusal, lane_wish, no_wish, run_id, run_wish, why_wish
 
 log = logging.getLogger(__name__)
 BODY_TIMEOUT_S = 5.0
@@ -52,6 +53,9 @@ def application(desk: Desk, status: Callable[[], dict[str, Any]], about: dict[st
     async def show_run(request: Request) -> Response:
         return JSONResponse((await desk.report(_id(request))).document)
 
+    async def why(request: Request) -> Response:
+        return JSONResponse(await desk.why(*why_wish(request.query_params.multi_items())))
+
     def stop(is_kill: bool) -> Handler:
         async def handle(request: Request) -> Response:
             no_wish(await _body(request))
@@ -70,6 +74,7 @@ def application(desk: Desk, status: Callable[[], dict[str, Any]], about: dict[st
         routes=[
             Route("/health", health, methods=["GET"]),
             Route("/status", show_status, methods=["GET"]),
+            Route("/why", why, methods=["GET"]),
             Route("/runs", ask, methods=["POST"]),
             Route("/runs/{id}", show_run, methods=["GET"]),
             Route("/runs/{id}/cancel", stop(is_kill=False), methods=["POST"]),

@@ -54,6 +54,14 @@ def lane_wish(body: bytes) -> Lane | None:
     return _choice(_members(body, ("lane",)), "lane", Lane, tuple(Lane))
 
 
+def why_wish(query: list[tuple[str, str]]) -> tuple[str, Lane | None]:
+    """A test or a file, and the lane that is asked."""
+    members: dict[str, Any] = dict(query)
+    if set(members) - {"what", "lane"} or not members.get("what"):
+        raise _bad('the query must be like "what=tests/test_a.py::test_b&lane=save"', "lane may be left out")
+    return _test(members["what"]), _choice(members, "lane", Lane, tuple(Lane))
+
+
 def no_wish(body: bytes) -> None:
     _members(body, ())
 

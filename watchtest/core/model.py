@@ -175,6 +175,8 @@ class Only:
     """The first wave: those of them that are most likely to have something to say."""
     collects_all: bool = False
     """Every file is looked at for them: there may be tests now where none were before."""
+    whole: tuple[str, ...] = ()
+    """Names of runners that run all of their tests, those that nobody knows of yet, too; the known ones are listed."""
 
 
 Selection = All | Only

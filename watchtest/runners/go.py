@@ -10,8 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watchtest.runners.base import Order
+from watchtest.core.model import Only
+from watchtest.runners import gopackages
+from watchtest.runners.base import REPORT, Order
 from watchtest.runners.goevents import GoReports
+from watchtest.runners.narrowing import Ask, Change, told
 
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules come first: only they tell in which folder a package lies."""
@@ -52,6 +55,12 @@ class GoRunner:
         if separator:
             return NAME.match(name) is not None
         return "." not in package.rpartition("/")[2].lstrip(".") and CARGO.search(package) is None
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        flags = gopackages.listing_flags(self.args)
+        argv = ("sh", "-c", gopackages.LISTING, "go", REPORT, *flags, "-f", gopackages.TEMPLATE)
+        end = await ask(Order(argv, self.folder, self.env))
+        return gopackages.affected(told(end, "go list"), change)
 
     def _package(self, test: str) -> str:
         folder = test.partition("::")[0]

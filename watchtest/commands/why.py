@@ -1,0 +1,121 @@
+"""`watchtest why TEST|FILE`: what a test touches and why it ran, or who depends on a file.
+
+Asks the running watcher; without one, what the last one has left. Needs no engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from platformdirs import user_state_path
+
+from watchtest.commands.watcher import Watcher, add_lane
+from watchtest.core.model import Lane
+from watchtest.errors import ControlError, UsageError
+
+FUNCTIONS_SHOWN = 5
+FILES_SHOWN = 15
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("why", help="what a test touches and why it ran, or who depends on a file")
+    parser.add_argument("what", metavar="TEST|FILE", help="the id of a test, or a path in the workspace")
+    add_lane(parser, "the highest that is on")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    watcher = Watcher(arguments)
+    what = _in_workspace(arguments.what, watcher.folder)
+    query = urlencode({"what": what, **({"lane": arguments.lane} if arguments.lane else {})})
+    try:
+        document = watcher.get(f"/why?{query}")
+    except ControlError:
+        document = _of_the_last_watcher(watcher.folder, arguments.lane or Lane.SAVE.value, what)
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+        return 0
+    from watchtest.views.text import clean
+
+    lines = _of_test(document) if document["kind"] == "test" else _of_file(document)
+    print("\n".join(clean(line) for line in lines))
+    return 0
+
+
+def _in_workspace(what: str, folder: Path) -> str:
+    """As the workspace names it: `./a.py`, and paths seen from a folder below, mean the same as `a.py`."""
+    file, mark, test = what.partition("::")
+    path = Path(os.path.normpath(Path.cwd() / file))
+    if (path.exists() or file.startswith(".")) and path.is_relative_to(folder):
+        file = path.relative_to(folder).as_posix()
+    return file + mark + test
+
+
+def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
+    from watchtest.affected.explain import explain
+    from watchtest.affected.keeping import load
+    from watchtest.affected.selector import Selector
+    from watchtest.mapkeeper import map_file
+    from watchtest.parts import maps_folder
+
+    state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
+    kept = load(map_file(maps_folder(state, folder), Lane(lane)))
+    if kept is None:
+        raise UsageError(f"nothing is recorded for {folder} yet", hint="let `watchtest watch` run the tests once")
+    selector = Selector()
+    selector.resume(kept)
+    document = explain(selector, what)
+    if document is None:
+        raise UsageError(f"nothing is known of {what}", hint="name a test by its id, or a file by its path")
+    return {"lane": lane, "note": "no watcher runs; this is what the last one has left", **document}
+
+
+def _of_test(document: dict[str, Any]) -> Iterator[str]:
+    yield document["test"]
+    if document.get("note"):
+        yield f"  ({document['note']})"
+    elif document["selected"]:
+        wave = "at once" if document["wave"] == 1 else "behind those that are known to be concerned"
+        yield f"  ran for the last change, {wave}, because"
+        yield from (f"    {reason}" for reason in document["because"])
+    else:
+        yield "  was not concerned by the last change"
+    if document["is_opaque"]:
+        yield "  starts programs, so it runs for any change"
+    functions = document["functions"]
+    yield f"  enters {sum(map(len, functions.values()))} functions of {len(functions)} files:"
+    for path, names in list(functions.items())[:FILES_SHOWN]:
+        more = f" and {len(names) - FUNCTIONS_SHOWN} more" if len(names) > FUNCTIONS_SHOWN else ""
+        yield f"    {path}: {', '.join(names[:FUNCTIONS_SHOWN])}{more}"
+    if len(functions) > FILES_SHOWN:
+        yield f"    and {len(functions) - FILES_SHOWN} more files"
+    for title, key in (("reads", "files"), ("lists", "folders"), ("imports", "imports"), ("uses", "scopes")):
+        if document[key]:
+            more = f" and {len(document[key]) - FILES_SHOWN} more" if len(document[key]) > FILES_SHOWN else ""
+            yield f"  {title} {', '.join(document[key][:FILES_SHOWN])}{more}"
+
+
+def _of_file(document: dict[str, Any]) -> Iterator[str]:
+    yield document["file"]
+    if document.get("note"):
+        yield f"  ({document['note']})"
+    yield f"  {document['reached_by']['count']} of {document['of']} tests can reach it by imports"
+    if document["tests_in_it"]["count"]:
+        yield f"  {document['tests_in_it']['count']} tests are in it"
+    if document["read_by"]["count"]:
+        yield f"  read by {_some(document['read_by'])}"
+    for name, tests in sorted(document["functions"].items(), key=lambda item: -item[1]["count"]):
+        yield f"  {name}: {_some(tests)}"
+
+
+def _some(tests: dict[str, Any]) -> str:
+    names = tests["tests"][:2]
+    more = f" and {tests['count'] - len(names)} more" if tests["count"] > len(names) else ""
+    return (", ".join(names) + more) if names else "no test"
