@@ -47,8 +47,9 @@ from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
 from watchtest.views.dashboard import Dashboard
 from watchtest.views.desktop import Desktop
-from watchtest.views.keys import HELP_KEY, Keys, event_of
+from watchtest.views.keys import HELP_KEY, WHY_KEY, Keys, event_of
 from watchtest.views.plain import Plain
+from watchtest.views.screen import Panel
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.watching import git_news, saves, watch_timing
 from watchtest.workspace import FOLDER
@@ -297,6 +298,7 @@ def exit_code(state: State, once: bool) -> int:
     return max((EXIT_CODES[end] for end in ends), key=_WORST.index)
 
 
+PANELS: Mapping[str, Panel] = {HELP_KEY: "help", WHY_KEY: "why"}
 _WORST = (0, 5, 130, 1, 124, 4)
 
 
@@ -309,8 +311,8 @@ def _go_on_if_accepted(setting: Setting, loop: Loop, now: float) -> None:
 
 def _press(key: str, dashboard: Dashboard, loop: Loop) -> None:
     now = time.time()
-    if key == HELP_KEY:
-        dashboard.toggle_help(now)
+    if key in PANELS:
+        dashboard.toggle(PANELS[key], now)
         return
     event = event_of(key, loop.state, now)
     if event is not None:

@@ -11,18 +11,19 @@ from rich.console import Console
 from view_states import BOX, NOON, Story, failed, passed, skipped, start
 
 from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded
-from watchtest.core.model import Lane, Stop
+from watchtest.core.model import Lane, Only, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
+from watchtest.views.screen import Panel
 
 T = "tests/test_cart.py::test_"
 
 
-def screen(state: State, width: int, height: int, now: float, *, is_help_shown: bool = False) -> list[str]:
+def screen(state: State, width: int, height: int, now: float, *, panel: Panel = "") -> list[str]:
     """The rows as a terminal would show them, without blanks at their ends."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
-    console.print(render(state, now=now, width=width, height=height, title="shop", is_help_shown=is_help_shown))
+    console.print(render(state, now=now, width=width, height=height, title="shop", panel=panel))
     rows = out.getvalue().removesuffix("\n").split("\n")
     assert len(rows) == height
     assert all(len(row) <= width for row in rows)
@@ -52,7 +53,7 @@ def test_green_at_80_by_24() -> None:
         *[""] * 19,
         " box  docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
         " runs ✔                                                                   1 run",
-        " q quit  r rerun  f failed  c cancel  p pause  h help",
+        " q quit  r rerun  f failed  c cancel  p pause  w why  h help",
     ]
 
 
@@ -72,7 +73,7 @@ def test_red_at_80_by_24() -> None:
         *[""] * 11,
         " box  docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
         " runs ✔✘                                                                 2 runs",
-        " q quit  r rerun  f failed  c cancel  p pause  h help",
+        " q quit  r rerun  f failed  c cancel  p pause  w why  h help",
     ]
 
 
@@ -93,7 +94,7 @@ def test_while_running_the_old_verdict_stays_and_new_failures_come_first_at_60_b
         "",
         " box  docker 1a2b3c4d5e6f · image python:3.12 · running · P…",
         " runs ✔✘                                             3 runs",
-        " q quit  r rerun  f failed  c cancel  p pause  h help",
+        " q quit  r rerun  f failed  c cancel  p pause  w why  h help",
     ]
 
 
@@ -104,20 +105,35 @@ def test_running_at_200_by_50_uses_the_whole_width() -> None:
     assert rows[0].endswith(" shop · save · 77aa91c4 on main* · 5.3s ago")
     assert len(rows[0]) == 199
     assert rows[1] == f" running 2/41 {'━' * 9}{'─' * 171} 4.3s"
-    assert rows[-1] == " q quit  r rerun  f failed  c cancel  p pause  h help"
+    assert rows[-1] == " q quit  r rerun  f failed  c cancel  p pause  w why  h help"
 
 
 def test_help_explains_each_key() -> None:
     story = red_story()
-    rows = screen(story.state, 80, 24, story.now, is_help_shown=True)
-    assert rows[-8:-2] == [
+    rows = screen(story.state, 80, 24, story.now, panel="help")
+    assert rows[-9:-2] == [
         " q  quit; the box stays",
         " r  run all tests now",
         " f  run the tests known to fail now",
         " c  cancel the run; its changes wait for the next save",
         " p  pause or resume; changes are noted meanwhile",
+        " w  show or hide why these tests ran",
         " h  show or hide this help",
     ]
+
+
+def test_why_tells_what_the_last_tests_ran_for() -> None:
+    story = Story().run("t1", passed("a"), passed("b"))
+    reasons = ("1 of 2: shop/cart.py: total changed",)
+    narrow = Only((T + "a",), "shop/cart.py: total changed", is_proof=True, reasons=reasons)
+    lane = story.state.top
+    assert lane.knowledge.run is not None
+    knowledge = replace(lane.knowledge, run=replace(lane.knowledge.run, selection=narrow))
+    state = replace(story.state, lanes={lane.lane: replace(lane, knowledge=knowledge)})
+    rows = screen(state, 80, 24, story.now, panel="why")
+    shown = [row.strip() for row in rows if row.strip()]
+    assert "why 1 test (shop/cart.py: total changed)" in shown
+    assert reasons[0] in shown
 
 
 def test_more_failures_than_rows_are_counted() -> None:

@@ -48,6 +48,9 @@ class Atlas:
     def tests(self) -> Iterable[str]:
         return self._bits.keys()
 
+    def __len__(self) -> int:
+        return len(self._bits)
+
     def learn(self, recorded: Recorded, is_proven: bool) -> None:
         """Take over what a run told. Unless it is proven, what was known before stays true beside it."""
         fresh: dict[int, list[int]] = {}

@@ -25,6 +25,7 @@ from watchtest.core.touching import ChangedPath, FilePrint
 log = logging.getLogger(__name__)
 
 JOURNAL_LENGTH = 200
+REASONS_KEPT = 50
 FILES_LIMIT = 20_000
 """More Python files than this are not printed; then every change is a change of everything."""
 
@@ -233,8 +234,17 @@ class Selector:
             because,
             is_proof=True,
             first=tuple(sorted(quick)),
+            reasons=self._reasons(),
             collects_all=any(finding.collects_all for finding in self.found),
         )
+
+    def _reasons(self) -> tuple[str, ...]:
+        """How many tests each reason concerns, the most precise first."""
+        sizes: dict[str, int] = {}
+        for finding in self.found:
+            sizes[finding.because] = sizes.get(finding.because, 0) | finding.first | finding.rest
+        rows = sorted(sizes.items(), key=lambda row: row[1].bit_count())
+        return tuple(f"{mask.bit_count()} of {len(self.atlas)}: {because}" for because, mask in rows[:REASONS_KEPT])
 
     def _note_down(self, known: Snapshot, situation: Situation, changed: list[str], count: int, because: str) -> None:
         row = {"from": known.id, "to": situation.snapshot.id, "changed": changed[:100], "selected": count}

@@ -173,6 +173,8 @@ class Only:
     is_proof: bool = False
     first: tuple[str, ...] = ()
     """The first wave: those of them that are most likely to have something to say."""
+    reasons: tuple[str, ...] = ()
+    """All that `because` has no room for, a line each."""
     collects_all: bool = False
     """Every file is looked at for them: there may be tests now where none were before."""
     whole: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from watchtest.core.state import State
-from watchtest.views.screen import Row, Span, rows
+from watchtest.views.screen import Panel, Row, Span, rows
 from watchtest.views.text import clean
 
 INTERVAL_S = 0.12
@@ -19,11 +19,9 @@ IDLE_INTERVAL_S = 1.0
 """Between two drawings of one state: its ages grow."""
 
 
-def render(
-    state: State, *, now: float, width: int, height: int, title: str = "", is_help_shown: bool = False
-) -> RenderableType:
+def render(state: State, *, now: float, width: int, height: int, title: str = "", panel: Panel = "") -> RenderableType:
     """The screen of a state, exactly `height` rows of at most `width` columns."""
-    drawn = rows(state, now=now, height=height, title=title, is_help_shown=is_help_shown)
+    drawn = rows(state, now=now, height=height, title=title, panel=panel)
     return Group(*(_text(row, width) for row in drawn))
 
 
@@ -39,7 +37,7 @@ class Dashboard:
         self._title = title
         self._state: State | None = None
         self._is_due = False
-        self._is_help_shown = False
+        self._panel: Panel = ""
         self._drawn_at = float("-inf")
         self._size: tuple[int, int] = (0, 0)
 
@@ -58,8 +56,9 @@ class Dashboard:
         self._is_due = True
         self.tick(now)
 
-    def toggle_help(self, now: float) -> None:
-        self._is_help_shown = not self._is_help_shown
+    def toggle(self, panel: Panel, now: float) -> None:
+        """Show that panel, or hide it if it is there."""
+        self._panel = "" if self._panel == panel else panel
         self._draw(now)
 
     def tick(self, now: float) -> None:
@@ -81,7 +80,7 @@ class Dashboard:
                 width=size.width,
                 height=size.height,
                 title=self._title,
-                is_help_shown=self._is_help_shown,
+                panel=self._panel,
             ),
             refresh=True,
         )

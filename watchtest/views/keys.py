@@ -27,14 +27,15 @@ else:
     HAS_TERMIOS = True
 
 FUNCTION_KEY = re.compile("\x1bO.")
-HELP_KEY = "h"
-HINTS = {"q": "quit", "r": "rerun", "f": "failed", "c": "cancel", "p": "pause", HELP_KEY: "help"}
+HELP_KEY, WHY_KEY = "h", "w"
+HINTS = {"q": "quit", "r": "rerun", "f": "failed", "c": "cancel", "p": "pause", WHY_KEY: "why", HELP_KEY: "help"}
 HELP = {
     "q": "quit; the box stays",
     "r": "run all tests now",
     "f": "run the tests known to fail now",
     "c": "cancel the run; its changes wait for the next save",
     "p": "pause or resume; changes are noted meanwhile",
+    WHY_KEY: "show or hide why these tests ran",
     HELP_KEY: "show or hide this help",
 }
 

@@ -10,9 +10,9 @@ foot       box, last runs, keys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
-from watchtest.core.model import Outcome, Result, RunState, Verdict
+from watchtest.core.model import Only, Outcome, Result, RunState, Verdict
 from watchtest.core.state import (
     Broken,
     Executing,
@@ -29,6 +29,8 @@ from watchtest.views import words
 from watchtest.views.keys import HELP, HINTS
 from watchtest.views.text import age, count, cut, duration, short, tail
 
+Panel = Literal["", "help", "why"]
+"""What is shown above the last rows."""
 Span = tuple[str, str]
 """A text and its style, in rich's words."""
 
@@ -80,13 +82,13 @@ class Block:
         return [self.head, *source, *self.message[: max(depth - 1 - len(source), 0)]][:depth]
 
 
-def rows(state: State, *, now: float, height: int, title: str = "", is_help_shown: bool = False) -> list[Row]:
+def rows(state: State, *, now: float, height: int, title: str = "", panel: Panel = "") -> list[Row]:
     """The rows of a screen of `height`; never more."""
     lane = state.top
     head = [_band(lane, now, title)]
     head += [_other(other, now) for other in state.lanes.values() if other is not lane]
     head += _activity(lane, now)
-    foot = _foot(lane, is_help_shown)
+    foot = _foot(lane, panel, max(height - len(head) - 6, 0))
     gap = [Row()] if height >= 20 else []
     room = height - len(head) - len(foot) - 2 * len(gap)
     body = _body(lane, max(room, 0))
@@ -297,9 +299,22 @@ def _health(lane: LaneState) -> str:
     return "bold magenta" if "failed" in states else "yellow" if states - {"ready"} else ""
 
 
-def _foot(lane: LaneState, is_help_shown: bool) -> list[Row]:
-    foot = []
-    if is_help_shown:
+def _why(lane: LaneState, room: int) -> list[Row]:
+    """What the run under way was chosen for, or the last one that was judged."""
+    run = lane.activity.run if isinstance(lane.activity, Working) else lane.knowledge.run
+    if run is None:
+        return [_plain("why: nothing has run yet", "")]
+    said = [_plain(f"why {words.intent(run)}", "bold")]
+    reasons = run.selection.reasons if isinstance(run.selection, Only) else ()
+    said += [_plain(f"  {reason}", "") for reason in reasons]
+    return (
+        said if len(said) <= room else [*said[: max(room - 1, 0)], _plain(f"  and {len(said) - room + 1} more", "dim")]
+    )
+
+
+def _foot(lane: LaneState, panel: Panel, room: int) -> list[Row]:
+    foot = _why(lane, room) if panel == "why" else []
+    if panel == "help":
         foot += [Row(left=((f" {key}  ", "bold"), (meaning, ""))) for key, meaning in HELP.items()]
     if lane.box:
         foot.append(Row(left=((" box  ", "dim"), (words.box(lane.box), ""))))
@@ -308,8 +323,7 @@ def _foot(lane: LaneState, is_help_shown: bool) -> list[Row]:
     if lane.strip:
         signs = (STRIP.get(state, ("·", "dim")) for state in lane.strip)
         foot.append(Row(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs, 'run')} ", "dim"),)))
-    if not is_help_shown:
-        foot.append(
-            Row(left=tuple(span for key, hint in HINTS.items() for span in ((f" {key}", "bold"), (f" {hint} ", "dim"))))
-        )
+    if panel != "help":
+        hints = [span for key, hint in HINTS.items() for span in ((f"  {key}", "bold"), (f" {hint}", "dim"))]
+        foot.append(Row(left=((" q", "bold"), *hints[1:])))
     return foot
