@@ -49,6 +49,7 @@ class Lab:
     python: str = sys.executable
     args: tuple[str, ...] = ()
     mode: str = "affected"
+    limit_s: float = RUN_LIMIT_S
     selector: Selector = field(init=False)
     base: Snapshot | None = None
     known: dict[str, str] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class Lab:
         env |= {"PYTHONDONTWRITEBYTECODE": "1"}  # so that an edit of the same size in the same second is seen
         try:
             done = subprocess.run(
-                order["argv"], cwd=self.root, env=env, pass_fds=(rows_file, null), timeout=RUN_LIMIT_S, text=True,
+                order["argv"], cwd=self.root, env=env, pass_fds=(rows_file, null), timeout=self.limit_s, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", check=False,
             )  # fmt: skip
         finally:
@@ -139,8 +140,12 @@ class Lab:
 
 
 def covers(selection: Selection, test: str) -> bool:
-    """Whether a run of this selection runs the test."""
-    return isinstance(selection, All) or test in selection.tests or file_of(test) in selection.tests
+    """Whether a run of this selection runs the test; of a file that cannot be collected, whether it is looked at."""
+    if isinstance(selection, All) or test in selection.tests or file_of(test) in selection.tests:
+        return True
+    if test == ".":
+        return bool(selection.tests)
+    return file_of(test) == test and (selection.collects_all or any(file_of(one) == test for one in selection.tests))
 
 
 def missed(selection: Selection, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -60,6 +60,16 @@ PROJECTS = {
         "src/click/formatting.py",
         "tests/test_formatting.py::test_basic_functionality",
     ),
+    "jinja2": Real("jinja2", "templates as data files", "src/jinja2/filters.py", "tests/test_filters.py", ("trio",)),
+    "markdown-it-py": Real(
+        "markdown-it-py",
+        "tests made from data files",
+        "markdown_it/utils.py",
+        "tests/test_api/test_main.py",
+        ("linkify-it-py", "pytest-regressions"),
+    ),
+    "tinydb": Real("tinydb", "parametrized fixtures", "tinydb/queries.py", "tests/test_queries.py", ("pyyaml",)),
+    "attrs": Real("attrs", "generated classes", "src/attr/_make.py", "tests/test_make.py", ("hypothesis",)),
 }
 
 
@@ -86,11 +96,11 @@ class Unpacked:
         """The command that makes it ready for its tests."""
         return f"pip install -q -e . {' '.join(self.packages)}"
 
-    def host_python(self, venv: Path, root: Path) -> str:
+    def host_python(self, venv: Path, root: Path, python: str = sys.executable, also: tuple[str, ...] = ()) -> str:
         """A virtualenv with the same packages, and the project from that folder."""
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)
+        subprocess.run([python, "-m", "venv", str(venv)], check=True, timeout=120)
         python = str(venv / "bin" / "python")
-        install = [python, "-m", "pip", "install", "-q", "-e", str(root), *self.packages]
+        install = [python, "-m", "pip", "install", "-q", "-e", str(root), *self.packages, *also]
         subprocess.run(install, check=True, timeout=DOWNLOAD_LIMIT_S)
         return python
 

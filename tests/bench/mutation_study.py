@@ -1,0 +1,231 @@
+"""Random changes to a real project: is any test whose outcome changes left out of the selection?
+
+    python tests/bench/mutation_study.py [--project jinja2] [--seed 1] [--mutants 300] [--testmon 60] [--only NUMBER]
+
+The project is recorded once. For each mutant: what ours selects, what the file level selects on the same recording,
+what pytest-testmon runs from its own recording (on a random part of the mutants, it takes long), and one full cold run
+that tells which tests changed their outcome. Such a test outside of a selection is a miss. A test that is flaky without
+any mutant, by two runs, does not count; nor does one whose outcome under the mutant differs from run to run.
+
+Exit code 1 if ours misses anything: each miss is printed with its mutant, which --only brings back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from by_testmon import Testmon
+from lab import Lab, Ran, covers, missed
+from mutants import Mutant, Mutants
+from prepared import Prepared, add_options, names, prepared
+
+from watchtest.core.model import All, Only
+
+WAYS = ("ours", "file level", "testmon")
+MEMORY_LIMIT = 6 * 1024**3
+"""Mutants may eat without end."""
+HUNG_FACTOR, HUNG_S = 6.0, 20.0
+"""A mutant that makes the full run so much longer, and at least so long, hangs: nobody can say what it changes."""
+MOST_NAMED = 5
+
+Outcomes = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one way made of one mutant. Shares are of all tests."""
+
+    first: float
+    whole: float
+    took_s: float
+    missed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    mutant: Mutant
+    changed: int
+    full_s: float
+    answers: dict[str, Answer]
+
+
+@dataclass
+class Study:
+    project: Prepared
+    lab: Lab
+    testmon: Testmon | None
+    base: Outcomes = field(default_factory=dict)
+    flaky: set[str] = field(default_factory=set)
+    hung: list[int] = field(default_factory=list)
+
+    def begin(self) -> float:
+        """Record, and find out which tests cannot be relied on. The seconds of a plain run."""
+        began = time.perf_counter()
+        plain = self.lab.run()
+        took_s = time.perf_counter() - began
+        if not plain.outcomes:
+            raise SystemExit(f"{self.project.name}: no tests ran:\n{plain.output[-4000:]}")
+        recorded = self.lab.record()
+        self.base = recorded.outcomes
+        self.flaky = differing(plain, self.lab.run()) | differing(plain, recorded)
+        self.lab.limit_s = max(HUNG_S, HUNG_FACTOR * took_s)
+        if self.testmon is not None:
+            self.testmon.record()
+        return took_s
+
+    def judge(self, mutant: Mutant, *, with_testmon: bool) -> Judged | None:
+        with mutant.applied(self.project.root):
+            try:
+                return self._judged(mutant, with_testmon)
+            except subprocess.TimeoutExpired:
+                self.hung.append(mutant.number)
+                return None
+
+    def _judged(self, mutant: Mutant, with_testmon: bool) -> Judged:
+        answers = {}
+        began = time.perf_counter()
+        after = self.lab.run()
+        full_s = time.perf_counter() - began
+        for way, mode in (("ours", "affected"), ("file level", "conservative")):
+            answers[way] = self._selected(mode, after)
+        if with_testmon and self.testmon is not None:
+            answers["testmon"] = self._by_testmon(self.testmon, after)
+        changed = [test for test in self.base.keys() | after.outcomes.keys() if self._has_changed(test, after)]
+        return Judged(mutant, len(changed), full_s, answers)
+
+    def _has_changed(self, test: str, after: Ran) -> bool:
+        return test not in self.flaky and self.base.get(test) != after.outcomes.get(test)
+
+    def _selected(self, mode: str, after: Ran) -> Answer:
+        self.lab.selector.mode = mode
+        began = time.perf_counter()
+        selection = self.lab.select()
+        took_s = time.perf_counter() - began
+        suspects = set(missed(selection, self.base, after.outcomes)) - self.flaky
+        if suspects:  # once more: a mutant can make tests flaky
+            suspects &= set(missed(selection, self.base, self.lab.run().outcomes))
+        whole = [test for test in self.base if covers(selection, test)]
+        first = self.base if isinstance(selection, All) else selection.first
+        return Answer(self._share(first), self._share(whole), took_s, tuple(sorted(suspects)))
+
+    def _by_testmon(self, testmon: Testmon, after: Ran) -> Answer:
+        """A test that is gone is never held against it."""
+        chosen = testmon.select()
+        red_files = {test for test in chosen.tests if "::" not in test}
+        is_seen = Only(tuple(chosen.tests), "what it ran")
+        changed = [test for test in after.outcomes if self._has_changed(test, after)]
+        left_out = [] if "." in red_files else [test for test in changed if not covers(is_seen, test)]
+        share = self._share(chosen.tests)
+        return Answer(share, share, chosen.chosen_s, tuple(sorted(left_out)))
+
+    def _share(self, tests: Iterable[str]) -> float:
+        return len(self.base.keys() & set(tests)) / len(self.base)
+
+
+def differing(one: Ran, other: Ran) -> set[str]:
+    tests = one.outcomes.keys() | other.outcomes.keys()
+    return {test for test in tests if one.outcomes.get(test) != other.outcomes.get(test)}
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+
+def told(judged: list[Judged], way: str, kind: str) -> str:
+    """One line of the table."""
+    rows = [(one, one.answers[way]) for one in judged if way in one.answers and kind in (one.mutant.kind, "total")]
+    if not rows:
+        return ""
+    changing = sum(1 for one, _ in rows if one.changed)
+    misses, mutants = sum(len(answer.missed) for _, answer in rows), sum(1 for _, answer in rows if answer.missed)
+    first, whole, select_s, full_s = (
+        statistics.mean(values)
+        for values in zip(*((a.first, a.whole, a.took_s, one.full_s) for one, a in rows), strict=True)
+    )
+    return (
+        f"{kind:10} {way:11} {len(rows):7} {changing:8} {mutants:7} {misses:6} {first:7.1%} {whole:7.1%}"
+        f" {select_s * 1000:9.0f} {full_s * 1000:9.0f} {select_s / full_s:7.3f}"
+    )
+
+
+HEAD = (
+    "kind       way         mutants changing missed: tests   first   whole select ms   full ms   ratio\n"
+    "                               outcomes mutants        of all  of all"
+)
+
+
+def tell(judged: list[Judged], study: Study) -> None:
+    print(HEAD)
+    for kind in (*dict.fromkeys(one.mutant.kind for one in judged), "total"):
+        for line in filter(None, (told(judged, way, kind) for way in WAYS)):
+            print(line)
+    if study.hung:
+        print(f"hung and not judged: {', '.join(map(str, study.hung))}")
+    if study.flaky:
+        print(f"flaky and not counted: {', '.join(sorted(study.flaky)[:MOST_NAMED])} of {len(study.flaky)}")
+
+
+def tell_miss(one: Judged, way: str) -> None:
+    left_out = one.answers[way].missed
+    print(f"{way} misses {len(left_out)} tests of mutant {one.mutant.number} ({one.mutant.kind}):")
+    for test in left_out[:MOST_NAMED]:
+        print(f"    {test}")
+    print("".join(f"    {line}\n" for line in one.mutant.diff().splitlines()[:40]), flush=True)
+
+
+def studied(project: Prepared, wishes: argparse.Namespace) -> bool:
+    study = Study(project, project.lab(), project.testmon(120.0) if wishes.testmon else None)
+    plain_s = study.begin()
+    mutants = Mutants(project.root, project.real.paths, wishes.seed)
+    share = wishes.testmon / wishes.mutants
+    print(f"\n{project.name}: {len(study.base)} tests, seed {wishes.seed}, a full run {plain_s:.1f} s", flush=True)
+    if study.testmon is not None:
+        study.testmon.limit_s = study.lab.limit_s * 2
+        print(f"testmon on a random part of the mutants, {share:.0%}: it runs its tests, too")
+    judged: list[Judged] = []
+    for mutant in mutants:
+        if len(judged) + (wishes.only is not None) >= wishes.mutants or mutant.number > (wishes.only or sys.maxsize):
+            break
+        if wishes.only in (None, mutant.number):
+            is_for_testmon = Random(f"{wishes.seed} testmon {mutant.number}").random() < share
+            one = study.judge(mutant, with_testmon=is_for_testmon or wishes.only is not None)
+            if one is not None:
+                judged.append(one)
+                for way in ("ours", "file level") if wishes.only is None else WAYS:
+                    if way in one.answers and one.answers[way].missed:
+                        tell_miss(one, way)
+            if wishes.only is not None and one is not None:
+                print(mutant.diff(), *(finding.because for finding in study.lab.selector.found), sep="\n")
+    tell(judged, study)
+    return not any(one.answers["ours"].missed for one in judged)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, "jinja2,markdown-it-py,tinydb")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mutants", type=int, default=300)
+    parser.add_argument("--testmon", type=int, default=60, help="about so many mutants for testmon, too; 0 for none")
+    parser.add_argument("--only", type=int, help="the mutant of this number alone")
+    wishes = parser.parse_args()
+    chosen = names(parser, wishes.project)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.RLIM_INFINITY))
+    is_sound = True
+    for name in chosen:
+        with prepared(name, wishes.python, wishes.keep) as project:
+            is_sound &= studied(project, wishes)
+    return 0 if is_sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
