@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from watchtest.affected.rows import Recordings, file_print
 from watchtest.agent import unittest_job
+from watchtest.agent.prints import print_of
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
 from watchtest.runners import base
@@ -160,11 +162,16 @@ def lay_out(root: Path, files: Mapping[str, str]) -> None:
 
 
 def run(
-    root: Path, *args: str, python: str = sys.executable, tests: list[str] | None = None, folder: str = ""
+    root: Path,
+    *args: str,
+    python: str = sys.executable,
+    tests: list[str] | None = None,
+    folder: str = "",
+    record: bool = False,
 ) -> Ended:
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
-    wish = {"python": python, "args": args, "tests": tests, "folder": folder}
+    wish = {"python": python, "args": args, "tests": tests, "folder": folder, "record": record}
     order: dict[str, Any] = {"unittest": wish, "cwd": str(root / folder)}
     unittest_job.complete(order, str(home))
     assert order["results"] == "pipe"
@@ -492,7 +499,7 @@ def test_the_stacks_of_a_hanging_test_are_told_when_they_are_asked_for(root: Pat
     )
     home = root.parent
     order: dict[str, Any] = {
-        "unittest": {"python": sys.executable, "args": (), "tests": None, "folder": ""},
+        "unittest": {"python": sys.executable, "args": (), "tests": None, "folder": "", "record": False},
         "cwd": str(root),
     }
     unittest_job.complete(order, str(home))
@@ -505,3 +512,46 @@ def test_the_stacks_of_a_hanging_test_are_told_when_they_are_asked_for(root: Pat
     os.close(stacks)
     assert done.returncode == 0, done.stderr
     assert re.search(r'test_hang\.py", line \d in test_it', (home / "stacks").read_text())
+
+
+def test_what_tests_touch_is_recorded_with_what_is_set_up_around_them(root: Path) -> None:
+    lay_out(
+        root,
+        {
+            "shop.py": """
+                def price(): return 3
+                def open_shop(): return price()
+                def stock(): return open("stock.txt").read()
+            """,
+            "stock.txt": "7",
+            "test_shop.py": """
+                import unittest, shop
+                class Shop(unittest.TestCase):
+                    @classmethod
+                    def setUpClass(cls): cls.price = shop.open_shop()
+                    def test_price(self): self.assertEqual(self.price, 3)
+                    def test_stock(self): self.assertEqual(shop.stock(), "7")
+            """,
+            "test_other.py": """
+                import unittest
+                class Other(unittest.TestCase):
+                    def test_it(self): pass
+            """,
+        },
+    )
+    ended = run(root, record=True)
+    assert ended.code == 0, ended
+    recordings = Recordings()
+    recordings.take(ended.rows)
+    prints = {file.name: file_print(print_of(str(root), file.name)) for file in root.glob("*.py")}
+    recorded = recordings.recorded(prints)
+    assert recorded.tests.keys() == {
+        "test_shop.py::Shop::test_price",
+        "test_shop.py::Shop::test_stock",
+        "test_other.py::Other::test_it",
+    }
+    assert recorded.tests["test_shop.py::Shop::test_stock"].files == {"stock.txt"}
+    assert ("shop.py", "stock") in recorded.tests["test_shop.py::Shop::test_stock"].units
+    assert recorded.tests["test_shop.py::Shop::test_price"].units == {("test_shop.py", "Shop.test_price")}
+    assert ("shop.py", "price") in recorded.scopes["file:test_shop.py"].units
+    assert recorded.modules["shop"] == "shop.py"

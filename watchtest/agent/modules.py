@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Any, FrozenSet, List, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
 
 
 def third_party(known: FrozenSet[str], root: str) -> List[Tuple[str, bool]]:
@@ -20,6 +20,19 @@ def third_party(known: FrozenSet[str], root: str) -> List[Tuple[str, bool]]:
         if places and not any(is_below(place, root) or is_below(place, own_files) for place in places):
             found.append((name, is_rewritten(module)))
     return found
+
+
+def of_project(own: Callable[[str], str]) -> Dict[str, Any]:
+    """A row: where the modules of the project lie, and how all modules that there are begin. `own`: "" for others."""
+    modules = {}
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        for place in places_of(spec)[:1] if spec is not None and spec.has_location else ():
+            path = own(place)
+            if path:
+                modules[name] = path
+    tops = sorted({name.partition(".")[0] for name in list(sys.modules)})
+    return {"k": "modules_of_project", "modules": modules, "tops": tops}
 
 
 def is_rewritten(module: Any) -> bool:

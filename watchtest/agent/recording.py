@@ -6,12 +6,11 @@ A plugin beside the one that reports. Tells what each test has touched as soon a
 from __future__ import annotations
 
 import os
-import sys
-from typing import Any, Dict, Generator, Iterable, Set
+from typing import Any, Dict, Generator, Set
 
 import pytest
 
-from .modules import places_of
+from .modules import of_project
 from .recorder import Recorder
 from .scopes import FILE, FIXTURE, TEST, Send
 
@@ -96,14 +95,4 @@ class Recording:
         """When the session is over."""
         self._recorder.stop()
         self._scopes.tell()
-        modules = dict(self._own_modules())
-        tops = sorted({name.partition(".")[0] for name in list(sys.modules)})
-        self._send({"k": "modules_of_project", "modules": modules, "tops": tops})
-
-    def _own_modules(self) -> Iterable[Any]:
-        for name, module in list(sys.modules.items()):
-            spec = getattr(module, "__spec__", None)
-            for place in places_of(spec)[:1] if spec is not None and spec.has_location else ():
-                path = self._scopes.own(place)
-                if path:
-                    yield name, path
+        self._send(of_project(self._scopes.own))

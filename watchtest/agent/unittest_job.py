@@ -24,14 +24,22 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def complete(order: Dict[str, Any], home: str) -> None:
-    """Turn {"unittest": {python, args, tests, folder}} into a command that runs in that folder, which is `cwd` already.
+    """Turn {"unittest": {python, args, tests, folder, record}} into a command that runs in that folder, its `cwd`.
 
     The tests go by file: an argument has its limits.
     """
     wish = order["unittest"]
     order_file = os.path.join(home, "unittest-order.json")
     with open(order_file, "w") as stream:
-        json.dump({"args": wish["args"], "tests": wish["tests"], "root": _root(order["cwd"], wish["folder"])}, stream)
+        json.dump(
+            {
+                "args": wish["args"],
+                "tests": wish["tests"],
+                "root": _root(order["cwd"], wish["folder"]),
+                "record": wish["record"],
+            },
+            stream,
+        )
     order["argv"] = [wish["python"], "-c", STUB, FOLDER, order_file]
     order["results"] = "pipe"
 

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, Tuple
 from unittest.loader import TestLoader, _FailedTest  # type: ignore[attr-defined]
 
 from .testrows import Describer
+from .unittest_recording import Recording
 
 
 class Unloadable:
@@ -23,8 +24,10 @@ class Unloadable:
 
 
 class Loader(TestLoader):
-    def __init__(self, describer: Describer, files: Optional[FrozenSet[str]]) -> None:
+    def __init__(self, describer: Describer, files: Optional[FrozenSet[str]], recording: Recording) -> None:
         super().__init__()
+        self.suiteClass = recording.suite()
+        self._recording = recording
         self.files = files
         """Absolute real paths; None: all."""
         self._describer = describer
@@ -47,7 +50,8 @@ class Loader(TestLoader):
 
     def _get_module_from_name(self, name: str) -> Any:
         try:
-            return super()._get_module_from_name(name)  # type: ignore[misc]
+            with self._recording.of_file(self._paths.get(name)):
+                return super()._get_module_from_name(name)  # type: ignore[misc]
         except unittest.SkipTest:
             raise
         except BaseException as error:
@@ -56,7 +60,8 @@ class Loader(TestLoader):
             raise
 
     def loadTestsFromModule(self, module: Any, *args: Any, **options: Any) -> Any:
-        suite = super().loadTestsFromModule(module, *args, **options)
+        with self._recording.of_file(getattr(module, "__file__", None)):
+            suite = super().loadTestsFromModule(module, *args, **options)
         for test in tests_of(suite if suite is not None else ()):
             self._modules.setdefault(id(test), (test, module))
         return suite

@@ -8,6 +8,7 @@ import unittest
 from typing import Any, Dict, List, Optional, Tuple
 
 from .testrows import TEXT_LIMIT, Describer, Rows, cut
+from .unittest_recording import Recording
 
 AROUND_TESTS = re.compile(r"(?P<when>(?:setUp|tearDown)(?:Class|Module)) \((?P<scope>.*)\)")
 UNEXPECTED = "Unexpected success: the test is marked as an expected failure and passes"
@@ -87,8 +88,11 @@ class _Story:
 class Telling:
     """From the words of a result to rows. Knows the tests that were promised, and forgets each when it is over."""
 
-    def __init__(self, rows: Rows, describer: Describer, found: List[Tuple[Any, str, str]]) -> None:
+    def __init__(
+        self, rows: Rows, describer: Describer, found: List[Tuple[Any, str, str]], recording: Recording
+    ) -> None:
         self._rows = rows
+        self._recording = recording
         self._describer = describer
         self._waiting: Dict[int, Tuple[Any, str, str]] = {id(test): (test, name, file) for test, name, file in found}
         self._known = {test.id(): (name, file) for test, name, file in found}
@@ -101,6 +105,7 @@ class Telling:
     def start(self, test: Any) -> None:
         story = self._story(test)
         if story is not None:
+            self._recording.begin(story.name)
             story.began = time.perf_counter()
             self._rows.send({"k": "start", "test": story.name})
 
@@ -132,8 +137,13 @@ class Telling:
     def stop(self, test: Any) -> None:
         story = self._stories.pop(id(test), None)
         self._waiting.pop(id(test), None)
-        if story is None or not story.outcome:
-            return  # interrupted: what was promised and not reported has not passed
+        if story is None:
+            return
+        if story.outcome:  # else interrupted: what was promised and not reported has not passed
+            self._tell(test, story)
+        self._recording.end(story.name)
+
+    def _tell(self, test: Any, story: _Story) -> None:
         for scope in (type(test).__module__, _name_of(type(test))):
             self._last[scope] = (story.name, story.file)
         self._rows.send(story.row(time.perf_counter() - story.began))

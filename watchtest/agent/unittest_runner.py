@@ -15,6 +15,7 @@ from typing import Any, FrozenSet, List, Optional, Tuple
 
 from .testrows import TEXT_LIMIT, Describer, Rows, cut, listen_for_stacks, own_fd
 from .unittest_loader import Loader, is_skipped_module, keep_only, tests_of
+from .unittest_recording import Recording
 from .unittest_result import Result, Telling
 
 NO_TESTS = 5
@@ -29,8 +30,9 @@ def main(order_file: str) -> int:
     rows = Rows(own_fd("WATCHTEST_RESULTS_FD"))
     listen_for_stacks(own_fd("WATCHTEST_STACKS_FD"))
     sys.argv = [os.path.basename(sys.executable) + " -m unittest", "discover", *order["args"]]
+    recording = Recording(order["root"], rows.send, order["record"])
     try:
-        return Program(rows, order["root"], order["tests"]).exit_code
+        return Program(rows, order["root"], order["tests"], recording).exit_code
     except KeyboardInterrupt:
         traceback.print_exc()
         return INTERRUPTED
@@ -38,6 +40,8 @@ def main(order_file: str) -> int:
         traceback.print_exc()
         rows.send({"k": "internal_error", "text": cut(traceback.format_exc(), TEXT_LIMIT)})
         return BROKEN
+    finally:
+        recording.close()
 
 
 class Selection:
@@ -69,13 +73,14 @@ class Program(unittest.TestProgram):
     test: Any
     testLoader: Any
 
-    def __init__(self, rows: Rows, root: str, tests: Optional[List[str]]) -> None:
+    def __init__(self, rows: Rows, root: str, tests: Optional[List[str]], recording: Recording) -> None:
         self._rows = rows
+        self._recording = recording
         self._describer = Describer(root)
         self._selection = Selection(tests, root)
         self._found: List[Tuple[Any, str, str]] = []
         self.exit_code = BROKEN
-        loader = Loader(self._describer, self._selection.files())
+        loader = Loader(self._describer, self._selection.files(), recording)
         super().__init__(module=None, argv=list(sys.argv), testLoader=loader, exit=False)
 
     def createTests(self, *args: Any, **options: Any) -> None:
@@ -83,7 +88,7 @@ class Program(unittest.TestProgram):
         loader: Loader = self.testLoader
         found = frozenset(loader.id_of(test) for test in tests_of(self.test) if loader.unloadable(test) is None)
         if loader.files is not None and self._selection.has_more_than(found):
-            loader = self.testLoader = Loader(self._describer, None)
+            loader = self.testLoader = Loader(self._describer, None, self._recording)
             super().createTests(*args, **options)
         self._examine(loader)
 
@@ -104,6 +109,7 @@ class Program(unittest.TestProgram):
         left = {id(test) for test in tests_of(self.test)}
         self._found = [found for found in self._found if id(found[0]) in left]
         loader.forget()
+        self._recording.has_collected()
         self._rows.promise([name for _, name, _ in self._found])
 
     def _report_unloadable(self, test: Any, file: str, error: BaseException) -> None:
@@ -117,7 +123,7 @@ class Program(unittest.TestProgram):
         self._rows.send({"k": "collection_error", "test": self._describer.relative(file), "failure": failure})
 
     def runTests(self) -> None:
-        telling = Telling(self._rows, self._describer, self._found)
+        telling = Telling(self._rows, self._describer, self._found, self._recording)
         self._found = []
 
         class WatchedResult(Result):

@@ -237,6 +237,7 @@ class UnittestWish:
     args: tuple[str, ...] = ()
     tests: tuple[str, ...] | None = None
     folder: str = ""
+    record: bool = False
 
 
 @dataclass(frozen=True, slots=True)
