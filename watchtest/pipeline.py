@@ -169,7 +169,7 @@ class Pipeline:
         if wish.stop:
             return Halted(wish.stop)
         match occasion.run.selection:
-            case Only(tests=(), is_proof=True, because=because):
+            case Only(tests=(), whole=(), is_proof=True, because=because):
                 nothing = Execution(exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True)
                 return Judged(ready.snapshot, nothing, ready.info.id)
             case _:
@@ -190,7 +190,7 @@ class Pipeline:
         """The run with what it really has to run, where that was left open."""
         selector, run = self.testing.selector, occasion.run
         if run.is_narrowable:
-            run = replace(run, selection=await selector.select(occasion.situation))
+            run = replace(run, selection=await self.testing.select(occasion))
             occasion.post(Selected(self.lane, time.time(), run.id, run.selection))
             occasion = replace(occasion, start=replace(occasion.start, run=run))
         selector.begin(occasion.situation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -20,14 +20,14 @@ from watchtest.carrier import Post
 from watchtest.core.doubt import confirms, differing, doubtful, is_over, settle
 from watchtest.core.events import Collected, StartRun, TestsEnded
 from watchtest.core.merge import merge
-from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop, difference
+from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop
 from watchtest.core.order import file_order
 from watchtest.core.verdict import judge
 from watchtest.errors import DiskFull, RunnerError
-from watchtest.runners.base import Change, Ended, Order, Reports, Runner
+from watchtest.runners.base import Ended, Order, Reports, Runner
 from watchtest.runners.pytest import NO_PYTEST, Pytest
 from watchtest.runners.unittest import Unittest
-from watchtest.selecting import Part, joined, part_of
+from watchtest.selecting import NOBODY, Part, Trials, change_of, joined, owners, part_of
 
 log = logging.getLogger(__name__)
 BATCH_S = 0.05
@@ -36,7 +36,6 @@ NAMES_SHOWN = 3
 PYTEST_USAGE = 4
 ASKING_LIMIT_S = 60.0
 """For a question about what depends on what."""
-TREES_KEPT = 100
 NO_TESTS = 5
 
 Warm = Literal["auto", "on", "off"]
@@ -89,54 +88,36 @@ class Testing:
     _hung: set[str] = field(default_factory=set)
     """Environments in which the last run hung, and was a warm one: the next shows whether that was the reason."""
     _said: set[str] = field(default_factory=set)
-    _tried: dict[str, set[str]] = field(default_factory=dict)
-    """By id of a tree: the environments in which tests of it were run, or proven needless; the last TREES_KEPT trees."""
+    _trials: Trials = field(default_factory=Trials)
 
     async def select(self, occasion: Occasion) -> Selection:
         """What has to run; a proof that all the others need not. The Python tests by what was recorded of them."""
         situation = occasion.situation
-        is_as_before = self._is_as_before(situation)
+        is_as_before = self._trials.are_as_before(situation)
+        self._trials.add(situation)
         runners = await asyncio.to_thread(self.choose, occasion.snapshot)
         others = [runner for runner in runners if not isinstance(runner, Pytest | Unittest)]
         if not others or situation.base is None or not self.selector.is_recording:
             return await self.selector.select(situation)
-        owned = _owned(runners, situation.known | situation.unsure)
-        if owned.get(None):
-            return All(because=f"no runner is there any more for {_names(tuple(sorted(owned[None])))}")
+        owned = owners(runners, situation.known | situation.unsure)
+        if owned[NOBODY]:
+            return All(because=f"no runner is there any more for {_names(tuple(sorted(owned[NOBODY])))}")
         parts: list[Part] = []
         python = [runner for runner in runners if isinstance(runner, Pytest | Unittest)]
         if python:
-            known = frozenset().union(*(owned[runner.name] for runner in python))
+            known = frozenset[str]().union(*(owned[runner.name] for runner in python))
             own = replace(situation, known=known, unsure=situation.unsure & known)
             parts.append(Part(tuple(one.name for one in python), known, await self.selector.select(own)))
         for runner in others:
-            change = self._change(situation.base, situation.snapshot, owned[runner.name])
+            change = change_of(
+                situation.base, situation.snapshot, owned[runner.name], self.root, self.selector.patterns
+            )
             if is_as_before:
                 parts.append(await part_of(runner, change, lambda order: self._asked(order, occasion)))
             else:
                 unknown = All(because="nothing is known yet of its tests in this environment")
                 parts.append(Part((runner.name,), change.known, unknown))
         return joined(parts, situation.unsure)
-
-    def _is_as_before(self, situation: Situation) -> bool:
-        """Whether the tree that all is known of was tried in this environment, and in no other."""
-        base = self._tried.get(situation.base.id) if situation.base is not None else None
-        is_as_before = base == {situation.environment}
-        self._tried[situation.snapshot.id] = self._tried.pop(situation.snapshot.id, set()) | {situation.environment}
-        for tree in list(self._tried)[:-TREES_KEPT]:
-            del self._tried[tree]
-        return is_as_before
-
-    def _change(self, base: Snapshot, now: Snapshot, known: frozenset[str]) -> Change:
-        delta = difference(base.entries, now.entries)
-        return Change(
-            changed=frozenset(path for path in delta.write if path in base.entries),
-            new=frozenset(path for path in delta.write if path not in base.entries),
-            gone=frozenset(delta.remove),
-            known=known,
-            root=self.root,
-            rules=self.selector.patterns,
-        )
 
     async def _asked(self, order: Order, occasion: Occasion) -> Ended:
         """A question of a runner, put to the box before the tests run."""
@@ -152,6 +133,7 @@ class Testing:
 
     async def execute(self, occasion: Occasion) -> Execution:
         """Everything that the runners said, believed by nobody yet."""
+        self._trials.add(occasion.situation)
         runners = await asyncio.to_thread(self.choose, occasion.snapshot)
         run = occasion.run
         occasion.post(Collected(run.lane, time.time(), run.id, frozenset()))
@@ -357,14 +339,6 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
             yield runner, None
         elif index in shares:
             yield runner, tuple(shares[index])
-
-
-def _owned(runners: tuple[AnyRunner, ...], tests: Iterable[str]) -> dict[str | None, frozenset[str]]:
-    """The tests of each runner, by its name; under None those that nobody claims."""
-    owned: dict[str | None, set[str]] = {None: set(), **{runner.name: set() for runner in runners}}
-    for test in tests:
-        owned[next((runner.name for runner in runners if runner.claims(test)), None)].add(test)
-    return {name: frozenset(found) for name, found in owned.items()}
 
 
 def _names(tests: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
     runner.orders(tests)         the commands that run these tests, one after the other; None is all tests
     runner.reports(order, root)  gathers the words of one of them: rows as they come, the rest at its end
+    runner.narrow(change, ask)   which of its tests a change can affect, by commands that run no test
 
 Ids of tests are `<file or package, relative to the workspace>::<name>`; a file or package alone is one that could not
 be built, imported or collected.
@@ -9,11 +10,12 @@ be built, imported or collected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from watchtest.core.model import Execution, Result
+from watchtest.core.model import Execution, Only, Result
+from watchtest.core.verdict import file_of
 
 REPORT = "{watchtest-report}"
 """Stands in an argv for the path of a file that the command writes and that comes back as `Ended.report`."""
@@ -79,6 +81,34 @@ class Reports(Protocol):
         """
 
 
+Ask = Callable[[Order], Awaitable[Ended]]
+"""Carries out an order in the box, at the tree that is to be tested."""
+Rule = tuple[str, Callable[[str], bool], str]
+"""The user's own: in words, which paths, and where the tests of these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Paths relative to the workspace, and what is known of the tests of the runner that is asked."""
+
+    changed: frozenset[str]
+    new: frozenset[str]
+    gone: frozenset[str]
+    known: frozenset[str]
+    """Ids of its tests, of files and packages that could not be built or collected, too."""
+    root: str
+    """Where the workspace lies in the box."""
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(self.changed | self.new | self.gone)
+
+    @property
+    def known_files(self) -> frozenset[str]:
+        return frozenset(map(file_of, self.known))
+
+
 class Runner(Protocol):
     """A test tool at one place of the workspace."""
 
@@ -93,3 +123,9 @@ class Runner(Protocol):
 
     def claims(self, test: str) -> bool:
         """Whether this id is one of its own."""
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        """Which of its tests a change can affect, for sure: ids of tests, or of files or packages that hold them.
+
+        Raises Untellable when it cannot tell, and then all of them run.
+        """

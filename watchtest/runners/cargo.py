@@ -12,9 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watchtest.runners.base import Order, Reports
+from watchtest.core.model import Only
+from watchtest.runners import cargocrates
+from watchtest.runners.base import REPORT, Ask, Change, Order, Reports
 from watchtest.runners.cargodoc import DocReports
 from watchtest.runners.cargoevents import CargoReports
+from watchtest.runners.narrowing import told
 
 WRAPPER = (
     r"""printf '\n{"watchtest":"begin","binary":"%s"}\n' "${1##*/}"; RUSTC_BOOTSTRAP=1 "$@"; code=$?; """
@@ -58,6 +61,10 @@ class CargoRunner:
 
     def claims(self, test: str) -> bool:
         return self._target(test)[0] != ""
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        end = await ask(Order(("sh", "-c", cargocrates.METADATA, "cargo", REPORT), self.folder, self.env))
+        return cargocrates.affected(told(end, "cargo metadata"), self.folder, change)
 
     def _tests(self, packages: tuple[str, ...], names: tuple[str, ...], tests: frozenset[str] | None) -> Order:
         own, theirs = self._arguments()

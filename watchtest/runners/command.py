@@ -1,4 +1,4 @@
-"""Any command: its exit code is one test, or its JUnit XML tells the tests. It always runs whole."""
+"""Any command: its exit code is one test, or its JUnit XML tells the tests. It runs whole, or not at all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchtest.core.model import Execution, Failure, Outcome, Result
-from watchtest.runners.base import REPORT, Ended, Order
+from watchtest.core.model import Execution, Failure, Only, Outcome, Result
+from watchtest.runners.base import REPORT, Ask, Change, Ended, Order
 from watchtest.runners.gathered import Gathered
 from watchtest.runners.junit import Unreadable, read_junit
+from watchtest.runners.narrowing import Untellable, named, proof
 from watchtest.runners.untrusted import text
 
 WHOLE = "run"
@@ -50,6 +51,12 @@ class CommandRunner:
 
     def claims(self, test: str) -> bool:
         return test.partition("::")[0] == self.name
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        """By the user's rules alone, and those that match have been obeyed before it is asked."""
+        if all(where != self.name for _, _, where in change.rules):
+            raise Untellable("nobody can tell what a command depends on; a rule in watch.rules may name it")
+        return proof((), [f"no rule names it for {named(change.paths)}"], change)
 
 
 class CommandReports:

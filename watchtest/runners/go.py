@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from watchtest.core.model import Only
 from watchtest.runners import gopackages
-from watchtest.runners.base import REPORT, Order
+from watchtest.runners.base import REPORT, Ask, Change, Order
 from watchtest.runners.goevents import GoReports
-from watchtest.runners.narrowing import Ask, Change, told
+from watchtest.runners.narrowing import told
 
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules come first: only they tell in which folder a package lies."""

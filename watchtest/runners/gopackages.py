@@ -15,7 +15,8 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.reach import is_text
-from watchtest.runners.narrowing import Change, Untellable, folder_in, named, proof
+from watchtest.runners.base import Change
+from watchtest.runners.narrowing import Untellable, folder_in, named, proof
 from watchtest.runners.untrusted import name
 
 QUOTED = '{{range $index, $one := %s}}{{if $index}},{{end}}{{printf "%%q" $one}}{{end}}'
@@ -132,5 +133,3 @@ def _package(row: dict[str, Any], root: str) -> _Package:
         tuple(posixpath.normpath(posixpath.join(folder, str(file))) for file in embeds) if folder is not None else (),
         is_test_main=row["is_main"] is True and row["path"].endswith(TEST_MAIN),
     )
-
-

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watchtest.runners import javascript
-from watchtest.runners.base import REPORT, Order
+from watchtest.core.model import Only
+from watchtest.runners import javascript, related
+from watchtest.runners.base import REPORT, Ask, Change, Order
 from watchtest.runners.jestreport import JestReports
+from watchtest.runners.narrowing import Untellable, told
 
 REPORTERS = ("--json", f"--outputFile={REPORT}", "--testLocationInResults", "--passWithNoTests")
 
@@ -29,11 +31,36 @@ class JestRunner:
             pattern = (f"--testNamePattern={names}",) if names else ()
             words = (*pattern, "--runTestsByPath", *inner)
         argv = javascript.launched("jest", *REPORTERS, *self.args, *words)
-        env = {"NO_COLOR": "1", "FORCE_COLOR": "0", **self.env}
-        return (Order(argv, self.folder, env, tests=None if tests is None else frozenset(tests)),)
+        return (Order(argv, self.folder, self._env, tests=None if tests is None else frozenset(tests)),)
 
     def reports(self, order: Order, root: str) -> JestReports:
         return JestReports(self.name, order, root)
 
     def claims(self, test: str) -> bool:
         return javascript.is_file_of(self.folder, test)
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        async def tell(*words: str) -> object:
+            argv = ("sh", "-c", related.TO_REPORT, "watchtest", REPORT, "jest", *self.args, *words)
+            return related.read(told(await ask(Order(argv, self.folder, self._env)), "jest"))
+
+        sources, snapshots = related.asked_of(change, self.folder)
+        if not sources:
+            return related.affected({}, snapshots, self.folder, change)
+        settings = await tell("--showConfig")
+        configs = related.configs_of(settings)
+        related.must_be_in_view(sources, configs, change)
+        machinery = related.machinery(settings, change.root)
+        inner = {source: source.removeprefix(self.folder).lstrip("/") for source in sources}
+        listing = ("--json", "--listTests")
+        if machinery:
+            # What setup files import concerns every test, and no test imports it.
+            as_tests = related.as_tests(machinery, configs[0], change.root)
+            if len(configs) > 1 or await tell(*listing, *as_tests, "--findRelatedTests", *inner.values()) != []:
+                raise Untellable("a file changed that jest needs for every test")
+        found = {source: await tell(*listing, "--findRelatedTests", path) for source, path in inner.items()}
+        return related.affected(found, snapshots, self.folder, change)
+
+    @property
+    def _env(self) -> Mapping[str, str]:
+        return {"NO_COLOR": "1", "FORCE_COLOR": "0", **self.env}

@@ -1,53 +1,23 @@
-"""What a runner is asked when files have changed: which of its own tests can that affect? Values and words; asks nobody.
+"""How a runner answers the question which of its tests a change can affect. Words and paths; asks nobody.
 
-A runner answers with a selection of its own tests, which is a proof that the others need not run; in any doubt it raises
-Untellable, and all of its tests run.
+The answer is a proof that the others need not run; in any doubt it is Untellable, and all of its tests run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from watchtest.core.model import Only
-from watchtest.core.verdict import file_of
-from watchtest.runners.base import Ended, Order
+from watchtest.runners.base import Change, Ended
 from watchtest.runners.untrusted import first_line, inside
 
 NAMES_SHOWN = 3
 TOP = "."
 """The workspace itself, where a folder is meant."""
 
-Ask = Callable[[Order], Awaitable[Ended]]
-"""Carries out an order in the box, at the tree that is to be tested."""
-Rule = tuple[str, Callable[[str], bool], str]
-"""The user's own: in words, which paths, and where the tests of these are."""
 
-
-class Untellable(Exception):  # noqa: N818  no failure: an answer
+class Untellable(Exception):
     """It cannot be told which tests are affected, for this reason: so all of the runner's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Paths relative to the workspace, and what is known of the tests of the runner that is asked."""
-
-    changed: frozenset[str]
-    new: frozenset[str]
-    gone: frozenset[str]
-    known: frozenset[str]
-    """Ids of its tests, of files and packages that could not be built or collected, too."""
-    root: str
-    """Where the workspace lies in the box."""
-    rules: tuple[Rule, ...] = ()
-
-    @property
-    def paths(self) -> list[str]:
-        return sorted(self.changed | self.new | self.gone)
-
-    @property
-    def known_files(self) -> frozenset[str]:
-        return frozenset(map(file_of, self.known))
 
 
 def proof(tests: Iterable[str], reasons: Iterable[str], change: Change) -> Only:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watchtest.runners import javascript
-from watchtest.runners.base import REPORT, Order
+from watchtest.core.model import Only
+from watchtest.runners import javascript, related
+from watchtest.runners.base import REPORT, Ask, Change, Order
 from watchtest.runners.jestreport import JestReports
+from watchtest.runners.narrowing import Untellable, told
 
 REPORTERS = ("--reporter=default", "--reporter=json", f"--outputFile.json={REPORT}", "--includeTaskLocation")
 
@@ -36,3 +38,17 @@ class VitestRunner:
 
     def claims(self, test: str) -> bool:
         return javascript.is_file_of(self.folder, test)
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        sources, snapshots = related.asked_of(change, self.folder)
+        inner = [source.removeprefix(self.folder).lstrip("/") for source in sources]
+        found: object = {}
+        if inner:
+            words = (REPORT, str(len(inner)), *inner, *self.args)
+            argv = ("node", "--input-type=module", "-e", related.VITEST, "--", *words)
+            end = await ask(Order(argv, self.folder, {"NO_COLOR": "1", **self.env}))
+            found = related.read(told(end, "vitest"))
+        if not isinstance(found, dict) or found.keys() != set(inner):
+            raise Untellable("vitest does not tell of all files that changed")
+        by_path = dict(zip(sources, (found[one] for one in inner), strict=True))
+        return related.affected(by_path, snapshots, self.folder, change)
