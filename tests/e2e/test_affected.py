@@ -210,3 +210,33 @@ def test_a_rule_of_the_user_says_what_nobody_can_see(project: Project) -> None:
     assert ran(project) == {"test_data.py::test_data"}
     assert "*.bin -> test_data.py" in status["scope"]["because"]
     watcher.must_be_tidy()
+
+
+ORDERED = """
+import shop
+
+BASKET = []
+
+
+def test_fills():
+    BASKET.append(1)
+
+
+def test_counts():
+    assert shop.price(BASKET) == 1
+"""
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_tests_that_count_on_one_another_are_not_called_red_for_being_alone(project: Project) -> None:
+    project.save("test_ordered.py", ORDERED)
+    watcher = begin(project)
+    status = after_a_save(project, watcher, "shop.py", SHOP.replace("sum(basket)", "sum(basket) + 0"))
+    assert status["known_counts"]["passed"] == 6
+    assert "passes after others of its file" in watcher.output
+    after_a_save(project, watcher, "shop.py", SHOP)
+    assert {"test_ordered.py::test_fills", "test_ordered.py::test_counts"} <= ran(project)
+    assert watcher.output.count("FAILED") == 1
+    status = after_a_save(project, watcher, "shop.py", SHOP.replace("sum(basket)", "5"), "failed")
+    assert len(status["failures"]) == 2
+    watcher.must_be_tidy()

@@ -21,6 +21,7 @@ from watchtest.affected.rows import Recordings
 from watchtest.core.affected import CONFTEST, Finding, Ground, by_file, findings, in_words
 from watchtest.core.model import All, Entry, Kind, Only, Result, Selection, Snapshot, difference
 from watchtest.core.touching import ChangedPath, FilePrint
+from watchtest.core.verdict import file_of
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ class Selector:
     """affected, conservative or all."""
     patterns: tuple[Pattern, ...] = ()
     atlas: Atlas = field(default_factory=Atlas)
+    whole_files: set[str] = field(default_factory=set)
+    """Files whose tests count on one another: they run together."""
     keep_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
     """Writes down what is needed to reproduce a miss; where."""
     journal: list[Mapping[str, object]] = field(default_factory=list)
@@ -154,7 +157,7 @@ class Selector:
 
     def reach(self, paths: Iterable[str]) -> int:
         """The tests that can reach one of these files by imports."""
-        return self._ground(self._base, []).reach(paths) if self._base is not None else 0
+        return self._ground(self._base, [])[0].reach(paths) if self._base is not None else 0
 
     async def explained(self, what: str, known: Snapshot | None) -> dict[str, Any] | None:
         """Why a test ran or did not, or who depends on a file; None if nothing is known of it."""
@@ -211,7 +214,7 @@ class Selector:
 
     def _selected(self, situation: Situation, known: Snapshot, changed: list[str]) -> Selection:
         changes = [self._change(path, known.entries, situation.snapshot.entries) for path in changed]
-        ground = self._ground(known, changes)
+        ground, empty = self._ground(known, changes)
         look = by_file if self.mode == "conservative" else findings
         self.found = tuple(look(changes, ground))
         first, rest = 0, 0
@@ -221,7 +224,11 @@ class Selector:
         unrecorded = situation.known.difference(self.atlas.tests)
         quick = {*self.atlas.names(first), *situation.unsure}
         whole = {finding.whole for finding in self.found if finding.whole}
+        whole |= {file for file in self.atlas.files if not self.atlas.in_file(file) & ~(first | rest)} | empty
         tests = {*self.atlas.names(first | rest), *situation.unsure, *unrecorded, *whole}
+        together = self.whole_files & {file_of(test) for test in tests}
+        tests |= together
+        quick |= together & {file_of(test) for test in quick}
         because = self._because(changed, unrecorded, situation)
         for finding in self.found:
             sizes = finding.first.bit_count(), (finding.rest & ~finding.first).bit_count()
@@ -277,7 +284,9 @@ class Selector:
 
     # -- what the rules stand on -------------------------------------------------------------------
 
-    def _ground(self, known: Snapshot, changes: list[ChangedPath]) -> Ground:
+    def _ground(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[Ground, set[str]]:
+        """And, filled by asking, files without tests that may hold some now."""
+        empty: set[str] = set()
         old = self._prints_of(known)
         new = {change.path: change.after for change in changes if change.after is not None}
         names = self._named({*old, *new})
@@ -296,10 +305,12 @@ class Selector:
                     mask |= self.atlas.below(path.rpartition("/")[0])
                 elif self.atlas.is_of_session("imports", path):
                     return self.atlas.all()
+                if self.atlas.is_collected(path) and not self.atlas.in_file(path):
+                    empty.add(path)
                 mask |= self.atlas.entering(path) | self.atlas.looked_for(names.of(path))
             return mask
 
-        return Ground(
+        ground = Ground(
             known=self.atlas,
             reach=reach,
             module_names=names.of,
@@ -307,6 +318,7 @@ class Selector:
             suffixes=frozenset(PurePosixPath(file).suffix for file in self.atlas.files) - {".py"},
             patterns=self.patterns,
         )
+        return ground, empty
 
     def _named(self, paths: set[str]) -> Names:
         """Kept while files and modules stay the same: most changes are to what is in a file."""
