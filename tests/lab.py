@@ -97,10 +97,11 @@ class Lab:
         ran = self.run(record=True)
         self.base, self.known = self.snapshot(), ran.outcomes
         situation = self.situation(self.base)
-        asyncio.run(self._learn(situation, ran.recordings))
+        asyncio.run(self.learn(situation, ran.recordings))
         return ran
 
-    async def _learn(self, situation: Situation, recordings: Recordings) -> None:
+    async def learn(self, situation: Situation, recordings: Recordings) -> None:
+        """Take over what a run of that situation recorded; its tree is the base by now."""
         self.selector.begin(situation)
         self.selector.end(situation, recordings)
         await self.selector.settle(self.base)

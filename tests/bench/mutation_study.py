@@ -124,7 +124,8 @@ class Study:
         chosen = testmon.select()
         red_files = {test for test in chosen.tests if "::" not in test}
         is_seen = Only(tuple(chosen.tests), "what it ran")
-        changed = [test for test in after.outcomes if self._has_changed(test, after)]
+        fair = after.outcomes.keys() - set(self.project.real.not_for_testmon)
+        changed = [test for test in fair if self._has_changed(test, after)]
         left_out = [] if "." in red_files else [test for test in changed if not covers(is_seen, test)]
         share = self._share(chosen.tests)
         return Answer(share, share, chosen.chosen_s, tuple(sorted(left_out)))

@@ -34,7 +34,8 @@ class Prepared:
         return Lab(self.root, self.home / "lab", self.python, ("-q", *OFF, *self.args), **more)  # type: ignore[arg-type]
 
     def testmon(self, limit_s: float) -> Testmon:
-        return Testmon(self.root, self.home / "testmon", self.python, self.args, limit_s)
+        left_out = [word for test in self.real.not_for_testmon for word in ("--deselect", test)]
+        return Testmon(self.root, self.home / "testmon", self.python, (*self.args, *left_out), limit_s)
 
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:

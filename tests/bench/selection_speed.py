@@ -1,0 +1,119 @@
+"""From a change of one function to the selection, in a generated project with thousands of tests.
+
+    python tests/bench/selection_speed.py [--tests 5000] [--modules 400] [--rounds 30] [--seed 1]
+
+The project is written, run and recorded for real; then one function after the other is changed. What is timed begins
+with the two trees and ends with the selection, the print of the changed file included, as the agent makes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lab import Lab
+
+from watchtest.affected.rows import file_print
+from watchtest.agent.prints import print_of
+from watchtest.core.model import All, Selection
+from watchtest.core.touching import FilePrint
+
+LIMIT_S = 0.020
+TESTS_A_FILE = 25
+FUNCTIONS = 20
+CALLS = 12
+"""So many functions a test calls; each calls another of a module below."""
+IMPORTS = 4
+"""So many modules a module imports."""
+
+
+def write_project(root: Path, tests: int, modules: int, random: Random) -> None:
+    package = root / "generated"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for number in range(modules):
+        (package / f"m{number}.py").write_text(_module(number, random))
+    (root / "tests").mkdir()
+    for start in range(0, tests, TESTS_A_FILE):
+        text = _test_file(min(TESTS_A_FILE, tests - start), modules, random)
+        (root / "tests" / f"test_{start // TESTS_A_FILE}.py").write_text(text)
+
+
+def _module(number: int, random: Random) -> str:
+    below = sorted(random.sample(range(number), min(IMPORTS, number)))
+    lines = [f"from generated import m{other}" for other in below] + [f"LIMIT = {number}"]
+    for function in range(FUNCTIONS):
+        call = f"m{random.choice(below)}.f{random.randrange(FUNCTIONS)}(depth - 1)" if below else "0"
+        lines += ["", "", f"def f{function}(depth):", f"    return {function} + ({call} if depth else 0)"]
+    return "\n".join(lines) + "\n"
+
+
+def _test_file(count: int, modules: int, random: Random) -> str:
+    used = sorted(random.sample(range(modules), CALLS))
+    lines = [f"from generated import m{number}" for number in used]
+    for number in range(count):
+        calls = [f"    m{module}.f{random.randrange(FUNCTIONS)}({random.randrange(4)})" for module in used]
+        lines += ["", "", f"def test_{number}():", *calls]
+    return "\n".join(lines) + "\n"
+
+
+async def timed(lab: Lab, function: int, module: str) -> tuple[float, Selection]:
+    """Change the function, and undo it when it has been selected for."""
+    file = lab.root / module
+    source = file.read_text()
+    file.write_text(source.replace(f"return {function} +", f"return {time.perf_counter_ns()} +"))
+    situation = replace(lab.situation(lab.snapshot()), fetch=_prints_by_the_agent(lab.root))
+    began = time.perf_counter()
+    selection = await lab.selector.select(situation)
+    took_s = time.perf_counter() - began
+    file.write_text(source)
+    return took_s, selection
+
+
+def _prints_by_the_agent(root: Path):  # type: ignore[no-untyped-def]
+    async def fetch(paths: Collection[str]) -> Mapping[str, FilePrint]:
+        return {path: file_print(print_of(str(root), path)) for path in paths}
+
+    return fetch
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tests", type=int, default=5000)
+    parser.add_argument("--modules", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    wishes = parser.parse_args()
+    random = Random(wishes.seed)
+    with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
+        root = Path(folder).resolve() / "project"
+        write_project(root, wishes.tests, wishes.modules, random)
+        lab = Lab(root, root.parent / "home", args=("-q", "-p", "no:cacheprovider", "tests"))
+        recorded = lab.record()
+        print(f"{len(recorded.outcomes)} tests, {wishes.modules} modules, {wishes.modules * FUNCTIONS} functions")
+        took, shares = [], []
+        for number in range(wishes.rounds + 1):
+            module = f"generated/m{random.randrange(wishes.modules)}.py"
+            took_s, selection = asyncio.run(timed(lab, random.randrange(FUNCTIONS), module))
+            if number:  # the first one warms up
+                took.append(took_s)
+                shares.append(1.0 if isinstance(selection, All) else len(selection.tests) / len(recorded.outcomes))
+    median = statistics.median(took)
+    spread = f"from {min(took) * 1000:.1f} to {max(took) * 1000:.1f}"
+    print(f"from delta to selection: median {median * 1000:.1f} ms, {spread}; {statistics.mean(shares):.1%} selected")
+    print(f"limit {LIMIT_S * 1000:.0f} ms {'held' if median <= LIMIT_S else 'NOT HELD'}")
+    return 0 if median <= LIMIT_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
