@@ -16,7 +16,7 @@ from watchtest.boxes.environment import Environment
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
 from watchtest.boxes.services import Services, Surroundings
 from watchtest.carrier import Post
-from watchtest.core.audit import missed
+from watchtest.core.audit import helped, missed
 from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
@@ -177,13 +177,18 @@ class Pipeline:
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
         if run.is_audit:
-            self._audit(run, missed(start.judged, execution), note)
+            self._audit(start, execution, note)
         return Judged(ready.snapshot, execution, ready.info.id)
 
-    def _audit(self, run: Run, missed_tests: tuple[str, ...], note: Note) -> None:
+    def _audit(self, start: StartRun, execution: Execution, note: Note) -> None:
+        """What a look at more tests than were selected has shown."""
         selector = self.testing.selector
-        if missed_tests:
-            note(selector.admit(run.id, missed_tests))
+        if isinstance(start.run.selection, Only):
+            if tests := helped(start.judged, execution):
+                note(selector.keep_together(tests))
+            return
+        if left_out := missed(start.judged, execution):
+            note(selector.admit(start.run.id, left_out))
         selector.journal = []
 
     async def _narrowed(self, occasion: Occasion) -> Occasion:

@@ -17,12 +17,12 @@ from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, Note,
 from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.environment import Environment
 from watchtest.carrier import Post
-from watchtest.core.doubt import confirms, differing, doubtful, in_company, is_over, lonely, settle
+from watchtest.core.doubt import confirms, differing, doubtful, is_over, settle
 from watchtest.core.events import Collected, StartRun, TestsEnded
 from watchtest.core.merge import merge
-from watchtest.core.model import All, Execution, Only, Result, Run, RunState, Selection, Snapshot, Stop
+from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop
 from watchtest.core.order import file_order
-from watchtest.core.verdict import covers_everything, file_of, judge
+from watchtest.core.verdict import judge
 from watchtest.errors import DiskFull, RunnerError
 from watchtest.runners.base import Ended, Order, Reports, Runner
 from watchtest.runners.pytest import NO_PYTEST, Pytest
@@ -88,8 +88,6 @@ class Testing:
     _hung: set[str] = field(default_factory=set)
     """Environments in which the last run hung, and was a warm one: the next shows whether that was the reason."""
     _said: set[str] = field(default_factory=set)
-    _independent: set[str] = field(default_factory=set)
-    """Tests that were seen to fail among the others of their file as they do alone."""
     _trials: Trials = field(default_factory=Trials)
 
     async def select(self, occasion: Occasion) -> Selection:
@@ -214,40 +212,7 @@ class Testing:
         self._hung.discard(occasion.environment)
         if end.is_warm and execution.stopped is Stop.TIMED_OUT:
             self._hung.add(occasion.environment)
-        if end.is_warm:
-            execution = await self._made_sure(runner, wish, execution, occasion)
-        return await self._with_company(runner, wish, execution, occasion)
-
-    async def _with_company(self, runner: Pytest, wish: PytestWish, alone: Execution, occasion: Occasion) -> Execution:
-        """Red of a selection that leaves out others of its file is only red when they do not help."""
-        tests = [test for test in lonely(alone, occasion.start.judged) if test not in self._independent]
-        if not tests or not covers_everything(occasion.run.selection) or alone.stopped is not None:
-            return alone
-        files = tuple(sorted({file_of(test) for test in tests}))
-        whole, _ = await self._one(
-            replace(wish, tests=files, first=(), is_warm=False), runner.reports(), occasion, runner.env
-        )
-        if whole.stopped is not None:
-            return replace(whole, has_collected=False)
-        helped = in_company(whole, tests)
-        self._independent.update(set(tests) - set(helped))
-        if not helped or judge(whole).state not in (RunState.PASSED, RunState.FAILED):
-            return alone
-        files = tuple(sorted({file_of(test) for test in helped}))
-        self.selector.whole_files.update(files)
-        occasion.note(
-            f"{_names(helped)}: fails by itself and passes after others of its file; from now on all of"
-            f" {_names(files)} runs when some of it has to"
-        )
-        results = {**alone.results, **whole.results}
-        is_red = any(result.outcome.is_red for result in results.values())
-        return replace(
-            alone,
-            results=results,
-            promised=alone.promised | whole.promised,
-            exit_code=1 if is_red else 0,
-            duration_s=alone.duration_s + whole.duration_s,
-        )
+        return await self._made_sure(runner, wish, execution, occasion) if end.is_warm else execution
 
     def _say_why_cold(self, reason: str, note: Note) -> None:
         """Every time to those who insist; else once each, and that a process is getting ready is not worth a word."""

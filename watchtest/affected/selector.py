@@ -153,6 +153,16 @@ class Selector:
             f" flaky or depends on the order; please report it with {where}"
         )
 
+    def keep_together(self, tests: tuple[str, ...]) -> str:
+        """Tests that failed by themselves and pass after others of their file: it is not to be taken apart again."""
+        files = sorted({file_of(test) for test in tests})
+        self.whole_files.update(files)
+        more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+        return (
+            f"{tests[0]}{more}: failed by itself, and passes after others of its file; from now on all of"
+            f" {', '.join(files[:3])} runs when some of it has to"
+        )
+
     # -- explaining --------------------------------------------------------------------------------
 
     def reach(self, paths: Iterable[str]) -> int:

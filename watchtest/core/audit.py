@@ -1,4 +1,7 @@
-"""When all tests run although fewer would do: now and then, to check that selections have left nothing out. Pure.
+"""When more tests run than a change asks for, to check what selections say. Pure.
+
+Now and then all of them, to see that nothing was left out; and after new red all of a file, to see that it is not red
+for being alone.
 
 An audit is a run in the background: any change ends it, and it is not owed to anybody.
 """
@@ -11,7 +14,8 @@ from dataclasses import replace
 from watchtest.core.asking import with_id
 from watchtest.core.events import Effects, WakeAt
 from watchtest.core.model import All, Execution, Only, Result, Run
-from watchtest.core.state import Asked, Idle, LaneState
+from watchtest.core.state import Asked, Idle, Knowledge, LaneState
+from watchtest.core.verdict import file_of
 
 WHY = "to check that selections have left nothing out"
 
@@ -53,6 +57,44 @@ def _asked(lane: LaneState, at: float) -> LaneState:
     lane, allotted = with_id(lane)
     audit = Asked(allotted, at, All(because=f"all tests, {WHY}"), reason="an audit", is_audit=True)
     return replace(lane, asked=(*lane.asked, audit), audit_at=None)
+
+
+# -- company -----------------------------------------------------------------------------------------
+
+
+def accompanied(before: LaneState, after: LaneState, run: Run, execution: Execution, at: float) -> LaneState:
+    """After red of a selection that left out others of a file: see whether it is red among them, too.
+
+    Nobody waits for that: red is said at once, and taken back if it turns out that it was only for being alone.
+    """
+    if run.is_audit:
+        red = {known.result.test for known in after.knowledge.red}
+        return replace(after, independent=after.independent | (red & execution.results.keys()))
+    if not isinstance(run.selection, Only) or not run.selection.is_proof or after.pending or after.asked:
+        return after
+    tests = sorted(lonely(execution, before.knowledge) - after.independent)
+    if not tests:
+        return after
+    files = tuple(sorted({file_of(test) for test in tests}))
+    why = f"to see whether {tests[0]} fails among the others of its file, too"
+    after, allotted = with_id(after)
+    return replace(after, asked=(Asked(allotted, at, Only(files, why), reason="an audit", is_audit=True),))
+
+
+def lonely(execution: Execution, before: Knowledge) -> frozenset[str]:
+    """Newly red tests that ran without others of their file: they may count on what those leave behind."""
+    short = {file_of(test) for test in before.tests if test not in execution.promised}
+    red = {test for test, result in execution.results.items() if result.outcome.is_red and file_of(test) in short}
+    return frozenset(test for test in red if test in before.tests and not before.tests[test].result.outcome.is_red)
+
+
+def helped(known: Mapping[str, Result], execution: Execution) -> tuple[str, ...]:
+    """Tests that were red by themselves and pass in company."""
+    green = (test for test, result in execution.results.items() if not result.outcome.is_red)
+    return tuple(sorted(test for test in green if test in known and known[test].outcome.is_red))
+
+
+# -- misses ------------------------------------------------------------------------------------------
 
 
 def missed(known: Mapping[str, Result], execution: Execution) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from watchtest.core.blame import blamed
 from watchtest.core.model import Execution, Failure, Result, RunState
-from watchtest.core.verdict import file_of, judge
+from watchtest.core.verdict import judge
 
 GREEN = (RunState.PASSED, RunState.NO_TESTS)
 MOST = 50
@@ -34,22 +34,6 @@ def doubtful(execution: Execution, known: Mapping[str, Result], is_trusted: bool
         broken = (*execution.collection_errors, *blamed(execution))
         return () if broken and all(_is_old(result, known) for result in broken) else None
     return ()
-
-
-def lonely(execution: Execution, known: Mapping[str, Result]) -> tuple[str, ...]:
-    """Newly red tests that ran without others of their file: they may count on what those leave behind."""
-    short = {file_of(test) for test in known if test not in execution.promised}
-    return tuple(
-        test
-        for test, result in execution.results.items()
-        if result.outcome.is_red and file_of(test) in short and test in known and not known[test].outcome.is_red
-    )
-
-
-def in_company(whole: Execution, tests: Collection[str]) -> tuple[str, ...]:
-    """Those of these tests that pass when all of their file runs."""
-    passed = {test for test, result in whole.results.items() if not result.outcome.is_red}
-    return tuple(test for test in tests if test in passed)
 
 
 def settle(warm: Execution, cold: Execution) -> Execution | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchtest.core.asking import owed
-from watchtest.core.audit import counted, planned
+from watchtest.core.audit import accompanied, counted, planned
 from watchtest.core.blame import blamed
 from watchtest.core.events import (
     EVERYTHING,
@@ -44,6 +44,7 @@ def ended(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState
         case Judged():
             learned = counted(_learned(lane, working, ending, event.at), working.run)
             after, effects = _rested(learned, working, ending.snapshot, event.at)
+            after = accompanied(lane, after, working.run, ending.execution, event.at)
             after, more = planned(after, event.at)
             return after, (*effects, *more)
         case Unchanged():

@@ -228,6 +228,8 @@ class LaneState:
     audit: AuditWish = AuditWish()
     narrowed: int = 0
     """How many judged runs since the last of all tests have left some out."""
+    independent: frozenset[str] = frozenset()
+    """Tests that were seen red among all others of their file: they are so by themselves."""
     audit_at: float | None = None
     """When it will have rested for so long that an audit is due."""
     settle_s: float = 0.0
