@@ -104,8 +104,11 @@ class Mutants:
                     yield made
                     break
 
-    def first(self, count: int) -> list[Mutant]:
-        return list(islice(self, count))
+    def chosen(self, number: int | None) -> Iterable[Mutant]:
+        """The one of this number, or all."""
+        if number is None:
+            return self
+        return islice((mutant for mutant in self if mutant.number == number), 1)
 
     def _drawn(self, number: int, kind: str, random: Random) -> Mutant | None:
         sites = self._sites[kind]

@@ -176,6 +176,14 @@ def tell(judged: list[Judged], study: Study) -> None:
         print(f"flaky and not counted: {', '.join(sorted(study.flaky)[:MOST_NAMED])} of {len(study.flaky)}")
 
 
+def tell_one(one: Judged, study: Study, *, is_alone: bool) -> None:
+    for way in WAYS if is_alone else ("ours", "file level"):
+        if way in one.answers and one.answers[way].missed:
+            tell_miss(one, way)
+    if is_alone:
+        print(one.mutant.diff(), *(finding.because for finding in study.lab.selector.found), sep="\n")
+
+
 def tell_miss(one: Judged, way: str) -> None:
     left_out = one.answers[way].missed
     print(f"{way} misses {len(left_out)} tests of mutant {one.mutant.number} ({one.mutant.kind}):")
@@ -194,19 +202,17 @@ def studied(project: Prepared, wishes: argparse.Namespace) -> bool:
         study.testmon.limit_s = study.lab.limit_s * 2
         print(f"testmon on a random part of the mutants, {share:.0%}: it runs its tests, too")
     judged: list[Judged] = []
-    for mutant in mutants:
-        if len(judged) + (wishes.only is not None) >= wishes.mutants or mutant.number > (wishes.only or sys.maxsize):
-            break
-        if wishes.only in (None, mutant.number):
+    try:
+        for mutant in mutants.chosen(wishes.only):
+            if len(judged) == wishes.mutants:
+                break
             is_for_testmon = Random(f"{wishes.seed} testmon {mutant.number}").random() < share
             one = study.judge(mutant, with_testmon=is_for_testmon or wishes.only is not None)
             if one is not None:
                 judged.append(one)
-                for way in ("ours", "file level") if wishes.only is None else WAYS:
-                    if way in one.answers and one.answers[way].missed:
-                        tell_miss(one, way)
-            if wishes.only is not None and one is not None:
-                print(mutant.diff(), *(finding.because for finding in study.lab.selector.found), sep="\n")
+                tell_one(one, study, is_alone=wishes.only is not None)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(judged)} mutants")
     tell(judged, study)
     return not any(one.answers["ours"].missed for one in judged)
 
