@@ -30,11 +30,11 @@ class Claiming(Protocol):
     def claims(self, test: str) -> bool: ...
 
 
-def owners(runners: Sequence[Claiming], tests: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The tests of each runner by its name, of the first that claims one; under NOBODY those that none does."""
+def owners(runners: Sequence[Claiming], tests: Iterable[str], heir: str = NOBODY) -> dict[str, frozenset[str]]:
+    """The tests of each runner by its name, of the first that claims one; what none claims is the heir's."""
     owned: dict[str, set[str]] = {NOBODY: set(), **{runner.name: set() for runner in runners}}
     for test in tests:
-        owned[next((runner.name for runner in runners if runner.claims(test)), NOBODY)].add(test)
+        owned[next((runner.name for runner in runners if runner.claims(test)), heir)].add(test)
     return {name: frozenset(found) for name, found in owned.items()}
 
 

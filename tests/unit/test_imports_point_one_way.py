@@ -28,7 +28,7 @@ OUTSIDE = {
     "json5": ("boxes/recipe/projectfiles.py",),
     "starlette": ("control/routes.py", "control/serving.py"),
     "uvicorn": ("control/serving.py",),
-    "pytest": ("agent/pytest_plugin.py", "agent/recording.py", "agent/warmup.py"),
+    "pytest": ("agent/pytest_plugin.py", "agent/recording.py", "agent/warmup.py", "agent/worker_plugin.py"),
 }
 SEPARATE = ("boxes", "runners", "views", "sources", "history", "control")
 """Parts that never import one another: app.py and the pipeline put them together."""

@@ -17,10 +17,12 @@ from typing import Any, Dict, FrozenSet, Generator, Iterable, Iterator, List, Op
 
 import pytest
 
+from .asked import Asked, Selected
 from .modules import third_party
 from .parking import EARLY, LATE, Gate
 from .recorder import Recorder
 from .recording import Recording
+from .workers import Workers
 
 TEXT_LIMIT = 64 * 1024
 OUTPUT_LIMIT = 60 * 1024
@@ -64,13 +66,14 @@ def run(
     reporter.tell_doubt()  # a session may have ended before it had collected
     if recording is not None:
         recording.close()
+    reporter.tell_of_workers()
     reporter.tell_modules()
     return code
 
 
 def _recording(root: str, reporter: Reporter) -> Optional[Recording]:
-    recorder = Recorder(root, reporter.send)
-    return Recording(recorder, reporter.send, reporter.name) if recorder.start() else None
+    recorder = Recorder(root, reporter.send_record)
+    return Recording(recorder, reporter.send_record, reporter.name) if recorder.start() else None
 
 
 def _own_fd(name: str) -> int:
@@ -78,30 +81,6 @@ def _own_fd(name: str) -> int:
     fd = int(os.environ.pop(name))
     os.set_inheritable(fd, False)
     return fd
-
-
-def _files_of(tests: Optional[List[str]], root: str) -> List[str]:
-    """The files of the selected tests, those that are still there; their other tests are deselected below."""
-    if tests is None:
-        return []
-    files = sorted({test.partition("::")[0] for test in tests})
-    return [os.path.join(root, file) for file in files if os.path.exists(os.path.join(root, file))]
-
-
-class _Selected:
-    """The tests that were asked for, each by its id or by what it lies in: function, class, file or folder."""
-
-    def __init__(self, asked: List[str]) -> None:
-        self._asked = frozenset(asked)
-
-    def __contains__(self, test: str) -> bool:
-        if test in self._asked:
-            return True
-        file, _, inner = test.partition("::")
-        parts, names = file.split("/"), inner.partition("[")[0].split("::")
-        wider = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-        wider += ["::".join([file, *names[:count]]) for count in range(1, len(names) + 1)]
-        return "." in self._asked or not self._asked.isdisjoint(wider)
 
 
 class Held(Protocol):
@@ -121,7 +100,7 @@ class Reporter:
         self._fd = results_fd
         self._pid = os.getpid()
         self._root = os.path.realpath(order["root"])
-        self._prefix = ""
+        self._asked = Asked(order)
         self._plugins: Set[str] = set()
         self._obey(order)
         self._held = held
@@ -132,19 +111,16 @@ class Reporter:
         self._has_workers = False
 
     def pytest_configure(self, config: Any) -> None:
-        """Ids are relative to the root of the workspace, and pytest's own to what it takes for its root."""
-        above = os.path.relpath(os.path.realpath(str(getattr(config, "rootpath", None) or config.rootdir)), self._root)
+        self._asked.configure(config)
         self._plugins = {name for name, plugin in config.pluginmanager.list_name_plugin() if plugin is not None}
-        self._prefix = "" if above == os.curdir else above.replace(os.sep, "/") + "/"
 
     def name(self, nodeid: str) -> str:
-        return self._prefix + nodeid
+        return self._asked.name(nodeid)
 
     def _obey(self, order: Dict[str, Any]) -> None:
-        self._files = _files_of(order["tests"], order["root"])
-        self._selected = None if order["tests"] is None else _Selected(order["tests"])
-        self._collects_all = bool(order["collects_all"])
-        self._first = _Selected(order["first"])
+        self._asked = Asked(order, self._asked.prefix)
+        self._workers = Workers(order)
+        self._first = Selected(order["first"])
         self._ranks = {file: rank for rank, file in enumerate(order["order"])}
 
     # -- ahead of time -----------------------------------------------------------------------------
@@ -163,18 +139,13 @@ class Reporter:
                 self._gate.leave("a limit for the whole session")
             self._obey(self._gate.wait())
             _begin_to_count(session.config)
-        if self._selected is not None and not self._collects_all:
-            session.config.args = self._files
+        self._asked.restrict(session)
 
     # -- collection --------------------------------------------------------------------------------
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> None:
-        if self._selected is not None:
-            left_out = [item for item in items if self.name(item.nodeid) not in self._selected]
-            if left_out:
-                items[:] = [item for item in items if self.name(item.nodeid) in self._selected]
-                config.hook.pytest_deselected(items=left_out)
+        self._asked.leave_out(config, items)
         if self._ranks and not any(config.pluginmanager.hasplugin(name) for name in ORDERING):
             # Whole files are moved: what a file's tests owe to one another stays as it is, within a wave.
             unknown = self._ranks.get(UNKNOWN_FILES, len(self._ranks))
@@ -198,7 +169,13 @@ class Reporter:
         if not self._has_workers:  # every worker collects the same
             self._has_workers = True
             names = [self.name(test) for test in ids]
-            self._promise([test for test in names if self._selected is None or test in self._selected])
+            self._promise([test for test in names if test in self._asked])
+
+    @pytest.hookimpl(hookwrapper=True, optionalhook=True)
+    def pytest_xdist_getremotemodule(self) -> Generator[None, Any, None]:
+        outcome = yield
+        if outcome.excinfo is None:
+            outcome.force_result(self._workers.source(outcome.get_result()))
 
     def _promise(self, tests: List[str]) -> None:
         for start in range(0, len(tests), IDS_A_LINE):
@@ -265,6 +242,16 @@ class Reporter:
         if doubt is not None:
             self.send({"k": "cold", "why": doubt[0], "avoid": doubt[1]})
             os._exit(0)
+
+    def tell_of_workers(self) -> None:
+        """What their tests have touched."""
+        for row in self._workers.rows():
+            self.send(row)
+
+    def send_record(self, row: Dict[str, Any]) -> None:
+        """Of this process, if it is the one that runs the tests: who only starts workers touches what no test does."""
+        if not self._workers:
+            self.send(row)
 
     def tell_modules(self) -> None:
         """What the next run may find imported already."""
