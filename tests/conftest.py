@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,8 @@ VARIANTS = re.compile(
 )
 """Only under WATCHTEST_THOROUGH=1: the same tests run every time in another kind of box, and CI has 15 minutes."""
 
+KIND = re.compile(r"(\[|-)(local|docker)(-|\])")
+
 collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
 # Four workers share two cores with a container engine: how long an example takes says nothing.
 settings.register_profile("watchtest", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -69,8 +72,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("WATCHTEST_THOROUGH") == "1" or any("::" in argument for argument in config.args):
         return
     left_out = [item for item in items if VARIANTS.search(item.nodeid)]
+    if lack_of("docker") is None:
+        left_out += _one_of_two(items)
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
+
+
+def _one_of_two(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of a story that is told over the local box and over Docker, the one that its name decides against.
+
+    What the boxes themselves promise is in the contract suite, which runs on each.
+    """
+    names = {item.nodeid for item in items}
+    twins = [item for item in items if "e2e/" in item.nodeid and KIND.search(item.nodeid)]
+    left_out = []
+    for item in twins:
+        kind = "docker" if zlib.crc32(KIND.sub("", item.nodeid).encode()) % 2 else "local"
+        has_twin = {KIND.sub(rf"\1{one}\3", item.nodeid) for one in ("docker", "local")} <= names
+        if has_twin and KIND.search(item.nodeid)[2] != kind:  # type: ignore[index]
+            left_out.append(item)
+    return left_out
 
 
 @pytest.hookimpl(tryfirst=True)
