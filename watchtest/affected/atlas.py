@@ -135,7 +135,15 @@ class Atlas:
         return _mask(self._bits[test] for test in tests if test in self._bits)
 
     def opaque(self) -> int:
-        return self._opaque
+        """The tests that touch what nobody can know, by themselves or by a scope they use."""
+        return self._opaque | _union(self.users(key) for key in self.opaque_scopes() if key != SESSION)
+
+    def opaque_scopes(self) -> Iterable[str]:
+        return [key for key, touched in self._scopes.items() if touched.opaque]
+
+    def is_collected(self, path: str) -> bool:
+        """Whether tests were looked for in it, be there any or not."""
+        return f"{FILE}{path}" in self._scopes
 
     def in_file(self, path: str) -> int:
         return self._by_file.get(path, 0)

@@ -6,12 +6,15 @@ at once: comprehensions before 3.12, parameters of generics, annotations.
 
 from __future__ import annotations
 
+import dis
 import inspect
 from types import CodeType
 from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 AT_ONCE = ("<listcomp>", "<setcomp>", "<dictcomp>", "__annotate__")
 GENERIC = "<generic parameters of "
+UNHEARD = frozenset({"stat", "lstat", "access", "readlink"})
+"""Functions of `os` that ask for a file and tell nobody."""
 
 
 class Unit(NamedTuple):
@@ -59,3 +62,19 @@ def docstring(code: CodeType) -> Any:
     is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
     first = code.co_consts[0] if is_function and code.co_consts else None
     return first if isinstance(first, str) else None
+
+
+def blind_spot(code: CodeType) -> str:
+    """What it does that cannot be heard, in words; "" if there is no such thing."""
+    names = code.co_names
+    if "__import__" in names:
+        return "imports by __import__"
+    if "os" not in names or UNHEARD.isdisjoint(names):
+        return ""
+    before = ""
+    for instruction in dis.get_instructions(code):
+        word = instruction.argval if isinstance(instruction.argval, str) else ""
+        if before == "os" and word in UNHEARD:
+            return "calls os." + word
+        before = before if instruction.opname == "CACHE" else word
+    return ""

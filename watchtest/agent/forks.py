@@ -6,21 +6,27 @@ outlives its scope counts for the next one, too.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import tempfile
-from types import CodeType
-from typing import Callable, Optional
+from typing import Any, Callable, List, Optional, Set, Tuple
 
-from .scopes import Scopes
+from .scopes import CODE, SETS, Scopes
 
-GoOn = Callable[[Callable[[CodeType], None]], None]
+OUT_OF_THE_WAY = 100
+"""File numbers from here on: children like to close the low ones and to use them again."""
+READ_SIZE = 16 * 1024 * 1024
 
 
 class Forks:
-    def __init__(self, scopes: Scopes, go_on: GoOn) -> None:
+    """`go_on` makes whoever listens tell `scopes` in a child as well."""
+
+    def __init__(self, scopes: Scopes, go_on: Callable[[], None]) -> None:
         self._scopes = scopes
         self._go_on = go_on
         self._file: Optional[int] = None
+        self._identity: Tuple[int, int] = (0, 0)
         self._read = 0
 
     def start(self) -> None:
@@ -30,35 +36,59 @@ class Forks:
     def _before(self) -> None:
         if self._file is None:
             try:
-                handle, name = tempfile.mkstemp(prefix="watchtest-")
-                os.unlink(name)
-                self._file = os.dup(handle)
-                os.close(handle)
+                self._file = _nameless()
+                self._identity = _identity(self._file)
             except OSError:
-                self._scopes.top.opaque.add("forks")  # type: ignore[attr-defined]
+                self._scopes.touch("opaque", "forks")
 
     def _in_child(self) -> None:
-        file = self._file
+        file, identity = self._file, self._identity
         if file is None:
             return
-        own = self._scopes.own
+        written: Set[str] = set()
 
-        def write(code: CodeType) -> None:
-            row = "{}\t{}\t{}\n".format(code.co_firstlineno, code.co_name, own(code.co_filename))
-            os.lseek(file, 0, os.SEEK_END)
-            os.write(file, row.encode("utf-8", "surrogateescape"))
+        def write(row: List[Any]) -> None:
+            text = json.dumps(row)
+            if text in written:
+                return
+            try:
+                if _identity(file) == identity:
+                    os.write(file, text.encode("ascii") + b"\n")
+                    written.add(text)
+            except OSError:
+                pass  # closed by the child: it does not want to be heard
 
-        self._go_on(write)
+        self._scopes.become_child(write)
+        self._go_on()
 
     def gather(self) -> None:
         """Take over what children have written since the last time."""
         if self._file is None:
             return
-        data = os.pread(self._file, 16 * 1024 * 1024, self._read)
+        data = os.pread(self._file, READ_SIZE, self._read)
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        for line in whole.decode("utf-8", "surrogateescape").splitlines():
-            number, _, rest = line.partition("\t")
-            name, _, path = rest.partition("\t")
-            if number.isdigit() and path:
-                self._scopes.add_place(path, int(number), name)
+        for line in whole.decode("ascii").splitlines():
+            kind, *words = json.loads(line)
+            if kind == CODE:
+                self._scopes.add_place(*words)
+            elif kind in SETS:
+                self._scopes.touch(kind, words[0])
+
+
+def _nameless() -> int:
+    handle, name = tempfile.mkstemp(prefix="watchtest-")
+    try:
+        appending = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            return fcntl.fcntl(appending, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+        finally:
+            os.close(appending)
+    finally:
+        os.close(handle)
+        os.unlink(name)
+
+
+def _identity(file: int) -> Tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino

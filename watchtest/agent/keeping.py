@@ -12,7 +12,10 @@ from types import CodeType
 from typing import Any, FrozenSet, Iterable, Optional, Tuple
 
 MUTATORS = frozenset(
-    "append appendleft add setdefault update insert extend pop popitem popleft clear remove discard".split()
+    {
+        *("append", "appendleft", "add", "setdefault", "update", "insert", "extend"),
+        *("pop", "popitem", "popleft", "clear", "remove", "discard"),
+    }
 )
 """Methods of containers that change them."""
 TELLING = ("cache", "memo")

@@ -17,12 +17,15 @@ from types import CodeType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .codetree import docstring, face, units
+from .keeping import keeps
 
 DIGEST_SIZE = 10
-STORES = tuple(dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL") if name in dis.opmap)
 FIRST_LINE = "__firstlineno__"
 STORE_NAME = dis.opmap["STORE_NAME"]
 EXTENDED, IMPORT = dis.opmap["EXTENDED_ARG"], dis.opmap["IMPORT_NAME"]
+BY_NAME = frozenset({"__import__", "import_module", "modules", "find_spec"})
+"""Where a text without a dot may be a module, too."""
+NAME_LIMIT = 200
 CONSTANT, SMALL_INT = dis.opmap["LOAD_CONST"], dis.opmap.get("LOAD_SMALL_INT", -1)
 
 Import = Tuple[int, str, Optional[List[str]]]
@@ -54,13 +57,13 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
     for unit in units(module):
         if IMPORT in unit.code.co_code[::2]:
             imports += _imports(unit.code)
+        imports += ((0, name, None) for name in _modules_in_texts(unit.code))
         if unit.is_shell:
             shell.update(_content(unit.code))
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
         else:
             digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
-            writes = any(operation in STORES for operation in unit.code.co_code[::2])
-            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, writes])
+            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, keeps(unit.code)])
     return {"shell": shell.hexdigest(), "units": rows, "imports": imports}
 
 
@@ -122,6 +125,16 @@ def _imports(code: CodeType) -> Iterator[Import]:
         elif operation == IMPORT and len(constants) >= 2:
             level, names = constants[-2:]
             yield int(level or 0), code.co_names[argument], list(names) if names else None
+
+
+def _modules_in_texts(code: CodeType) -> Iterator[str]:
+    """Texts that may be names of modules, or of something in them: for imports by name, patches by name."""
+    is_asked = not BY_NAME.isdisjoint(code.co_names)
+    for value in code.co_consts:
+        for text in value if isinstance(value, tuple) else (value,):
+            is_short = isinstance(text, str) and len(text) < NAME_LIMIT
+            if is_short and ("." in text or is_asked) and all(map(str.isidentifier, text.split("."))):
+                yield text
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ sys.setprofile, which is slower. Changes nothing about what it listens to; what 
 from __future__ import annotations
 
 import codecs
-import dis
 import functools
 import genericpath
 import glob
@@ -27,12 +26,12 @@ import tokenize
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .codetree import units
+from .codetree import blind_spot, units
 from .forks import Forks
+from .keeping import keeps
 from .scopes import IMPORT, MEMO, Scopes, Send
 
 WRITES_ONLY = os.O_WRONLY
-STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 PASSING = frozenset(
     function.__code__.co_filename
     for function in (
@@ -42,16 +41,19 @@ PASSING = frozenset(
     )
 ) | {getattr(io, "__file__", ""), "<frozen io>"}
 """Files of code that asks on behalf of somebody else."""
-IGNORED = ("<frozen importlib", os.sep + "_pytest" + os.sep, os.sep + "pluggy" + os.sep, os.sep + "coverage" + os.sep)
+IMPORTING = "<frozen importlib"
+IGNORED = (os.sep + "_pytest" + os.sep, os.sep + "pluggy" + os.sep, os.sep + "coverage" + os.sep)
 IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
 """Those who look at files for reasons of their own: what they find changes no outcome."""
-PROBES: Tuple[Tuple[Any, str, str], ...] = (
-    *((genericpath, name, "path") for name in ("exists", "isfile", "getsize", "getmtime")),
-    (genericpath, "isdir", "s"),
-    (posixpath, "lexists", "path"),
-    (posixpath, "islink", "path"),
-    *((pathlib.Path, name, "self") for name in ("stat", "lstat", "exists", "is_file", "is_dir")),
+PROBES: Tuple[Tuple[Any, str], ...] = (
+    *((genericpath, name) for name in ("exists", "isfile", "isdir", "getsize", "getmtime", "getatime", "getctime")),
+    *((posixpath, name) for name in ("lexists", "islink", "ismount")),
+    *((pathlib.Path, name) for name in ("stat", "lstat", "exists", "is_file", "is_dir", "is_symlink")),
 )
+"""Functions that ask whether there is a path, or what it is like: their first argument."""
+SPAWN = ("spawnv_passfds", os.path.join("multiprocessing", "util.py"))
+"""The function by which multiprocessing starts programs, and tells nobody."""
+READ_BY_C = ("sqlite3.connect", "ctypes.dlopen")
 STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
 
 Handler = Callable[[FrameType], None]
@@ -62,7 +64,7 @@ class Recorder:
 
     def __init__(self, root: str, send: Send) -> None:
         self._special: Dict[int, Handler] = {}
-        self._ends: Dict[int, str] = {}
+        self._ends: Dict[int, Callable[[Any], None]] = {}
         self._known: List[CodeType] = []
         """Kept, so that identities stay what they are."""
         self._listener = _Monitoring(self) if hasattr(sys, "monitoring") else _Profiling(self)
@@ -74,9 +76,12 @@ class Recorder:
         """Whether it can: somebody else may have taken all there is to listen with."""
         if not self._listener.start():
             return False
-        for owner, name, argument in PROBES:
-            self._hear(getattr(owner, name, None), self._on_path("probes", argument))
-        self._hear(linecache.getlines, self._on_path("files", "filename"))
+        for owner, name in PROBES:
+            self._hear(getattr(owner, name, None), self._on_path("probes"))
+        self._hear(linecache.getlines, self._on_path("files"))
+        self._hear(getattr(sys.modules.get("multiprocessing.util"), SPAWN[0], None), self._on_spawn)
+        self._hear(getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None), self._on_dotted_name)
+        self._hear(functools.cached_property.__init__, self._on_cache("func"))
         self._hear(importlib.import_module, self._on_name)
         self._hear(importlib.util.find_spec, self._on_name)
         self._hear(functools.lru_cache, self._on_cache("maxsize"))
@@ -104,10 +109,10 @@ class Recorder:
         if code is not None:
             self._hear_code(code, handler)
 
-    def _hear_code(self, code: CodeType, handler: Handler, has_end: str = "") -> None:
+    def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], None]] = None) -> None:
         self._special[id(code)] = handler
-        if has_end:
-            self._ends[id(code)] = has_end
+        if at_end is not None:
+            self._ends[id(code)] = at_end
         self._known.append(code)
         self._listener.listen_to(code, is_special=True)
 
@@ -116,29 +121,38 @@ class Recorder:
         path = self.scopes.own(module.co_filename)
         if not path:
             return
-        self.scopes.top.imports.add(path)  # type: ignore[attr-defined]
+        self.scopes.touch("imports", path)
         for code, _, is_shell in units(module):
-            if code.co_name == "<module>":
-                self._hear_code(code, self._on_scope(IMPORT + path), has_end=IMPORT + path)
-            elif not is_shell and STORE_GLOBAL in code.co_code[::2]:
+            blind = blind_spot(code)
+            if blind:
+                self.scopes.blind[id(module if is_shell else code)] = blind
+            if code is module and code.co_name == "<module>":
+                self._hear_code(code, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path))
+            elif not is_shell and keeps(code):
                 self._remember(code)
             elif not is_shell:
                 self._known.append(code)
                 self._listener.listen_to(code)
 
+    def _on_import_of(self, key: str) -> Handler:
+        def on_start(frame: FrameType) -> None:
+            self.scopes.begin(key)
+            self.scopes.enter(frame.f_code)
+
+        return on_start
+
     def _remember(self, code: CodeType) -> None:
         """What it finds out once is used by those who come later: they depend on it, too."""
         path = self.scopes.own(code.co_filename)
-        if path:
-            key = "{}{}:{}:{}".format(MEMO, code.co_firstlineno, code.co_name, path)
-            self._hear_code(code, self._on_scope(key), has_end=key)
+        if not path:
+            return
+        key = "{}{}:{}:{}".format(MEMO, code.co_firstlineno, code.co_name, path)
 
-    def _on_scope(self, key: str) -> Handler:
         def on_start(frame: FrameType) -> None:
-            self.scopes.begin(key)
-            self.scopes.entered.append(frame.f_code)
+            self.scopes.begin_keeping(key)
+            self.scopes.enter(frame.f_code)
 
-        return on_start
+        self._hear_code(code, on_start, lambda _: self.scopes.end_keeping(key))
 
     def _on_cache(self, argument: str) -> Handler:
         def on_start(frame: FrameType) -> None:
@@ -148,11 +162,11 @@ class Recorder:
 
         return on_start
 
-    def _on_path(self, kind: str, argument: str) -> Handler:
+    def _on_path(self, kind: str) -> Handler:
         def on_start(frame: FrameType) -> None:
-            path = self.scopes.own(frame.f_locals.get(argument))
-            if path and _is_of_interest(frame.f_back):
-                getattr(self.scopes.top, kind).add(path)
+            path = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if self.scopes.own(path) and _is_of_interest(frame.f_back):
+                self.scopes.touch_path(kind, os.fsdecode(path))  # type: ignore[arg-type]
 
         return on_start
 
@@ -161,29 +175,39 @@ class Recorder:
         name, package = frame.f_locals.get("name"), frame.f_locals.get("package")
         if isinstance(name, str):
             try:
-                self.scopes.top.missing.add(importlib.util.resolve_name(name, package))  # type: ignore[attr-defined]
+                self.scopes.touch("missing", importlib.util.resolve_name(name, package))
             except (ImportError, ValueError):
                 pass  # will fail in a moment, for all to see
+
+    def _on_dotted_name(self, frame: FrameType) -> None:
+        """Something in a module, by the name of both."""
+        name = frame.f_locals.get("name")
+        parts = name.split(".") if isinstance(name, str) else []
+        for count in range(1, len(parts) + 1):
+            self.scopes.touch("missing", ".".join(parts[:count]))
+
+    def _on_spawn(self, frame: FrameType) -> None:
+        self.scopes.touch("opaque", "spawns a process")
 
     def on_start(self, code: CodeType, frame: FrameType) -> bool:
         """Whether it wants to hear of it again; a plain function is heard of once a scope."""
         handler = self._special.get(id(code))
         if handler is None:
-            self.scopes.entered.append(code)
+            self.scopes.enter(code)
             return False
         self._safely(handler, frame)
         return True
 
     def on_end(self, code: CodeType) -> None:
-        key = self._ends.get(id(code))
-        if key is not None:
-            self._safely(self.scopes.end, key)
+        at_end = self._ends.get(id(code))
+        if at_end is not None:
+            self._safely(at_end, None)
 
     def _safely(self, action: Callable[[Any], None], argument: Any) -> None:
         try:
             action(argument)
         except Exception as error:  # noqa: BLE001  nothing of ours may reach the tests
-            self.scopes.top.opaque.add("recording failed: {!r}".format(error)[:200])  # type: ignore[attr-defined]
+            self.scopes.touch("opaque", "recording failed: {!r}".format(error)[:200])
 
     # -- events of the interpreter -----------------------------------------------------------------
 
@@ -205,6 +229,7 @@ class Recorder:
             "open": self._on_open,
             "os.listdir": self._on_list,
             "os.scandir": self._on_list,
+            **dict.fromkeys(READ_BY_C, self._on_file_of_c),
             **{event: self._starts(event) for event in STARTS},
         }
 
@@ -212,37 +237,49 @@ class Recorder:
         code = arguments[0]
         if isinstance(code, CodeType) and code.co_filename[:1] != "<":
             self._adopt(code)
+            if code.co_filename.endswith(SPAWN[1]):
+                for inner in code.co_consts:
+                    if isinstance(inner, CodeType) and inner.co_name == SPAWN[0]:
+                        self._hear_code(inner, self._on_spawn)
 
     def _on_import(self, arguments: Tuple[Any, ...]) -> None:
-        self.scopes.top.missing.add(str(arguments[0]))  # type: ignore[attr-defined]
+        self.scopes.touch("missing", str(arguments[0]))
+        if arguments[1] is not None:  # a library in machine code
+            self._on_file_of_c(arguments[1:])
 
     def _on_open(self, arguments: Tuple[Any, ...]) -> None:
         path, _, flags = arguments
         if isinstance(path, int) or (isinstance(flags, int) and flags & WRITES_ONLY):
             return
         own = self.scopes.own(path)
-        if own and _is_of_interest(sys._getframe(3)):
-            self.scopes.top.files.add(own)  # type: ignore[attr-defined]
+        if own and _is_of_interest(sys._getframe(3), is_code=own.endswith((".py", ".pyc"))):
+            self.scopes.touch_path("files", os.fsdecode(path))
+
+    def _on_file_of_c(self, arguments: Tuple[Any, ...]) -> None:
+        if isinstance(arguments[0], (str, bytes, os.PathLike)):
+            self.scopes.touch_path("files", os.fsdecode(arguments[0]))
 
     def _on_list(self, arguments: Tuple[Any, ...]) -> None:
-        own = self.scopes.own(os.curdir if arguments[0] is None else arguments[0])
-        if own and _is_of_interest(sys._getframe(3)):
-            self.scopes.top.folders.add(own)  # type: ignore[attr-defined]
+        path = os.curdir if arguments[0] is None else arguments[0]
+        if self.scopes.own(path) and _is_of_interest(sys._getframe(3)):
+            self.scopes.touch_path("folders", os.fsdecode(path))
 
     def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
         def on_start(arguments: Tuple[Any, ...]) -> None:
             program = arguments[0]
             words = os.fsdecode(program) if isinstance(program, (str, bytes, os.PathLike)) else event
-            self.scopes.top.opaque.add("starts " + words[:200])  # type: ignore[attr-defined]
+            self.scopes.touch("opaque", "starts " + words[:200])
 
         return on_start
 
 
-def _is_of_interest(frame: Optional[FrameType]) -> bool:
-    """Whether it is the project, or a library on its behalf, that asks."""
+def _is_of_interest(frame: Optional[FrameType], is_code: bool = True) -> bool:
+    """Whether it is the project, or a library on its behalf, that asks. `is_code`: imports are heard of elsewhere."""
     while frame is not None and frame.f_code.co_filename in PASSING:
         frame = frame.f_back
     file = frame.f_code.co_filename if frame is not None else ""
+    if file.startswith(IMPORTING):
+        return not is_code
     return not any(part in file for part in IGNORED) and os.path.basename(file) not in IGNORED_NAMES
 
 
@@ -264,7 +301,7 @@ class _Monitoring:
                 break
         else:
             return False
-        self._register(self._on_start())
+        self._register(self._on_start(self._recorder.scopes.entered.append))
         return True
 
     def _register(self, on_start: Callable[[CodeType, int], Any]) -> None:
@@ -289,13 +326,13 @@ class _Monitoring:
     def renew(self) -> None:
         self._monitoring.restart_events()
 
-    def _on_start(self) -> Callable[[CodeType, int], Any]:
-        special, entered = self._recorder._special, self._recorder.scopes.entered
+    def _on_start(self, enter: Callable[[CodeType], None]) -> Callable[[CodeType, int], Any]:
+        special = self._recorder._special
         disable, recorder = self._monitoring.DISABLE, self._recorder
 
         def on_start(code: CodeType, offset: int) -> Any:
             if id(code) not in special:
-                entered.append(code)
+                enter(code)
                 return disable
             recorder.on_start(code, sys._getframe(1))
             return None
@@ -305,14 +342,8 @@ class _Monitoring:
     def _on_return(self, code: CodeType, offset: int, value: Any) -> None:
         self._recorder.on_end(code)
 
-    def go_on_in_child(self, write: Callable[[CodeType], None]) -> None:
-        disable = self._monitoring.DISABLE
-
-        def on_start(code: CodeType, offset: int) -> Any:
-            write(code)
-            return disable
-
-        self._register(on_start)
+    def go_on_in_child(self) -> None:
+        self._register(self._on_start(self._recorder.scopes.enter))
         self._monitoring.restart_events()
 
 
@@ -322,12 +353,14 @@ class _Profiling:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._wanted: Set[int] = set()
+        self._waiting: Set[int] = set()
+        """Those of which nothing was heard yet in this scope."""
         self._profile: Any = None
 
     def start(self) -> bool:
         if sys.getprofile() is not None:
             return False
-        self._profile = self._make(self._recorder.on_start)
+        self._profile = self._make()
         sys.setprofile(self._profile)
         threading.setprofile(self._profile)
         return True
@@ -343,31 +376,25 @@ class _Profiling:
 
     def listen_to(self, code: CodeType, is_special: bool = False) -> None:
         self._wanted.add(id(code))
-        self._all = frozenset(self._wanted)
+        self._waiting.add(id(code))
 
     def renew(self) -> None:
         self._waiting.clear()
         self._waiting |= self._wanted
 
-    def _make(self, on_start: Callable[[CodeType, FrameType], bool]) -> Any:
-        self._waiting: Set[int] = set()
+    def _make(self) -> Any:
         waiting, ends, recorder = self._waiting, self._recorder._ends, self._recorder
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
             if event == "call":
                 code = frame.f_code
-                if id(code) in waiting and not on_start(code, frame):
+                if id(code) in waiting and not recorder.on_start(code, frame):
                     waiting.discard(id(code))
             elif event == "return" and id(frame.f_code) in ends:
                 recorder.on_end(frame.f_code)
 
         return profile
 
-    def go_on_in_child(self, write: Callable[[CodeType], None]) -> None:
-        def on_start(code: CodeType, frame: FrameType) -> bool:
-            write(code)
-            return False
-
-        self._profile = self._make(on_start)
+    def go_on_in_child(self) -> None:
         self.renew()
         sys.setprofile(self._profile)

@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 from itertools import islice
 from types import CodeType
-from typing import Any, Callable, Dict, Iterable, List, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 SESSION = "session"
+CODE = "code"
 TEST, FIXTURE, FILE, IMPORT, MEMO = "test:", "fixture:", "file:", "import:", "memo:"
 A_ROW = 5000
 """The most that one row names; larger scopes take several rows."""
+MOST_CALLS = 50
+"""So often a scope may call a function that remembers; after that, all it does is taken for what that one does."""
 SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 
 Send = Callable[[Dict[str, Any]], None]
+Write = Callable[[List[Any]], None]
 Place = Tuple[str, int, str]
 """File, first line and name of a function."""
 
@@ -26,11 +30,12 @@ class Scope:
     """`files` were read, `folders` listed, `probes` asked for, `imports` executed; `missing` are modules that were
     looked for, `uses` other scopes, `opaque` reasons why what was touched cannot be known."""
 
-    __slots__ = ("codes", "is_dirty", "key", *SETS)
+    __slots__ = ("calls", "codes", "is_dirty", "key", *SETS)
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.codes: Set[int] = set()
+        self.calls: Dict[str, int] = {}
         for name in SETS:
             setattr(self, name, set())
         self.is_dirty = True
@@ -46,6 +51,10 @@ class Scopes:
         self._kept: Dict[str, Scope] = {}
         self.entered: List[CodeType] = []
         """Code that ran since the last switch; whoever listens adds to it."""
+        self.blind: Dict[int, str] = {}
+        """Code that does what cannot be heard: in words."""
+        self._write: Optional[Write] = None
+        self._passed_over: Dict[str, int] = {}
         self.gather: Callable[[], None] = lambda: None
         """Takes over what children of this process have touched."""
         self._numbers: Dict[int, int] = {}
@@ -60,7 +69,52 @@ class Scopes:
     def top(self) -> Scope:
         return self._stack[-1]
 
+    def touch(self, kind: str, word: str) -> None:
+        if self._write is None:
+            getattr(self.top, kind).add(word)
+        else:
+            self._write([kind, word])
+
+    def touch_path(self, kind: str, path: str) -> None:
+        """By its own name, and by that of what it links to."""
+        own = self.own(path)
+        if own:
+            self.touch(kind, own)
+            real = self.own(os.path.realpath(path)) if os.path.islink(path) else own
+            if real and real != own:
+                self.touch(kind, real)
+
+    def enter(self, code: CodeType) -> None:
+        if self._write is None:
+            self.entered.append(code)
+            return
+        reason = self.blind.get(id(code))
+        if reason is not None:
+            self.touch("opaque", reason)
+        self._write([CODE, self.own(code.co_filename), code.co_firstlineno, code.co_name])
+
+    def become_child(self, write: Write) -> None:
+        """From now on in a process of which nobody knows how it ends: everything is written at once."""
+        self._write = write
+
+    def begin_keeping(self, key: str) -> None:
+        """A function that remembers was called; in a tight loop that is too much to follow."""
+        calls = self.top.calls
+        calls[key] = calls.get(key, 0) + 1
+        if calls[key] <= MOST_CALLS:
+            self.begin(key)
+        else:
+            self._passed_over[key] = self._passed_over.get(key, 0) + 1
+
+    def end_keeping(self, key: str) -> None:
+        if self._passed_over.get(key):
+            self._passed_over[key] -= 1
+        else:
+            self.end(key)
+
     def begin(self, key: str) -> None:
+        if self._write is not None:
+            return
         self._settle()
         scope = self._scope(key)
         if len(self._stack) > 1:
@@ -70,12 +124,26 @@ class Scopes:
 
     def end(self, key: str) -> None:
         """Also of all that began after it and did not end: an import that failed."""
-        if all(scope.key != key for scope in self._stack[1:]):
+        if self._write is not None or all(scope.key != key for scope in self._stack[1:]):
             return
         self._settle()
-        while self._stack.pop().key != key:
-            pass
+        while True:
+            scope = self._stack.pop()
+            self._spill(scope)
+            if scope.key == key:
+                break
         self._on_switch()
+
+    def _spill(self, scope: Scope) -> None:
+        """What it did may be what functions did that it called too often."""
+        for key in [key for key, count in scope.calls.items() if count > MOST_CALLS and key != scope.key]:
+            memo = self._scope(key)
+            memo.codes |= scope.codes
+            for name in SETS:
+                getattr(memo, name).update(getattr(scope, name) - {key})
+        scope.calls.clear()
+        if scope.key.startswith(TEST):
+            self._passed_over.clear()
 
     def _scope(self, key: str) -> Scope:
         scope = self._kept.get(key)
@@ -94,6 +162,8 @@ class Scopes:
                 )
                 self._kept_codes.append(code)
             self.top.codes.add(number)
+            if id(code) in self.blind:
+                self.top.opaque.add(self.blind[id(code)])  # type: ignore[attr-defined]
         self.entered.clear()
         self.gather()
 

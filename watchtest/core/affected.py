@@ -7,7 +7,7 @@ a set to run behind it (all that cannot be ruled out). Sets of tests are numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -41,6 +41,8 @@ class Knowing(Protocol):
     def all(self) -> int: ...
 
     def opaque(self) -> int: ...
+
+    def opaque_scopes(self) -> Iterable[str]: ...
 
     def in_file(self, path: str) -> int: ...
 
@@ -138,10 +140,15 @@ def changed_shell(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
 
 
 def _wide(path: str, because: str, ground: Ground) -> Iterator[Finding]:
-    is_of_tests = bool(ground.known.in_file(path))
-    yield Finding(because, ground.known.entering(path), ground.reach([path]), whole=path if is_of_tests else "")
+    whole = path if _is_collected(path, ground) else ""
+    yield Finding(because, ground.known.entering(path), ground.reach([path]), whole=whole)
     if PurePosixPath(path).name == CONFTEST:
         yield Finding(because, rest=ground.known.below(_folder(path)), collects_all=True)
+
+
+def _is_collected(path: str, ground: Ground) -> bool:
+    """Whether tests are looked for in it, be there any or not."""
+    return bool(ground.known.in_file(path)) or f"{FILE}{path}" in ground.known.scopes("imports", path)
 
 
 # -- files that come and go ------------------------------------------------------------------------
@@ -171,10 +178,8 @@ def removed_python(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
     if PurePosixPath(path).name in (CONFTEST, INIT):
         yield Finding(f"{path} is gone", ground.known.entering(path), ground.known.all(), collects_all=True)
         return
-    is_of_tests = bool(ground.known.in_file(path))
-    yield Finding(
-        f"{path} is gone", ground.known.entering(path), ground.reach([path]), whole=path if is_of_tests else ""
-    )
+    whole = path if _is_collected(path, ground) else ""
+    yield Finding(f"{path} is gone", ground.known.entering(path), ground.reach([path]), whole=whole)
 
 
 def came_or_went(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
@@ -226,8 +231,13 @@ def settings(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
 
 def opaque(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
     """Nobody knows what these tests touch: programs that they start see more than can be heard."""
-    if not is_text(PurePosixPath(change.path)) and ground.known.opaque():
-        yield Finding(f"{change.path} changed, and some tests start programs", rest=ground.known.opaque())
+    if is_text(PurePosixPath(change.path)):
+        return
+    because = f"{change.path} changed, and some tests do what cannot be heard"
+    yield Finding(because, rest=ground.known.opaque())
+    for scope in ground.known.opaque_scopes():
+        for finding in _in_scope(scope, because, ground):
+            yield replace(finding, first=0, rest=finding.first | finding.rest | ground.known.users(scope))
 
 
 def patterns(change: ChangedPath, ground: Ground) -> Iterator[Finding]:

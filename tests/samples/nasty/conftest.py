@@ -1,0 +1,27 @@
+import pytest
+
+
+def pytest_configure(config):
+    config.stash_of_shop = limit()
+
+
+def limit():
+    return 3
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("slow") and not slow_tests_run():
+        pytest.skip("slow")
+
+
+def slow_tests_run():
+    return True
+
+
+@pytest.fixture
+def basket():
+    return filled([])
+
+
+def filled(basket):
+    return [*basket, "egg"]

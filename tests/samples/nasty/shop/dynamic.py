@@ -1,0 +1,5 @@
+def answer():
+    return 42
+
+
+LIMIT = 7

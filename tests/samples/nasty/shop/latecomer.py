@@ -1,0 +1,5 @@
+def when():
+    return "late"
+
+
+ONLY_ONCE = "once"

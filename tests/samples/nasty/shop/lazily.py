@@ -1,0 +1,4 @@
+def late():
+    from shop import latecomer
+
+    return latecomer.when()

@@ -1,0 +1,6 @@
+def send(message):
+    return "sent " + message
+
+
+def notify(message):
+    return send(message)

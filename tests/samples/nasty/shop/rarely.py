@@ -1,0 +1,2 @@
+def seldom():
+    return "seldom"

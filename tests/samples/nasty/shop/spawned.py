@@ -1,0 +1,2 @@
+def far(number):
+    return number * 3

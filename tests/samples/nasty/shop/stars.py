@@ -1,0 +1,9 @@
+__all__ = ["starred"]
+
+
+def starred():
+    return "star"
+
+
+def hidden():
+    return "hidden"

@@ -1,0 +1,1 @@
+"""Holds no test yet."""
