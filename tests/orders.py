@@ -11,7 +11,7 @@ from pathlib import Path
 
 from watchtest.core.merge import merge
 from watchtest.core.model import Execution
-from watchtest.runners.base import REPORT, Ended, Order, Reports, Runner
+from watchtest.runners.base import REPORT, Ask, Ended, Order, Reports, Runner
 
 PATIENCE_S = 90
 
@@ -22,7 +22,34 @@ def carry_out(runner: Runner, workspace: Path, tests: tuple[str, ...] | None = N
     return merge([obey(order, runner.reports(order, str(workspace)), workspace) for order in orders])
 
 
+def asking(workspace: Path) -> Ask:
+    """Carries out the questions of a runner, too."""
+
+    async def ask(order: Order) -> Ended:
+        done, report, duration_s = _carried_out(order, workspace)
+        code = done.returncode if done.returncode >= 0 else None
+        return Ended(code, output=(done.stdout + done.stderr).decode(), duration_s=duration_s, report=report)
+
+    return ask
+
+
 def obey(order: Order, reports: Reports, workspace: Path) -> Execution:
+    done, written, duration_s = _carried_out(order, workspace)
+    lines = done.stdout.decode(errors="replace").splitlines(keepends=True)
+    rows = {number: row for number, line in enumerate(lines) if order.has_rows and (row := _row(line)) is not None}
+    known: set[str] = set()
+    for row in rows.values():
+        promised, results = reports.take([row])
+        assert known.isdisjoint(promised), "a test is newly promised only once"
+        known |= promised
+        assert {result.test for result in results} <= known, "a result comes after its promise"
+    output = "".join(line for number, line in enumerate(lines) if number not in rows) + done.stderr.decode()
+    code = done.returncode if done.returncode >= 0 else None
+    return reports.execution(Ended(code, output=output, duration_s=duration_s, report=written))
+
+
+def _carried_out(order: Order, workspace: Path) -> tuple[subprocess.CompletedProcess[bytes], bytes | None, float]:
+    """How it ended, what it wrote where REPORT pointed to, and how long it took."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
@@ -36,17 +63,7 @@ def obey(order: Order, reports: Reports, workspace: Path) -> Execution:
             check=False,
         )
         written = report.read_bytes() if report.exists() else None
-    lines = done.stdout.decode(errors="replace").splitlines(keepends=True)
-    rows = {number: row for number, line in enumerate(lines) if order.has_rows and (row := _row(line)) is not None}
-    known: set[str] = set()
-    for row in rows.values():
-        promised, results = reports.take([row])
-        assert known.isdisjoint(promised), "a test is newly promised only once"
-        known |= promised
-        assert {result.test for result in results} <= known, "a result comes after its promise"
-    output = "".join(line for number, line in enumerate(lines) if number not in rows) + done.stderr.decode()
-    code = done.returncode if done.returncode >= 0 else None
-    return reports.execution(Ended(code, output=output, duration_s=time.monotonic() - began, report=written))
+    return done, written, time.monotonic() - began
 
 
 def _row(line: str) -> dict[str, object] | None:

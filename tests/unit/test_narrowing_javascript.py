@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_text_concerns_nobody_and_a_snapshot_its_test(runner: JestRunner | Vit
 )
 def test_what_imports_do_not_tell_makes_everything_run(runner: JestRunner | VitestRunner, change: Change) -> None:
     """The last: a source that no test imports may be read by one."""
-    answer = jest({}) if isinstance(runner, JestRunner) else vitest(dict.fromkeys(change.changed, []))
+    answer = jest({}) if isinstance(runner, JestRunner) else vitest({path: [] for path in change.changed})
     with pytest.raises(Untellable):
         narrowed(runner, change, answer)
 
@@ -126,20 +127,13 @@ def test_what_jest_does_not_look_at_makes_everything_run(key: str, value: object
 def test_a_package_in_a_folder_is_asked_from_there() -> None:
     answers = Answers(vitest({"src/a.ts": ["web/src/a.test.ts"]}))
     change = changed("web/src/a.ts", known=["web/src/a.test.ts::a"])
-    selection = narrowed(
-        VitestRunner(folder="web", args=("--project", "x")), change, lambda order: _kept(answers, order)
-    )
+    selection = asyncio.run(VitestRunner(folder="web", args=("--project", "x")).narrow(change, answers))
     assert selection.tests == ("web/src/a.test.ts",)
     [order] = answers.orders
     assert order.folder == "web"
     assert order.argv[-4:] == ("1", "src/a.ts", "--project", "x")
     with pytest.raises(Untellable, match="outside of web/"):
         narrowed(VitestRunner(folder="web"), changed("lib/a.ts"), answers.answer)
-
-
-def _kept(answers: Answers, order: Order) -> Ended:
-    answers.orders.append(order)
-    return answers.answer(order)
 
 
 @pytest.mark.parametrize(
