@@ -65,13 +65,13 @@ def test_a_save_runs_of_each_language_what_it_can_affect(project: Project) -> No
     assert "internal/stock/stock.go belongs to the package internal/stock" in because
     edit(project, "things.list", "pear", "TODO pear")
     count, because = ran(watcher, "failed")
-    # A file of the package at the top: its two tests, and the command by its rule.
-    assert count == 3, because
+    # A file at the top, which any package below may read; and the command by its rule.
+    assert count == 7, because
     edit(project, "tests/test_it.py", "ab", "ba")
     count, because = ran(watcher, "failed")
     assert count == 2, because  # one of Python, and the command, which is red
     edit(project, "things.list", "TODO pear", "pear")
-    assert ran(watcher, "passed")[0] == 3
+    assert ran(watcher, "passed")[0] == 7
     project.save("docs/guide.md", "# Guide to it\n")
     count, because = ran(watcher, "passed")
     assert count == 0, because

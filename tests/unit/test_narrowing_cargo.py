@@ -37,7 +37,9 @@ def edited(**dependency: Any) -> bytes:
     [
         ("src/lib.rs", SHOP),
         ("README.md", SHOP),
-        ("tests/data/a.json", SHOP),
+        ("tests/a.rs", SHOP),
+        ("tests/data/a.json", SHOP | TAX),
+        ("cli/data/a.json", {"cli/bin/cli"}),
         ("tax/src/lib.rs", TAX),
         ("tax/build.rs", TAX),
         ("cli/src/main.rs", {"cli/bin/cli"}),

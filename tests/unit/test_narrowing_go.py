@@ -29,6 +29,11 @@ def packages(change: Change, listing: bytes = LISTING) -> set[str]:
         ("price_windows.go", {".", "web"}),
         ("internal/stock/stock.go", {"internal/stock", "web"}),
         ("internal/stock/prices.csv", {"internal/stock", "web"}),
+        ("prices.csv", {".", "internal/stock", "web"}),
+        ("testdata/a_test.go", {".", "internal/stock", "web"}),
+        ("web/prices.csv", {"web"}),
+        ("internal/stock/testdata/a.md", {"internal/stock", "web"}),
+        ("README.md", {"."}),
         ("internal/stock/testdata/deep/a.go", {"internal/stock", "web"}),
         ("internal/stock/README.md", {"internal/stock"}),
         ("web/static/a.html", {"web"}),
@@ -58,6 +63,13 @@ def test_a_file_concerns_its_package_and_those_that_need_it(path: str, expected:
 def test_what_belongs_to_nobody_may_concern_everybody(path: str) -> None:
     with pytest.raises(Untellable, match=path):
         packages(changed("price.go", gone=[path], known=KNOWN))
+
+
+def test_a_text_that_is_embedded_concerns_all_that_need_it() -> None:
+    line = b'"dir":"/workspace/internal/stock","is_main":false,"imports":[],"embeds":['
+    assert line in LISTING
+    listing = LISTING.replace(line, line + b'"README.md"')
+    assert packages(changed("internal/stock/README.md", known=KNOWN), listing) == {"internal/stock", "web"}
 
 
 def test_a_selection_says_why() -> None:

@@ -1,7 +1,8 @@
 """Which crates a change can affect: what `cargo metadata` says of them, read. Starts nothing.
 
 A file belongs to the crate in whose folder it lies, the innermost; what changed in a crate concerns it and all crates
-that name it among their dependencies, be they optional, of tests or of build scripts.
+that name it among their dependencies, be they optional, of tests or of build scripts. What is no Rust may also be read
+by the crates below it.
 """
 
 from __future__ import annotations
@@ -47,10 +48,9 @@ def affected(metadata: bytes, folder: str, change: Change) -> Only:
     chosen: set[str] = set()
     reasons: list[str] = []
     for path in change.paths:
-        owner = _owner(path, folder, homes)
-        if owner:
-            chosen |= needing[owner]
-            reasons.append(f"{path} belongs to the crate {owner}")
+        owners = _owners(path, folder, homes)
+        chosen.update(*(needing[owner] for owner in owners))
+        reasons += [f"{path} belongs to the crate {owner}" for owner in owners[:1]]
     prefix = f"{folder}/" if folder else ""
     ids = {prefix + target for crate in crates if crate.name in chosen & members for target in crate.targets}
     known = {file for file in change.known_files if _crate_of(file, prefix) in chosen}
@@ -64,16 +64,18 @@ def _crate_of(file: str, prefix: str) -> str:
     return file.removeprefix(prefix).partition("/")[0]
 
 
-def _owner(path: str, folder: str, homes: Mapping[str, str]) -> str:
-    """The crate of a file; "" if it is nobody's."""
+def _owners(path: str, folder: str, homes: Mapping[str, str]) -> list[str]:
+    """The crate of a file, and those that may read it all the same; none if it is nobody's."""
     where = PurePosixPath(path)
     if where.name in SETTINGS or SETTINGS_FOLDER in where.parts:
         raise Untellable(f"{path} decides what crates are made of")
     around = [home for home in homes if is_below(path, home)]
     if around:
-        return homes[max(around, key=lambda home: (home != TOP, len(home)))]
+        home = max(around, key=lambda home: (home != TOP, len(home)))
+        is_for_all_below = where.suffix != ".rs" and not is_text(where)
+        return [homes[home], *(crate for one, crate in homes.items() if is_for_all_below and is_below(one, home))]
     if is_text(where) and not is_below(path, folder):
-        return ""
+        return []
     raise Untellable(f"{path} belongs to no crate, and may be read by any")
 
 

@@ -1,14 +1,15 @@
 """Which Go packages a change can affect: what `go list` says of them, read. Starts nothing.
 
 A file belongs to the package in whose folder or testdata it lies, and to those that embed it. What changed in a package
-concerns its own tests and those of all packages that need it; a file of tests, or a text, its own alone.
+concerns its own tests and those of all packages that need it; a file of tests, or a text, its own alone. What is no Go
+may also be read by the packages below it.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from watchtest.core.model import Only
 from watchtest.core.reach import is_text
 from watchtest.runners.base import Change
-from watchtest.runners.narrowing import Untellable, folder_in, named, proof
+from watchtest.runners.narrowing import Untellable, folder_in, is_below, named, proof
 from watchtest.runners.untrusted import name
 
 QUOTED = '{{range $index, $one := %s}}{{if $index}},{{end}}{{printf "%%q" $one}}{{end}}'
@@ -71,35 +72,45 @@ def affected(listing: bytes, change: Change) -> Only:
     chosen: set[str] = set()
     reasons: list[str] = []
     for path in change.paths:
-        for owner, is_own in _owners(path, packages, folders):
-            found = {folder for folder, needed in needs.items() if folder == owner or (not is_own and owner in needed)}
-            chosen |= found
-            if found:
-                reasons.append(f"{path} belongs to the package {owner}")
+        owned = _owned(path, packages, folders)
+        found = {
+            folder for folder, needed in needs.items() if folder in owned.alone or not owned.shared.isdisjoint(needed)
+        }
+        chosen |= found
+        if found:
+            reasons.append(f"{path} belongs to the package {owned.home}")
     without_tests = change.known_files - needs.keys()
     if not without_tests <= folders:
         raise Untellable(f"there is no package {named(sorted(without_tests - folders))} any more")
     return proof(chosen | without_tests, reasons, change)
 
 
-def _owners(path: str, packages: Mapping[str, _Package], folders: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """The packages a file belongs to, and whether it concerns their own tests alone."""
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """Whose a file is, by folders of packages."""
+
+    home: str = ""
+    alone: frozenset[str] = frozenset()
+    """It concerns their own tests."""
+    shared: frozenset[str] = frozenset()
+    """It concerns also all that need them."""
+
+
+def _owned(path: str, packages: Mapping[str, _Package], folders: frozenset[str]) -> _Owned:
     where = PurePosixPath(path)
     if where.name in SETTINGS or VENDOR in where.parts:
         raise Untellable(f"{path} decides what packages are made of")
-    embedding = {one.folder for one in packages.values() if one.folder is not None and path in one.embeds}
-    yield from ((folder, False) for folder in sorted(embedding))
-    folder = str(where.parent)
-    if folder in folders:
-        yield folder, where.name.endswith("_test.go") or is_text(where)
-    elif TESTDATA in where.parts[:-1] and (above := str(PurePosixPath(*_before(where.parts)))) in folders:
-        yield above, False
-    elif not embedding and where.suffix != ".py" and not is_text(where):
+    embedding = frozenset(one.folder for one in packages.values() if one.folder is not None and path in one.embeds)
+    is_data = TESTDATA in where.parts[:-1]
+    home = str(PurePosixPath(*where.parts[: where.parts.index(TESTDATA)]) if is_data else where.parent)
+    if home in folders and (is_data or not (where.suffix == ".go" or is_text(where))):
+        return _Owned(home, shared=embedding | {folder for folder in folders if is_below(folder, home)})
+    if home in folders:
+        is_own = is_text(where) or where.name.endswith("_test.go")
+        return _Owned(home, frozenset({home}), embedding if is_own else embedding | {home})
+    if not embedding and where.suffix != ".py" and not is_text(where):
         raise Untellable(f"{path} belongs to no package, and may be read by any")
-
-
-def _before(parts: tuple[str, ...]) -> tuple[str, ...]:
-    return parts[: parts.index(TESTDATA)]
+    return _Owned(min(embedding, default=""), shared=embedding)
 
 
 def _needed(start: str, packages: Mapping[str, _Package]) -> frozenset[str]:
