@@ -5,21 +5,23 @@
 The project is recorded once. For each mutant: what ours selects, what the file level selects on the same recording,
 what pytest-testmon runs from its own recording (on a random part of the mutants, it takes long), and one full cold run
 that tells which tests changed their outcome. Such a test outside of a selection is a miss. A test that is flaky without
-any mutant, by two runs, does not count; nor does one whose outcome under the mutant differs from run to run.
+any mutant, by two runs, does not count; nor does one whose outcome under the mutant differs from run to run, or that an
+earlier mutant has spoilt by what it left outside of the project. Mutants may write anywhere: use a machine for that.
 
-Exit code 1 if ours misses anything: each miss is printed with its mutant, which --only brings back.
+An interrupt or SIGTERM ends a study early, with its table. Exit code 1 if ours misses anything: each miss is printed with its mutant, which --only brings back.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -30,14 +32,16 @@ from lab import Lab, Ran, covers, missed
 from mutants import Mutant, Mutants
 from prepared import Prepared, add_options, names, prepared
 
-from watchtest.core.model import All, Only
+from watchtest.core.model import All, Only, Selection
 
-WAYS = ("ours", "file level", "testmon")
+MODES = {"ours": "affected", "file level": "conservative"}
+WAYS = (*MODES, "testmon")
 MEMORY_LIMIT = 6 * 1024**3
 """Mutants may eat without end."""
 HUNG_FACTOR, HUNG_S = 6.0, 20.0
 """A mutant that makes the full run so much longer, and at least so long, hangs: nobody can say what it changes."""
 MOST_NAMED = 5
+A_WORD = 25
 
 Outcomes = dict[str, str]
 
@@ -87,37 +91,59 @@ class Study:
     def judge(self, mutant: Mutant, *, with_testmon: bool) -> Judged | None:
         with mutant.applied(self.project.root):
             try:
-                return self._judged(mutant, with_testmon)
+                judged = self._judged(mutant, with_testmon)
             except subprocess.TimeoutExpired:
                 self.hung.append(mutant.number)
-                return None
+                judged = None
+        self._tidy()
+        if judged is not None and any(answer.missed for answer in judged.answers.values()):
+            judged = self._doubted(judged)
+        return judged
 
     def _judged(self, mutant: Mutant, with_testmon: bool) -> Judged:
-        answers = {}
+        # First of all, for what a run leaves behind is a change, too.
+        selected = {way: self._selected(mode) for way, mode in MODES.items()}
         began = time.perf_counter()
         after = self.lab.run()
         full_s = time.perf_counter() - began
-        for way, mode in (("ours", "affected"), ("file level", "conservative")):
-            answers[way] = self._selected(mode, after)
+        answers = {way: self._answer(selection, took_s, after) for way, (selection, took_s) in selected.items()}
         if with_testmon and self.testmon is not None:
             answers["testmon"] = self._by_testmon(self.testmon, after)
         changed = [test for test in self.base.keys() | after.outcomes.keys() if self._has_changed(test, after)]
         return Judged(mutant, len(changed), full_s, answers)
 
+    def _doubted(self, judged: Judged) -> Judged:
+        """A mutant can make tests flaky, and one before it may have changed what is outside of the project."""
+        with judged.mutant.applied(self.project.root):
+            once_more = self.lab.run()
+        self._tidy()
+        self.flaky |= {test for test, outcome in self.lab.run().outcomes.items() if self.base.get(test) != outcome}
+        answers = {
+            way: replace(answer, missed=tuple(test for test in answer.missed if self._has_changed(test, once_more)))
+            for way, answer in judged.answers.items()
+        }
+        return replace(judged, answers=answers)
+
+    def _tidy(self) -> None:
+        """Nothing that a run has left in the project may be there when the next mutant is judged."""
+        assert self.lab.base is not None
+        for path in self.lab.snapshot().entries.keys() - self.lab.base.entries.keys():
+            (self.project.root / path).unlink()
+
     def _has_changed(self, test: str, after: Ran) -> bool:
         return test not in self.flaky and self.base.get(test) != after.outcomes.get(test)
 
-    def _selected(self, mode: str, after: Ran) -> Answer:
+    def _selected(self, mode: str) -> tuple[Selection, float]:
         self.lab.selector.mode = mode
         began = time.perf_counter()
         selection = self.lab.select()
-        took_s = time.perf_counter() - began
-        suspects = set(missed(selection, self.base, after.outcomes)) - self.flaky
-        if suspects:  # once more: a mutant can make tests flaky
-            suspects &= set(missed(selection, self.base, self.lab.run().outcomes))
+        return selection, time.perf_counter() - began
+
+    def _answer(self, selection: Selection, took_s: float, after: Ran) -> Answer:
+        left_out = set(missed(selection, self.base, after.outcomes)) - self.flaky
         whole = [test for test in self.base if covers(selection, test)]
         first = self.base if isinstance(selection, All) else selection.first
-        return Answer(self._share(first), self._share(whole), took_s, tuple(sorted(suspects)))
+        return Answer(self._share(first), self._share(whole), took_s, tuple(sorted(left_out)))
 
     def _by_testmon(self, testmon: Testmon, after: Ran) -> Answer:
         """A test that is gone is never held against it."""
@@ -177,7 +203,7 @@ def tell(judged: list[Judged], study: Study) -> None:
 
 
 def tell_one(one: Judged, study: Study, *, is_alone: bool) -> None:
-    for way in WAYS if is_alone else ("ours", "file level"):
+    for way in WAYS if is_alone else MODES:
         if way in one.answers and one.answers[way].missed:
             tell_miss(one, way)
     if is_alone:
@@ -211,6 +237,8 @@ def studied(project: Prepared, wishes: argparse.Namespace) -> bool:
             if one is not None:
                 judged.append(one)
                 tell_one(one, study, is_alone=wishes.only is not None)
+            if mutant.number % A_WORD == 0:
+                print(f"{len(judged)} of {wishes.mutants}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(judged)} mutants")
     tell(judged, study)
@@ -226,6 +254,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="the mutant of this number alone")
     wishes = parser.parse_args()
     chosen = names(parser, wishes.project)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.RLIM_INFINITY))
     is_sound = True
     for name in chosen:

@@ -67,17 +67,17 @@ def _test_file(count: int, modules: int, random: Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def timed(lab: Lab, function: int, module: str) -> tuple[float, Selection]:
+async def timed(lab: Lab, function: int, module: str) -> tuple[float, float, Selection]:
     """Change the function, and undo it when it has been selected for."""
     file = lab.root / module
     source = file.read_text()
     file.write_text(source.replace(f"return {function} +", f"return {time.perf_counter_ns()} +"))
     situation = replace(lab.situation(lab.snapshot()), fetch=_prints_by_the_agent(lab.root))
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     selection = await lab.selector.select(situation)
-    took_s = time.perf_counter() - began
+    took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     file.write_text(source)
-    return took_s, selection
+    return took_s, cpu_s, selection
 
 
 def _prints_by_the_agent(root: Path):  # type: ignore[no-untyped-def]
@@ -101,16 +101,18 @@ def main() -> int:
         lab = Lab(root, root.parent / "home", args=("-q", "-p", "no:cacheprovider", "tests"))
         recorded = lab.record()
         print(f"{len(recorded.outcomes)} tests, {wishes.modules} modules, {wishes.modules * FUNCTIONS} functions")
-        took, shares = [], []
+        took, cpu, shares = [], [], []
         for number in range(wishes.rounds + 1):
             module = f"generated/m{random.randrange(wishes.modules)}.py"
-            took_s, selection = asyncio.run(timed(lab, random.randrange(FUNCTIONS), module))
+            took_s, cpu_s, selection = asyncio.run(timed(lab, random.randrange(FUNCTIONS), module))
             if number:  # the first one warms up
                 took.append(took_s)
+                cpu.append(cpu_s)
                 shares.append(1.0 if isinstance(selection, All) else len(selection.tests) / len(recorded.outcomes))
     median = statistics.median(took)
     spread = f"from {min(took) * 1000:.1f} to {max(took) * 1000:.1f}"
     print(f"from delta to selection: median {median * 1000:.1f} ms, {spread}; {statistics.mean(shares):.1%} selected")
+    print(f"processor time of that: median {statistics.median(cpu) * 1000:.1f} ms (the rest is waiting for others)")
     print(f"limit {LIMIT_S * 1000:.0f} ms {'held' if median <= LIMIT_S else 'NOT HELD'}")
     return 0 if median <= LIMIT_S else 1
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -300,17 +301,15 @@ class Selector:
         old = self._prints_of(known)
         new = {change.path: change.after for change in changes if change.after is not None}
         names = self._named({*old, *new})
-        graph = ImportGraph(names)
-        for path, one in old.items():
-            for imported in self._imported(names, path, one):
-                graph.add_edge(path, imported)
-        for path, one in new.items():
-            graph.add(path, one)
-        self.atlas.add_edges(graph, names)
+
+        @cache
+        def graph() -> ImportGraph:
+            """Made when it is asked for: most changes of a function are no matter of imports."""
+            return self._graph(names, old, new)
 
         def reach(paths: Iterable[str]) -> int:
             mask = 0
-            for path in graph.reaching(paths):
+            for path in graph().reaching(paths):
                 if PurePosixPath(path).name == CONFTEST:
                     mask |= self.atlas.below(path.rpartition("/")[0])
                 elif self.atlas.is_of_session("imports", path):
@@ -325,10 +324,20 @@ class Selector:
             reach=reach,
             module_names=names.of,
             tops=self.atlas.tops,
-            suffixes=frozenset(PurePosixPath(file).suffix for file in self.atlas.files) - {".py"},
+            suffixes=frozenset(PurePosixPath(file).suffix for file in self.atlas.files if not file.endswith(".py")),
             patterns=self.patterns,
         )
         return ground, empty
+
+    def _graph(self, names: Names, old: Mapping[str, FilePrint], new: Mapping[str, FilePrint]) -> ImportGraph:
+        graph = ImportGraph(names)
+        for path, one in old.items():
+            for imported in self._imported(names, path, one):
+                graph.add_edge(path, imported)
+        for path, one in new.items():
+            graph.add(path, one)
+        self.atlas.add_edges(graph, names)
+        return graph
 
     def _named(self, paths: set[str]) -> Names:
         """Kept while files and modules stay the same: most changes are to what is in a file."""
