@@ -8,8 +8,8 @@ that tells which tests changed their outcome. Such a test outside of a selection
 any mutant, by two runs, does not count; nor does one whose outcome under the mutant differs from run to run, or that an
 earlier mutant has spoilt by what it left outside of the project. Mutants may write anywhere: use a machine for that.
 
-An interrupt or SIGTERM ends a study early, with its table. Exit code 1 if ours misses anything: each miss is printed with
-its mutant, which --only brings back.
+An interrupt or SIGTERM ends a study early, with its table. Exit code 1 if ours misses anything: each miss is printed
+with its mutant, which --only brings back.
 """
 
 from __future__ import annotations
