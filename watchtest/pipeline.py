@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from watchtest.core.events import (
     Unchanged,
 )
 from watchtest.core.model import (
+    All,
     BoxInfo,
     Entry,
     Execution,
@@ -39,15 +41,17 @@ from watchtest.core.model import (
     Only,
     Problem,
     Run,
+    Selection,
     ServiceInfo,
     Snapshot,
     Stop,
     difference,
 )
 from watchtest.core.touching import FilePrint
-from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank
+from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank, WatchtestError
 from watchtest.running import Occasion, Testing
 
+log = logging.getLogger(__name__)
 SYNC_TRIES = 5
 SHRINK_FROM = 20
 """Below so many paths a box is filled again before anybody could answer."""
@@ -195,11 +199,22 @@ class Pipeline:
         """The run with what it really has to run, where that was left open."""
         selector, run = self.testing.selector, occasion.run
         if run.is_narrowable:
-            run = replace(run, selection=await self.testing.select(occasion))
+            run = replace(run, selection=await self._selection(occasion))
             occasion.post(Selected(self.lane, time.time(), run.id, run.selection))
             occasion = replace(occasion, start=replace(occasion.start, run=run))
         selector.begin(occasion.situation)
         return occasion
+
+    async def _selection(self, occasion: Occasion) -> Selection:
+        """A defect in here costs time, never a verdict: then everything runs."""
+        try:
+            return await self.testing.select(occasion)
+        except WatchtestError:
+            raise
+        except Exception as error:
+            log.exception("no selection for run %s, by a bug", occasion.run.id)
+            occasion.note("a defect of watchtest: it cannot tell what is affected; the log has the details")
+            return All(because=f"no selection, by a defect of watchtest: {type(error).__name__}: {error}")
 
     def _announce(self, run: Run, ready: _Ready, post: Post, note: Note) -> None:
         """This is what the run is about."""
