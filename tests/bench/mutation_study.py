@@ -59,8 +59,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Judged:
+    """`changed`: how many tests; None if no run was needed to say that none is missed."""
+
     mutant: Mutant
-    changed: int
+    changed: int | None
     full_s: float
     answers: dict[str, Answer]
 
@@ -70,6 +72,8 @@ class Study:
     project: Prepared
     lab: Lab
     testmon: Testmon | None
+    is_quick: bool = False
+    plain_s: float = 0.0
     base: Outcomes = field(default_factory=dict)
     flaky: set[str] = field(default_factory=set)
     hung: list[int] = field(default_factory=list)
@@ -78,7 +82,7 @@ class Study:
         """Record, and find out which tests cannot be relied on. The seconds of a plain run."""
         began = time.perf_counter()
         plain = self.lab.run()
-        took_s = time.perf_counter() - began
+        self.plain_s = took_s = time.perf_counter() - began
         if not plain.outcomes:
             raise SystemExit(f"{self.project.name}: no tests ran:\n{plain.output[-4000:]}")
         recorded = self.lab.record()
@@ -104,6 +108,9 @@ class Study:
     def _judged(self, mutant: Mutant, with_testmon: bool) -> Judged:
         # First of all, for what a run leaves behind is a change, too.
         selected = {way: self._selected(mode) for way, mode in MODES.items()}
+        if self.is_quick and not with_testmon and all(isinstance(chosen, All) for chosen, _ in selected.values()):
+            answers = {way: Answer(1.0, 1.0, took_s, ()) for way, (_, took_s) in selected.items()}
+            return Judged(mutant, None, self.plain_s, answers)
         began = time.perf_counter()
         after = self.lab.run()
         full_s = time.perf_counter() - began
@@ -174,7 +181,7 @@ def told(judged: list[Judged], way: str, kind: str) -> str:
     rows = [(one, one.answers[way]) for one in judged if way in one.answers and kind in (one.mutant.kind, "total")]
     if not rows:
         return ""
-    changing = sum(1 for one, _ in rows if one.changed)
+    changing = "-" if all(one.changed is None for one, _ in rows) else sum(1 for one, _ in rows if one.changed)
     misses, mutants = sum(len(answer.missed) for _, answer in rows), sum(1 for _, answer in rows if answer.missed)
     first, whole, select_s, full_s = (
         statistics.mean(values)
@@ -197,6 +204,9 @@ def tell(judged: list[Judged], study: Study) -> None:
     for kind in (*dict.fromkeys(one.mutant.kind for one in judged), "total"):
         for line in filter(None, (told(judged, way, kind) for way in WAYS)):
             print(line)
+    unrun = sum(1 for one in judged if one.changed is None)
+    if unrun:
+        print(f"{unrun} mutants without a full run: everything is selected for them, so that none can be missed")
     if study.hung:
         print(f"hung and not judged: {', '.join(map(str, study.hung))}")
     if study.flaky:
@@ -220,7 +230,7 @@ def tell_miss(one: Judged, way: str) -> None:
 
 
 def studied(project: Prepared, wishes: argparse.Namespace) -> bool:
-    study = Study(project, project.lab(), project.testmon(120.0) if wishes.testmon else None)
+    study = Study(project, project.lab(), project.testmon(120.0) if wishes.testmon else None, wishes.quick)
     plain_s = study.begin()
     mutants = Mutants(project.root, project.real.paths, wishes.seed)
     share = wishes.testmon / wishes.mutants
@@ -252,6 +262,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=300)
     parser.add_argument("--testmon", type=int, default=60, help="about so many mutants for testmon, too; 0 for none")
+    parser.add_argument("--quick", action="store_true", help="no full run where all is selected: none can be missed")
     parser.add_argument("--only", type=int, help="the mutant of this number alone")
     wishes = parser.parse_args()
     chosen = names(parser, wishes.project)
