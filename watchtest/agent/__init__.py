@@ -8,7 +8,7 @@ supervise the small process around a job that leaves no descendant behind
 holding   locks that a dead holder frees, and processes known by their environment
 steward   the process that keeps services as they were ordered; stewardlink is the agent's line to it
 service   one service: its states, its restarts and their limit; with supervised, ready, servicelog
-pytest_plugin   what runs inside the project's own pytest
+pytest_plugin   what runs inside the project's own pytest; workers has worker_plugin run in the workers of pytest-xdist
 zygote    the process that warm runs are forked from: warmup makes it fit, parking begins runs ahead of their save;
           zygotelink is the agent's line to it
 unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what they write
