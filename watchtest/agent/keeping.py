@@ -1,27 +1,25 @@
 """Which functions keep what they find out for those who come later: told from their instructions. Runs nothing.
 
-They write a global name, into something that a global name or a class holds, or an attribute that was None until then.
-Whoever calls such a function second depends on what ran for the first, and never runs it.
+They write a global name, an item of something that a global name or a class holds, or an attribute that was None until
+then. Whoever calls such a function second depends on what ran for the first, and never runs it.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
+import inspect
 from types import CodeType
 from typing import Any, FrozenSet, Iterable, Optional, Tuple
 
-MUTATORS = frozenset(
-    {
-        *("append", "appendleft", "add", "setdefault", "update", "insert", "extend"),
-        *("pop", "popitem", "popleft", "clear", "remove", "discard"),
-    }
-)
-"""Methods of containers that change them."""
+NOWHERE, IN_ALL, IN_ITSELF = "", "all", "self"
+"""Where it is kept: nowhere, where everybody finds it, or in the object that the function belongs to."""
 TELLING = ("cache", "memo")
 """What such things are called."""
-PLAIN = frozenset(dir(builtins)) - {"globals", "vars", "type"}
-"""Names that everybody calls and nobody fills."""
+BEGINNINGS = ("__init__", "__new__", "__post_init__")
+"""Where an object is made, nothing is kept in it yet."""
+PLAIN = frozenset(dir(builtins)) - {"globals", "vars", "type"} | {"os", "sys"}
+"""Names that everybody calls and nobody keeps anything in, but for a moment."""
 
 
 def _named(*names: str) -> FrozenSet[int]:
@@ -47,40 +45,64 @@ GLOBAL_SHIFT = 1 if "PUSH_NULL" in dis.opmap else 0
 ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM
 
 
-def keeps(code: CodeType) -> bool:
-    """Whether what it does may be seen by others who never enter it."""
+def keeps(code: CodeType) -> str:
+    """Where it keeps what others may see who never enter it."""
     operations = code.co_code[::2]
     found = ALL_STORES.intersection(operations)
     if found & GLOBAL_WRITES:
-        return True
-    if not found and MUTATORS.isdisjoint(code.co_names):
-        return False
-    return any(_writes(code, operations, index) for index in range(len(operations)))
+        return IN_ALL
+    if not found or code.co_flags & inspect.CO_GENERATOR:  # what those set is mostly set back when they end
+        return NOWHERE
+    is_in_itself = False
+    for index in range(len(operations)):
+        where = _where(code, operations, index)
+        if where == IN_ALL:
+            return IN_ALL
+        is_in_itself = is_in_itself or where == IN_ITSELF
+    return IN_ITSELF if is_in_itself and code.co_name not in BEGINNINGS else NOWHERE
 
 
-def _writes(code: CodeType, operations: bytes, index: int) -> bool:
+def _where(code: CodeType, operations: bytes, index: int) -> str:
     operation = operations[index]
     if operation in STORE_ITEM:
-        return _is_shared(code, operations, index, 2)
+        return _in_container(code, operations, index)
     if operation in STORE_ATTR:
-        return _is_shared(code, operations, index, 1) or _was_none(code, operations, index)
-    if operation in LOAD_ATTR:
-        name = _name(code, _argument(code, index) >> ATTR_SHIFT)
-        return name in MUTATORS and _is_shared(code, operations, index, 1)
-    return False
+        return _in_attribute(code, operations, index)
+    return NOWHERE
 
 
-def _is_shared(code: CodeType, operations: bytes, index: int, depth: int) -> bool:
-    """Whether what lies so deep on the stack came out of a global name, or is a class."""
-    root, slot = _root(code, operations, index, depth)
+def _in_container(code: CodeType, operations: bytes, index: int) -> str:
+    """`G[x] = …`, `cls.x[y] = …`, `self.cache[x] = …`"""
+    root, slot = _root(code, operations, index, 2)
     if root is None:
-        return False
+        return NOWHERE
     if operations[root] in LOAD_GLOBAL:
-        return _name(code, _argument(code, root) >> GLOBAL_SHIFT) not in PLAIN
+        return IN_ALL if _global(code, root) not in PLAIN else NOWHERE
     local = _local(code, operations[root], _argument(code, root), slot)
     names = [local, *_attributes(code, operations, root, index)]
-    is_telling = any(word in name.lower() for name in names for word in TELLING)
-    return local == "cls" or "__class__" in names or (is_telling and operations[index] not in STORE_ATTR)
+    if local == "cls" or "__class__" in names:
+        return IN_ALL
+    if any(word in name.lower() for name in names for word in TELLING):
+        return IN_ITSELF if local == "self" else IN_ALL
+    return NOWHERE
+
+
+def _in_attribute(code: CodeType, operations: bytes, index: int) -> str:
+    """`if self.x is None: self.x = …`, `if G.x is None: G.x = …`, `cls.x = …`"""
+    root, slot = _root(code, operations, index, 1)
+    if root is None:
+        return NOWHERE
+    if operations[root] in LOAD_GLOBAL:
+        name = _global(code, root)
+        return IN_ALL if name == "type" or (name not in PLAIN and _is_tested(code, operations, index)) else NOWHERE
+    local = _local(code, operations[root], _argument(code, root), slot)
+    if local == "cls" or "__class__" in _attributes(code, operations, root, index):
+        return IN_ALL
+    return IN_ITSELF if local == "self" and _is_tested(code, operations, index) else NOWHERE
+
+
+def _global(code: CodeType, index: int) -> str:
+    return _name(code, _argument(code, index) >> GLOBAL_SHIFT)
 
 
 def _root(code: CodeType, operations: bytes, index: int, depth: int) -> Tuple[Optional[int], int]:
@@ -110,10 +132,10 @@ def _local(code: CodeType, operation: int, argument: int, slot: int) -> str:
     return code.co_varnames[argument] if argument < len(code.co_varnames) else ""
 
 
-def _was_none(code: CodeType, operations: bytes, index: int) -> bool:
-    """`if self.x is None: self.x = …`"""
-    root, _ = _root(code, operations, index, 1)
-    if root is None or operations[root] not in LOAD_FAST | TWO_AT_ONCE:
+def _is_tested(code: CodeType, operations: bytes, index: int) -> bool:
+    """Whether it is asked, anywhere, if the attribute that is stored here is None. To store None keeps nothing."""
+    value, _ = _root(code, operations, index, 2)
+    if value is not None and _is_none(code, operations, value):
         return False
     name = _argument(code, index)
     for other in range(len(operations)):
@@ -124,6 +146,10 @@ def _was_none(code: CodeType, operations: bytes, index: int) -> bool:
             if len(following) > 1 and following[0] in CONSTANT and following[1] in COMPARES and not IF_NONE:
                 return True
     return False
+
+
+def _is_none(code: CodeType, operations: bytes, index: int) -> bool:
+    return operations[index] in CONSTANT and code.co_consts[_argument(code, index)] is None
 
 
 def _attributes(code: CodeType, operations: bytes, start: int, end: int) -> Iterable[str]:

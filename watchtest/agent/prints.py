@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .codetree import docstring, face, units
-from .keeping import keeps
+from .keeping import IN_ALL, keeps
 
 DIGEST_SIZE = 10
 FIRST_LINE = "__firstlineno__"
@@ -63,7 +63,7 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
         else:
             digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
-            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, keeps(unit.code)])
+            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, keeps(unit.code) == IN_ALL])
     return {"shell": shell.hexdigest(), "units": rows, "imports": imports}
 
 

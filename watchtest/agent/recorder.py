@@ -26,10 +26,10 @@ import tokenize
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .codetree import blind_spot, units
+from .codetree import UNHEARD, blind_spot, units
 from .forks import Forks
-from .keeping import keeps
-from .scopes import IMPORT, MEMO, Scopes, Send
+from .keeping import IN_ALL, IN_ITSELF, NOWHERE, keeps
+from .scopes import IMPORT, MEMO, TEST, Scopes, Send
 
 WRITES_ONLY = os.O_WRONLY
 PASSING = frozenset(
@@ -53,6 +53,8 @@ PROBES: Tuple[Tuple[Any, str], ...] = (
 """Functions that ask whether there is a path, or what it is like: their first argument."""
 SPAWN = ("spawnv_passfds", os.path.join("multiprocessing", "util.py"))
 """The function by which multiprocessing starts programs, and tells nobody."""
+HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
+"""Programs that libraries ask for what the machine is like, or which version this is, before there is any test."""
 READ_BY_C = ("sqlite3.connect", "ctypes.dlopen")
 STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
 
@@ -65,6 +67,9 @@ class Recorder:
     def __init__(self, root: str, send: Send) -> None:
         self._special: Dict[int, Handler] = {}
         self._ends: Dict[int, Callable[[Any], None]] = {}
+        self._makers: Dict[int, CodeType] = {}
+        """By method: the __init__ of its class."""
+        self._births: Set[int] = set()
         self._known: List[CodeType] = []
         """Kept, so that identities stay what they are."""
         self._listener = _Monitoring(self) if hasattr(sys, "monitoring") else _Profiling(self)
@@ -81,13 +86,13 @@ class Recorder:
         self._hear(linecache.getlines, self._on_path("files"))
         self._hear(getattr(sys.modules.get("multiprocessing.util"), SPAWN[0], None), self._on_spawn)
         self._hear(getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None), self._on_dotted_name)
-        self._hear(functools.cached_property.__init__, self._on_cache("func"))
+        self._hear(functools.cached_property.__init__, self._on_cache("func", IN_ITSELF))
         self._hear(importlib.import_module, self._on_name)
         self._hear(importlib.util.find_spec, self._on_name)
-        self._hear(functools.lru_cache, self._on_cache("maxsize"))
+        self._hear(functools.lru_cache, self._on_cache("maxsize", IN_ALL))
         for code in functools.lru_cache.__code__.co_consts:
             if isinstance(code, CodeType) and code.co_name == "decorating_function":
-                self._hear_code(code, self._on_cache("user_function"))
+                self._hear_code(code, self._on_cache("user_function", IN_ALL))
         self._forks.start()
         self._events.update(self._handlers())
         sys.addaudithook(self._hook())
@@ -122,17 +127,27 @@ class Recorder:
         if not path:
             return
         self.scopes.touch("imports", path)
-        for code, _, is_shell in units(module):
+        makers: Dict[str, CodeType] = {}
+        found = list(units(module))
+        for code, name, _ in found:
+            if name.endswith(".__init__"):
+                makers[name.rpartition(".")[0]] = code
+        for code, name, is_shell in found:
+            maker = makers.get(name.rpartition(".")[0])
+            if maker is not None:
+                self._makers[id(code)] = maker
             blind = blind_spot(code)
-            if blind:
+            if blind and not self._listener.listen_to_calls(code):
                 self.scopes.blind[id(module if is_shell else code)] = blind
             if code is module and code.co_name == "<module>":
                 self._hear_code(code, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path))
-            elif not is_shell and keeps(code):
-                self._remember(code)
             elif not is_shell:
                 self._known.append(code)
-                self._listener.listen_to(code)
+                where = keeps(code)
+                if where != NOWHERE:
+                    self._remember(code, where)
+                elif id(code) not in self._special:
+                    self._listener.listen_to(code)
 
     def _on_import_of(self, key: str) -> Handler:
         def on_start(frame: FrameType) -> None:
@@ -141,24 +156,48 @@ class Recorder:
 
         return on_start
 
-    def _remember(self, code: CodeType) -> None:
+    def _remember(self, code: CodeType, where: str) -> None:
         """What it finds out once is used by those who come later: they depend on it, too."""
         path = self.scopes.own(code.co_filename)
         if not path:
             return
         key = "{}{}:{}:{}".format(MEMO, code.co_firstlineno, code.co_name, path)
+        maker = self._makers.get(id(code)) if where == IN_ITSELF else None
+        if maker is not None:
+            self._hear_births(maker)
+        scopes, itself = self.scopes, code.co_varnames[:1]
 
         def on_start(frame: FrameType) -> None:
-            self.scopes.begin_keeping(key)
-            self.scopes.enter(frame.f_code)
+            if maker is not None and itself and id(frame.f_locals.get(itself[0])) in scopes.born:
+                scopes.pass_over(key)
+            else:
+                scopes.begin_keeping(key)
+            scopes.enter(code)
 
-        self._hear_code(code, on_start, lambda _: self.scopes.end_keeping(key))
+        self._hear_code(code, on_start, lambda _: scopes.end_keeping(key))
 
-    def _on_cache(self, argument: str) -> Handler:
+    def _hear_births(self, maker: CodeType) -> None:
+        """What a test has made for itself is nothing to others; they cannot find what is kept in it."""
+        if id(maker) in self._births:
+            return
+        self._births.add(id(maker))
+        scopes, before, itself = self.scopes, self._special.get(id(maker)), maker.co_varnames[0]
+
+        def on_start(frame: FrameType) -> None:
+            if scopes.top.key.startswith(TEST):  # not in a fixture that outlives it, nor for somebody who remembers
+                scopes.born.add(id(frame.f_locals.get(itself)))
+            if before is None:
+                scopes.enter(maker)
+            else:
+                before(frame)
+
+        self._hear_code(maker, on_start)
+
+    def _on_cache(self, argument: str, where: str) -> Handler:
         def on_start(frame: FrameType) -> None:
             code = getattr(frame.f_locals.get(argument), "__code__", None)
             if code is not None:
-                self._remember(code)
+                self._remember(code, where)
 
         return on_start
 
@@ -180,11 +219,25 @@ class Recorder:
                 pass  # will fail in a moment, for all to see
 
     def _on_dotted_name(self, frame: FrameType) -> None:
-        """Something in a module, by the name of both."""
-        name = frame.f_locals.get("name")
+        self._look_for(frame.f_locals.get("name"))
+
+    def _look_for(self, name: Any) -> None:
+        """A module, or something in one, by the name of both."""
         parts = name.split(".") if isinstance(name, str) else []
         for count in range(1, len(parts) + 1):
             self.scopes.touch("missing", ".".join(parts[:count]))
+
+    def on_call(self, function: Any, argument: Any) -> None:
+        """Of code that calls what else cannot be heard."""
+        name = getattr(function, "__name__", "")
+        if name == "__import__":
+            self._safely(self._look_for, argument)
+        elif name in UNHEARD:
+            self._safely(self._ask_for, argument)
+
+    def _ask_for(self, path: Any) -> None:
+        if self.scopes.own(path):
+            self.scopes.touch_path("probes", os.fsdecode(path))
 
     def _on_spawn(self, frame: FrameType) -> None:
         self.scopes.touch("opaque", "spawns a process")
@@ -267,6 +320,8 @@ class Recorder:
     def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
         def on_start(arguments: Tuple[Any, ...]) -> None:
             program = arguments[0]
+            if os.path.basename(str(program)) in HARMLESS and not self.scopes.top.key.startswith(TEST):
+                return
             words = os.fsdecode(program) if isinstance(program, (str, bytes, os.PathLike)) else event
             self.scopes.touch("opaque", "starts " + words[:200])
 
@@ -289,6 +344,7 @@ class _Monitoring:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._tool = -1
+        self._calling: Dict[int, CodeType] = {}
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
         self._monitoring = monitoring
 
@@ -309,6 +365,7 @@ class _Monitoring:
         self._monitoring.register_callback(self._tool, events.PY_START, on_start)
         self._monitoring.register_callback(self._tool, events.PY_RESUME, on_start)
         self._monitoring.register_callback(self._tool, events.PY_RETURN, self._on_return)
+        self._monitoring.register_callback(self._tool, events.CALL, self._on_call)
 
     def stop(self) -> None:
         if self.is_on:
@@ -321,7 +378,13 @@ class _Monitoring:
     def listen_to(self, code: CodeType, is_special: bool = False) -> None:
         events = self._monitoring.events
         wanted = events.PY_START | (events.PY_RETURN if is_special else events.PY_RESUME)
+        wanted |= events.CALL if id(code) in self._calling else 0
         self._monitoring.set_local_events(self._tool, code, wanted)
+
+    def listen_to_calls(self, code: CodeType) -> bool:
+        self._calling[id(code)] = code
+        self._monitoring.set_local_events(self._tool, code, self._monitoring.events.CALL)
+        return True
 
     def renew(self) -> None:
         self._monitoring.restart_events()
@@ -341,6 +404,9 @@ class _Monitoring:
 
     def _on_return(self, code: CodeType, offset: int, value: Any) -> None:
         self._recorder.on_end(code)
+
+    def _on_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
+        self._recorder.on_call(function, argument)
 
     def go_on_in_child(self) -> None:
         self._register(self._on_start(self._recorder.scopes.enter))
@@ -377,6 +443,9 @@ class _Profiling:
     def listen_to(self, code: CodeType, is_special: bool = False) -> None:
         self._wanted.add(id(code))
         self._waiting.add(id(code))
+
+    def listen_to_calls(self, code: CodeType) -> bool:
+        return False  # it hears of them, but not what they are called with
 
     def renew(self) -> None:
         self._waiting.clear()

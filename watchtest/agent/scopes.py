@@ -7,6 +7,7 @@ collected, a module that is being imported, a function that remembers its answer
 from __future__ import annotations
 
 import os
+import stat
 from itertools import islice
 from types import CodeType
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
@@ -53,6 +54,8 @@ class Scopes:
         """Code that ran since the last switch; whoever listens adds to it."""
         self.blind: Dict[int, str] = {}
         """Code that does what cannot be heard: in words."""
+        self.born: Set[int] = set()
+        """Objects that the test which is on has made for itself."""
         self._write: Optional[Write] = None
         self._passed_over: Dict[str, int] = {}
         self.gather: Callable[[], None] = lambda: None
@@ -80,7 +83,7 @@ class Scopes:
         own = self.own(path)
         if own:
             self.touch(kind, own)
-            real = self.own(os.path.realpath(path)) if os.path.islink(path) else own
+            real = self.own(os.path.realpath(path)) if _is_link(path) else own
             if real and real != own:
                 self.touch(kind, real)
 
@@ -104,7 +107,11 @@ class Scopes:
         if calls[key] <= MOST_CALLS:
             self.begin(key)
         else:
-            self._passed_over[key] = self._passed_over.get(key, 0) + 1
+            self.pass_over(key)
+
+    def pass_over(self, key: str) -> None:
+        """The next end of it is that of a call of which nothing is kept."""
+        self._passed_over[key] = self._passed_over.get(key, 0) + 1
 
     def end_keeping(self, key: str) -> None:
         if self._passed_over.get(key):
@@ -116,6 +123,8 @@ class Scopes:
         if self._write is not None:
             return
         self._settle()
+        if key.startswith(TEST):
+            self.born.clear()
         scope = self._scope(key)
         if len(self._stack) > 1:
             self.top.uses.add(key)  # type: ignore[attr-defined]
@@ -237,3 +246,11 @@ def _pieces(things: List[Any]) -> Iterable[Tuple[int, List[Any]]]:
     """At least one, be it empty."""
     for start in range(0, max(len(things), 1), A_ROW):
         yield start, things[start : start + A_ROW]
+
+
+def _is_link(path: str) -> bool:
+    """Not by os.path: whoever calls that is listened to."""
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
