@@ -150,7 +150,8 @@ class Watch(Section):
     max_file_mb: int = Field(default=512, ge=1, le=4096, description="Files above this size are left out, and said so.")
     shrink_guard: bool = Field(default=True, description="Ask before a sync that empties more than half of the box.")
     rules: Annotated[tuple[RulePattern, ...], Field(strict=False)] = Field(
-        default=(), description='What nobody can see: "templates/** -> tests/web" runs these tests, or a runner of that name, for those.'
+        default=(),
+        description='What nobody can see: "templates/** -> tests/web" runs these tests, or that runner, for those files.',
     )
 
     @model_validator(mode="after")
