@@ -151,7 +151,7 @@ class Watch(Section):
     shrink_guard: bool = Field(default=True, description="Ask before a sync that empties more than half of the box.")
     rules: Annotated[tuple[RulePattern, ...], Field(strict=False)] = Field(
         default=(),
-        description='What nobody can see: "templates/** -> tests/web" runs these tests, or that runner, for those files.',
+        description='What nobody can see: "templates/** -> tests/web" runs these tests, or that runner, for those.',
     )
 
     @model_validator(mode="after")
