@@ -28,6 +28,7 @@ from watchtest.core.events import (
     ResumeAsked,
     RunAsked,
     RunEnded,
+    Selected,
     SnapshotTaken,
     StartRun,
     StopRun,
@@ -55,9 +56,10 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.recovery import RETRY_LIMIT
-from watchtest.core.state import Broken, Executing, Idle, LaneState, State, Working, asked_id
+from watchtest.core.state import AuditWish, Broken, Executing, Idle, LaneState, State, Syncing, Working, asked_id
 from watchtest.core.step import leave, step
-from watchtest.history.deeds import Add, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
+from watchtest.core.verdict import covers_everything, file_of
+from watchtest.history.deeds import Add, Choose, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
 
 TESTS = ("a.py::one", "a.py::two", "b.py::three", "b.py::four")
 Truth = Mapping[str, bool]
@@ -90,7 +92,7 @@ class Ledger:
             case Start():
                 assert state == "queued"
                 self.open[run] = "syncing"
-            case Take():
+            case Take() | Choose():
                 assert state == "syncing"
             case Execute():
                 assert state == "syncing"
@@ -167,9 +169,13 @@ class Watching(RuleBasedStateMachine):
 
     # -- the user --------------------------------------------------------------------------------------
 
-    @rule(policy=st.sampled_from([Policy.ALL, Policy.AFFECTED, Policy.FAILED]), on_change=st.sampled_from(OnChange))
-    def choose_a_policy(self, policy: Policy, on_change: OnChange) -> None:
-        lane = replace(self.lane, policy=policy, on_change=on_change)
+    @rule(
+        policy=st.sampled_from([Policy.ALL, Policy.AFFECTED, Policy.FAILED]),
+        on_change=st.sampled_from(OnChange),
+        audit_runs=st.integers(0, 2),
+    )
+    def choose_a_policy(self, policy: Policy, on_change: OnChange, audit_runs: int) -> None:
+        lane = replace(self.lane, policy=policy, on_change=on_change, audit=AuditWish(runs=audit_runs))
         self.state = replace(self.state, lanes={Lane.SAVE: lane})
 
     @rule(truth=st.dictionaries(st.sampled_from(TESTS), st.booleans()))
@@ -180,6 +186,11 @@ class Watching(RuleBasedStateMachine):
         path = f"change-{self.number}"
         self.owed[path] = self.number
         self.happen(Changed(Lane.SAVE, self.at(), frozenset({path})))
+
+    @rule(steps=st.integers(1, 3))
+    def go_back(self, steps: int) -> None:
+        """What was undone is as it was."""
+        self.save(self.truths[f"tree-{max(0, self.number - steps)}"])
 
     @rule(
         tests=st.none() | st.sets(st.sampled_from(TESTS), min_size=1),
@@ -242,7 +253,31 @@ class Watching(RuleBasedStateMachine):
         assert self.taken is not None
         promised = frozenset(self.truths[self.taken.id])
         selection = self.started.run.selection
-        return promised & frozenset(selection.tests) if isinstance(selection, Only) else promised
+        if not isinstance(selection, Only):
+            return promised
+        return frozenset(test for test in promised if not {test, file_of(test)}.isdisjoint(selection.tests))
+
+    @precondition(lambda self: self.is_open_what_to_run())
+    @rule(more=st.sets(st.sampled_from(TESTS)))
+    def narrow(self, more: set[str]) -> None:
+        """A selection that knows what changed since the last tree of which all was known, and may take too many."""
+        assert self.started is not None
+        assert self.started.base is not None
+        assert self.taken is not None
+        before, now = self.truths[self.started.base.id], self.truths[self.taken.id]
+        changed = {test for test in TESTS if before.get(test) != now.get(test)}
+        tests = tuple(sorted(changed | more | self.started.unsure))
+        run = replace(self.started.run, selection=Only(tests, because="a change", is_proof=True))
+        self.started = replace(self.started, run=run)
+        self.happen(Selected(Lane.SAVE, self.at(), run.id, run.selection))
+
+    def is_open_what_to_run(self) -> bool:
+        started, activity = self.started, self.lane.activity
+        is_at_its_start = isinstance(activity, Working) and isinstance(activity.phase, Syncing)
+        is_open = started is not None and started.run.is_narrowable and isinstance(started.run.selection, All)
+        return (
+            is_open and started is not None and started.base is not None and self.taken is not None and is_at_its_start
+        )
 
     def stream(self, tests: frozenset[str]) -> None:
         assert self.started is not None
@@ -292,7 +327,7 @@ class Watching(RuleBasedStateMachine):
         self.happen(Collected(Lane.SAVE, self.at(), run.id, promised))
         self.stream(told)
         snapshot = self.taken
-        covered = isinstance(run.selection, All)
+        covered = covers_everything(run.selection)
         carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
         assert carried is not None
         execution = Execution(exit_code, promised, results, withdrawn=withdrawn, has_finished=whole or finished)
@@ -301,6 +336,8 @@ class Watching(RuleBasedStateMachine):
             execution = replace(execution, promised=told, has_collected=False)
         if crashed in promised - told:
             execution = replace(execution, promised=promised, has_finished=False, current=crashed, has_collected=True)
+        if whole and not promised and covered and isinstance(run.selection, Only):
+            execution = replace(execution, is_needless=True)
         self.end(Judged(snapshot, execution))
         # Also when an earlier run had already judged all tests of this very tree.
         if covered or self.lane.knowledge.is_complete:
