@@ -7,6 +7,7 @@ program it answers a line of JSON each.
 
 from __future__ import annotations
 
+import ast
 import dis
 import hashlib
 import json
@@ -18,6 +19,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .codetree import docstring, face, units
 from .keeping import IN_ALL, keeps
+from .positions import flatten
 
 DIGEST_SIZE = 10
 FIRST_LINE = "__firstlineno__"
@@ -46,7 +48,9 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = compile(source, "print", "exec", dont_inherit=True, optimize=0)
+            tree = ast.parse(source, "print")
+            flatten(tree)
+            module = compile(tree, "print", "exec", dont_inherit=True, optimize=0)
     except SyntaxError as error:
         return {"error": "does not parse: {}, line {}".format(error.msg, error.lineno)}
     except (ValueError, RecursionError, MemoryError) as error:

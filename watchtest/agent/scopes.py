@@ -43,7 +43,7 @@ class Scope:
 
 
 class Scopes:
-    """The scopes that are on, one in the other. `on_switch` is called whenever another one comes to the top."""
+    """The scopes that are on, one in the other. `on_switch` is called when everything is to be heard of again."""
 
     def __init__(self, root: str, send: Send, on_switch: Callable[[], None]) -> None:
         self._root = os.path.join(os.path.realpath(root), "")
@@ -141,7 +141,9 @@ class Scopes:
             self._spill(scope)
             if scope.key == key:
                 break
-        self._on_switch()
+        # What was heard of within is known of the one around it, too: it uses what has just ended.
+        if len(self._stack) == 1:
+            self._on_switch()
 
     def _spill(self, scope: Scope) -> None:
         """What it did may be what functions did that it called too often."""
