@@ -89,6 +89,8 @@ class Testing:
     """Environments in which the last run hung, and was a warm one: the next shows whether that was the reason."""
     _said: set[str] = field(default_factory=set)
     _trials: Trials = field(default_factory=Trials)
+    _lacking: set[tuple[str, str]] = field(default_factory=set)
+    """Environments, each with the name of a runner whose tool is not there. Runs of everything try it again."""
 
     async def select(self, occasion: Occasion) -> Selection:
         """What has to run; a proof that all the others need not. The Python tests by what was recorded of them."""
@@ -113,12 +115,14 @@ class Testing:
             change = change_of(
                 situation.base, situation.snapshot, owned[runner.name], self.root, self.selector.patterns
             )
+            if (occasion.environment, runner.name) in self._lacking and not change.known:
+                continue
             if is_as_before:
                 parts.append(await part_of(runner, change, lambda order: self._asked(order, occasion)))
             else:
                 unknown = All(because="nothing is known yet of its tests in this environment")
                 parts.append(Part((runner.name,), change.known, unknown))
-        return joined(parts, situation.unsure)
+        return joined(parts, situation.unsure) if parts else All(because="no tool is there to run a test")
 
     async def _asked(self, order: Order, occasion: Occasion) -> Ended:
         """A question of a runner, put to the box before the tests run."""
@@ -151,10 +155,12 @@ class Testing:
                         whole = merge(executions)
                         # What the runners behind it would have found, nobody knows.
                         return whole if len(runners) == 1 else replace(whole, has_collected=False)
+                self._lacking.discard((occasion.environment, runner.name))
             except RunnerError as error:
                 if self.is_given or len(runners) == 1:
                     raise
                 missing.append(error)
+                self._lacking.add((occasion.environment, runner.name))
                 self._say_once(
                     f"{runner.name} does not run, though the project has tests for it: {error}", occasion.note
                 )

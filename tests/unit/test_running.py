@@ -18,7 +18,9 @@ from watchtest.boxes.local.place import LocalPlace, LocalSpec
 from watchtest.core.events import StartRun
 from watchtest.core.model import (
     All,
+    Entry,
     Execution,
+    Kind,
     Lane,
     Only,
     Outcome,
@@ -33,6 +35,8 @@ from watchtest.core.model import (
 from watchtest.core.state import Knowledge, KnownTest
 from watchtest.core.verdict import judge, learn
 from watchtest.runners.command import CommandRunner
+from watchtest.runners.go import GoRunner
+from watchtest.runners.jest import JestRunner
 from watchtest.runners.pytest import Pytest
 from watchtest.running import AnyRunner, Occasion, Testing
 
@@ -77,12 +81,22 @@ def executed(
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
     chosen = runners or (FIRST, SECOND)
     testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all"))
+    return asyncio.run(testing.execute(an_occasion(session, wish, selection)))
+
+
+def an_occasion(
+    session: FakeSession,
+    wish: StopWish,
+    selection: Selection | None = None,
+    tree: Snapshot = TREE,
+    known: frozenset[str] = frozenset(),
+) -> Occasion:
+    """A run of `tree`; of TREE, all that is known is known."""
     start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset(), None)
-    box = cast(BoxSession, session)
     nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
-    situation = Situation(TREE, "", None, frozenset(), frozenset(), nobody)
-    occasion = Occasion(box, TREE, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish, situation)
-    return asyncio.run(testing.execute(occasion))
+    situation = Situation(tree, "", TREE if known else None, known, frozenset(), nobody)
+    box = cast(BoxSession, session)
+    return Occasion(box, tree, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish, situation)
 
 
 @pytest.mark.parametrize("stop", [Stop.CANCELLED, Stop.KILLED, Stop.SUPERSEDED])
@@ -124,3 +138,58 @@ def test_each_of_several_pytests_is_asked_for_the_tests_below_its_own_folder(tmp
     tests = ("backdoor/test_b.py::test_b", "back/test_a.py::test_a")
     executed(tmp_path, StopWish(), session, *runners, selection=Only(tests, ""))
     assert session.asked == [("back/test_a.py::test_a",), ("backdoor/test_b.py::test_b",)]
+
+
+# -- what has to run -------------------------------------------------------------------------------
+
+LINT = CommandRunner(("lint",), name="lint")
+LINTED = frozenset({"lint::run"})
+CHANGED = Snapshot("t2", {"a.json": Entry(Kind.FILE, 0o644, 1, "1")})
+
+
+def a_testing(folder: Path, *runners: AnyRunner) -> Testing:
+    place = LocalPlace(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
+    selector = Selector(patterns=(("*.list -> lint", lambda path: path.endswith(".list"), "lint"),))
+    return Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: runners, selector)
+
+
+def selected(testing: Testing, session: FakeSession, known: frozenset[str]) -> Selection:
+    """After a run of everything, for a change of a.json."""
+    asyncio.run(testing.execute(an_occasion(session, StopWish())))
+    return asyncio.run(testing.select(an_occasion(session, StopWish(), tree=CHANGED, known=known)))
+
+
+def test_a_runner_that_was_only_found_and_lacks_its_tool_is_not_asked_again(tmp_path: Path) -> None:
+    session = FakeSession(lambda command: GREEN if command == "lint" else JobEnd(127, None, "", "no jest", "", 0.1))
+    selection = selected(a_testing(tmp_path, LINT, JestRunner()), session, LINTED)
+    assert isinstance(selection, Only)
+    assert (selection.tests, selection.whole, selection.is_proof) == ((), (), True)
+
+
+def test_a_runner_that_cannot_tell_runs_whole_beside_one_that_can(tmp_path: Path) -> None:
+    session = FakeSession(lambda _command: GREEN)
+    selection = selected(a_testing(tmp_path, LINT, SECOND), session, LINTED | {"second::run"})
+    assert isinstance(selection, Only)
+    assert (selection.tests, selection.whole) == (("second::run",), ("second",))
+    wholly = executed(tmp_path, StopWish(), session, LINT, SECOND, selection=selection)
+    assert set(wholly.results) == {"second::run"}
+
+
+def test_what_was_never_tried_in_this_environment_runs_whole(tmp_path: Path) -> None:
+    testing = a_testing(tmp_path, LINT)
+    occasion = an_occasion(FakeSession(lambda _command: GREEN), StopWish(), tree=CHANGED, known=LINTED)
+    assert isinstance(asyncio.run(testing.select(occasion)), All)
+
+
+def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
+    session, wish = FakeSession(lambda _command: GREEN), StopWish()
+    testing = a_testing(tmp_path, LINT, GoRunner())
+    asyncio.run(testing.execute(an_occasion(session, StopWish())))
+    begun = len(session.begun)
+    wish.ask(Stop.CANCELLED)
+    go = frozenset({".::TestIt"})
+    selection = asyncio.run(testing.select(an_occasion(session, wish, tree=CHANGED, known=LINTED | go)))
+    assert len(session.begun) == begun
+    assert isinstance(selection, Only)
+    assert selection.whole == ("go",)
