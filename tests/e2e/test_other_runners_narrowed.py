@@ -81,6 +81,8 @@ func TestWeb(t *testing.T) {
         "test('empty', () => { expect(empty()).toEqual({}) })\n",
         "vitest.config.ts": "import { plugins } from './plugins'\n"
         "export default { plugins, test: { setupFiles: ['./src/setup.ts'] } }\n",
+        "src/b/text.test.ts": "import { expect, test } from 'vitest'\nimport text from '../price.ts?raw'\n"
+        "test('text', () => { expect(text).toContain('total') })\n",
         "plugins.ts": "export const plugins = []\n",
         "src/setup.ts": "import './words'\n",
         "src/words.ts": "globalThis.word = 'a'\n",
@@ -180,6 +182,7 @@ def test_a_new_file_of_tests_is_in_the_answer(sample: Sample, name: str, file: s
         ("jest", "src/words.js"),
         ("vitest", "src/words.ts"),
         ("vitest", "plugins.ts"),
+        ("vitest", "src/price.ts"),
     ],
 )
 def test_what_every_test_needs_without_importing_it_concerns_all(sample: Sample, name: str, file: str) -> None:

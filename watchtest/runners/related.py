@@ -162,17 +162,21 @@ const own = (project) => [project.config.setupFiles, project.config.globalSetup,
 const around = vitest.projects.flatMap((project) => own(project).map((file) => project.createSpecification(file)))
 const settings = [vitest.vite, ...vitest.projects.map((project) => project.vite)]
   .flatMap((vite) => vite.config.configFileDependencies)
+const isText = (path) => vitest.projects.some((project) =>
+  [...project.vite.moduleGraph.getModulesByFile(path) ?? []]
+    .some((module) => module.id !== path && !/[?](vue|svelte)&/.test(module.id)))
 const found = {}
 for (const file of files) {
   const path = resolve(file)
   vitest.config.related = [path]
   const concernsAll = settings.includes(path) || tests.some((test) => test.pool === 'typescript')
     || (await vitest.specifications.filterTestsBySource(around)).length > 0
-  const related = concernsAll ? tests : await vitest.specifications.filterTestsBySource(tests)
-  found[file] = related.map((test) => test.moduleId)
+  const related = await vitest.specifications.filterTestsBySource(tests)
+  found[file] = (concernsAll || isText(path) ? tests : related).map((test) => test.moduleId)
 }
 writeFileSync(report, JSON.stringify(found))
 await vitest.close()
 process.exit(0)
 """
-"""Its command line has `related`, which runs what it finds. What types depend on is not among imports."""
+"""Its command line has `related`, which runs what it finds. What types depend on is not among imports, nor is what is
+imported as something else, like `./a.ts?raw`."""
