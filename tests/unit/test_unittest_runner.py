@@ -553,5 +553,8 @@ def test_what_tests_touch_is_recorded_with_what_is_set_up_around_them(root: Path
     assert recorded.tests["test_shop.py::Shop::test_stock"].files == {"stock.txt"}
     assert ("shop.py", "stock") in recorded.tests["test_shop.py::Shop::test_stock"].units
     assert recorded.tests["test_shop.py::Shop::test_price"].units == {("test_shop.py", "Shop.test_price")}
-    assert ("shop.py", "price") in recorded.scopes["file:test_shop.py"].units
+    around = recorded.scopes["file:test_shop.py"]
+    shared = [recorded.scopes[key].units for key in around.uses if key in recorded.scopes]
+    assert any(("shop.py", "price") in units for units in (around.units, *shared))
+    assert "file:test_other.py" not in around.uses, "unittest leaves one module on its way to the next"
     assert recorded.modules["shop"] == "shop.py"
