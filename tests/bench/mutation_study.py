@@ -39,7 +39,7 @@ MODES = {"ours": "affected", "file level": "conservative"}
 WAYS = (*MODES, "testmon")
 MEMORY_LIMIT = 6 * 1024**3
 """Mutants may eat without end."""
-HUNG_FACTOR, HUNG_S = 6.0, 20.0
+HUNG_FACTOR, HUNG_S = 6.0, 60.0
 """A mutant that makes the full run so much longer, and at least so long, hangs: nobody can say what it changes."""
 MOST_NAMED = 5
 A_WORD = 25
@@ -94,15 +94,16 @@ class Study:
         return took_s
 
     def judge(self, mutant: Mutant, *, with_testmon: bool) -> Judged | None:
-        with mutant.applied(self.project.root):
-            try:
+        try:
+            with mutant.applied(self.project.root):
                 judged = self._judged(mutant, with_testmon)
-            except subprocess.TimeoutExpired:
-                self.hung.append(mutant.number)
-                judged = None
-        self._tidy()
-        if judged is not None and any(answer.missed for answer in judged.answers.values()):
-            judged = self._doubted(judged)
+            self._tidy()
+            if any(answer.missed for answer in judged.answers.values()):
+                judged = self._doubted(judged)
+        except subprocess.TimeoutExpired:
+            self.hung.append(mutant.number)
+            self._tidy()
+            return None
         return judged
 
     def _judged(self, mutant: Mutant, with_testmon: bool) -> Judged:
