@@ -85,6 +85,9 @@ PROJECTS = {
         "tests/test_api/test_main.py",
         ("linkify-it-py", "pytest-regressions"),
     ),
+    "markupsafe": Real(
+        "markupsafe", "C beside Python", "src/markupsafe/_native.py", "tests/test_markupsafe.py::test_adding"
+    ),
     "tinydb": Real("tinydb", "parametrized fixtures", "tinydb/queries.py", "tests/test_queries.py", ("pyyaml",)),
     "attrs": Real(
         "attrs", "generated classes", "src/attr/_make.py", "tests/test_make.py", ("hypothesis", "cloudpickle")
