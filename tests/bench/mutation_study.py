@@ -192,7 +192,7 @@ def told(judged: list[Judged], way: str, kind: str) -> str:
         for values in zip(*((a.first, a.whole, a.took_s, one.full_s) for one, a in rows), strict=True)
     )
     return (
-        f"{kind:10} {way:11} {len(rows):7} {changing:8} {mutants:7} {misses:6} {first:7.1%} {whole:7.1%}"
+        f"{kind:10} {way:11} {len(rows):7} {changing!s:>8} {mutants:7} {misses:6} {first:7.1%} {whole:7.1%}"
         f" {select_s * 1000:9.0f} {full_s * 1000:9.0f} {select_s / full_s:7.3f}"
     )
 
