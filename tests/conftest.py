@@ -43,6 +43,8 @@ VARIANTS = re.compile(
 )
 """Only under WATCHTEST_THOROUGH=1: the same tests run every time in another kind of box, and CI has 15 minutes."""
 
+MANY = re.compile(r"contract/test_nasty_edits\.py.*\[|contract/.*\[(podman|bubblewrap)\b")
+"""Of these, a third that their names choose."""
 KIND = re.compile(r"(\[|-)(local|docker)(-|\])")
 
 collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
@@ -74,6 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if VARIANTS.search(item.nodeid)]
     if lack_of("docker") is None:
         left_out += _one_of_two(items)
+    left_out += [item for item in items if MANY.search(item.nodeid) and zlib.crc32(item.nodeid.encode()) % 3]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 
