@@ -22,6 +22,7 @@ from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
     BoxSeen,
+    Collected,
     Ending,
     Halted,
     Judged,
@@ -104,6 +105,8 @@ class Pipeline:
     """What the user had done in a box that is gone; asked when another was made."""
     said: set[str] = field(default_factory=set)
     """Paths that were left out, and said so: once is enough."""
+    served: dict[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    """By the id of a tree: which services there were when it was tested, and since when."""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A source is looked at by one at a time."""
 
@@ -174,6 +177,8 @@ class Pipeline:
             return Halted(wish.stop)
         match occasion.run.selection:
             case Only(tests=(), whole=(), is_proof=True, because=because):
+                # From here on a change is looked at at once: this may be half a save.
+                post(Collected(self.lane, time.time(), run.id, frozenset()))
                 nothing = Execution(exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True)
                 return Judged(ready.snapshot, nothing, ready.info.id)
             case _:
@@ -203,10 +208,15 @@ class Pipeline:
             occasion.post(Selected(self.lane, time.time(), run.id, run.selection))
             occasion = replace(occasion, start=replace(occasion.start, run=run))
         selector.begin(occasion.situation)
+        self.served.clear()
+        self.served[occasion.snapshot.id] = self.services.lives
         return occasion
 
     async def _selection(self, occasion: Occasion) -> Selection:
         """A defect in here costs time, never a verdict: then everything runs."""
+        base = occasion.situation.base
+        if base is not None and self.served.get(base.id, ()) != self.services.lives:
+            return All(because="a service was started since: whoever speaks with it may be affected")
         try:
             return await self.testing.select(occasion)
         except WatchtestError:

@@ -48,6 +48,7 @@ def test_every_way_of_saving_is_one_cycle(project: Project, save: Callable[[Path
     project.save("test_it.py", GREEN)
     watcher = project.watch()
     watcher.wait_for_verdict("passed")
+    watcher.wait_for_words(" passed ")
     before = watcher.output.count(" passed ")
     save(project.root / "test_it.py")
     watcher.wait_for_verdict("passed")

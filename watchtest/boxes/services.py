@@ -96,6 +96,11 @@ class Services:
             hint="look at what ends processes in the box; memory may be short",
         )
 
+    @property
+    def lives(self) -> tuple[tuple[str, float], ...]:
+        """Each service, and since when it is what it is: another life, another answer."""
+        return tuple(sorted((name, report.info.since) for name, report in self._reports.services.items()))
+
     # -- ordering ----------------------------------------------------------------------------------
 
     def _bases_of(self, snapshot: Snapshot, surroundings: Surroundings) -> dict[str, Basis]:
