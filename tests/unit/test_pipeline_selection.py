@@ -19,9 +19,12 @@ def selected(error: Exception) -> tuple[All, list[str]]:
 
     nothing = cast(Any, None)
     testing = cast(Any, SimpleNamespace(select=select))
-    pipeline = Pipeline(Lane.SAVE, nothing, nothing, nothing, nothing, nothing, testing, "", lambda: True)
+    services = cast(Any, SimpleNamespace(lives=()))
+    pipeline = Pipeline(Lane.SAVE, nothing, nothing, nothing, services, nothing, testing, "", lambda: True)
     notes: list[str] = []
-    occasion = cast(Any, SimpleNamespace(run=SimpleNamespace(id="s.1"), note=notes.append))
+    occasion = cast(
+        Any, SimpleNamespace(run=SimpleNamespace(id="s.1"), note=notes.append, situation=SimpleNamespace(base=None))
+    )
     return cast(All, asyncio.run(pipeline._selection(occasion))), notes
 
 

@@ -33,7 +33,7 @@ from watchtest.core.events import (
     Unchanged,
     Woke,
 )
-from watchtest.core.model import Stop, Verdict
+from watchtest.core.model import RunState, Stop, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Working
 from watchtest.views import words
 from watchtest.views.text import count, duration, encodable, names, one_line, short, tail, tests
@@ -211,6 +211,8 @@ def _ended(before: LaneState, after: LaneState, event: RunEnded) -> Iterator[str
         return
     ending = event.ending
     match ending:
+        case Judged() if after.last is not None and after.last.state is RunState.SUPERSEDED:
+            yield Stop.SUPERSEDED.value  # it came to its end, on half a save
         case Judged():
             yield from _judged(before, after, ending)
         case Unchanged():
