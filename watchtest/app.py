@@ -23,7 +23,7 @@ from watchtest.control.reports import RunReport
 from watchtest.control.server import ControlServer
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
-from watchtest.core.state import AuditWish, Knowledge, LaneState, State
+from watchtest.core.state import AuditWish, LaneState, State
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exitcodes import EXIT_CODES
 from watchtest.history.opening import is_there, reading
@@ -79,7 +79,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
     running = asyncio.get_running_loop()
     views: list[View] = []
     async with AsyncExitStack() as stack:
-        lanes = _Lanes(setting, tuple(on))
+        lanes = _Lanes(setting, on)
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
         on_change = OnChange(setting.config.runner.on_change)
@@ -99,7 +99,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
                 settle_s=settle_s,
                 partial=earlier,
                 audit=AuditWish() if show.once else audit,
-                knowledge=await asyncio.to_thread(keeper.resume, lane) if policy is Policy.AFFECTED else Knowledge(),
+                knowledge=await asyncio.to_thread(keeper.resume, lane, earlier),
             )
             for lane, policy in on.items()
         }
@@ -153,15 +153,16 @@ async def _asked(lane: Lane) -> AsyncIterator[Event]:
 class _Lanes:
     """The sources, boxes and pipelines of the lanes that are on."""
 
-    def __init__(self, setting: Setting, on: tuple[Lane, ...]) -> None:
+    def __init__(self, setting: Setting, on: Mapping[Lane, Policy]) -> None:
         self._setting = setting
         self.notes: list[str] = []
         self._worktree: Worktree | None = None
         self._trees: dict[Lane, GitTree] = {}
         self.pipelines: dict[Lane, Pipeline] = {}
-        for lane in on:
+        for lane, policy in on.items():
             place = choose_place(setting, lane, self._note)
-            self.pipelines[lane] = build_pipeline(setting, lane, place, self._source(lane))
+            is_selecting = policy is Policy.AFFECTED
+            self.pipelines[lane] = build_pipeline(setting, lane, place, self._source(lane), is_selecting=is_selecting)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

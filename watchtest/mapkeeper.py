@@ -31,19 +31,23 @@ class MapKeeper:
     def __init__(self, folder: Path, selectors: Mapping[Lane, Selector]) -> None:
         self._folder = folder
         self._selectors = {lane: selector for lane, selector in selectors.items() if selector.is_recording}
-        self._kept: dict[Lane, str] = {}
-        """By lane: the id of the tree that its map was last kept for."""
+        self._kept: dict[Lane, float | None] = {}
+        """By lane: when the verdict was given that its map was last kept with. Of one tree there may be several."""
         self._task: asyncio.Task[None] | None = None
 
-    def resume(self, lane: Lane) -> Knowledge:
-        """What an earlier watcher knew: no verdict, but where the next selection can begin."""
+    def resume(self, lane: Lane, earlier: Mapping[str, Result]) -> Knowledge:
+        """What an earlier watcher knew: no verdict, but where the next selection can begin.
+
+        `earlier`: by the history, which is written before the map: what is red there is red, whatever the map says.
+        """
         selector = self._selectors.get(lane)
         kept = load(map_file(self._folder, lane)) if selector is not None else None
         if selector is None or kept is None:
             return Knowledge()
         selector.resume(kept)
-        self._kept[lane] = kept.base.id
-        tests = {test: KnownTest(_told(result), kept.base.id, "") for test, result in kept.results.items()}
+        red = {test: result for test, result in earlier.items() if result.outcome.is_red and test in kept.results}
+        results = {**kept.results, **red}
+        tests = {test: KnownTest(_told(result), kept.base.id, "") for test, result in results.items()}
         return Knowledge(tests=tests, base=kept.base, box=kept.box)
 
     def tick(self, state: State, now: float) -> None:
@@ -69,9 +73,9 @@ class MapKeeper:
                     log.warning("the map of the %s lane could not be kept in time", lane.lane.value)
 
     def _is_due(self, lane: LaneState) -> bool:
-        base = lane.knowledge.base
-        is_whole = base is not None and lane.knowledge.is_complete
-        return is_whole and lane.lane in self._selectors and self._kept.get(lane.lane) != (base.id if base else "")
+        knowledge = lane.knowledge
+        is_whole = knowledge.base is not None and knowledge.is_complete
+        return is_whole and lane.lane in self._selectors and self._kept.get(lane.lane) != knowledge.at
 
     async def _keep(self, lane: LaneState) -> None:
         knowledge, base = lane.knowledge, lane.knowledge.base
@@ -84,11 +88,11 @@ class MapKeeper:
             log.warning("the map of the %s lane cannot be kept: %s", lane.lane.value, error)
         except Exception:
             log.exception("the map of the %s lane could not be kept, by a bug", lane.lane.value)
-        self._kept[lane.lane] = base.id
+        self._kept[lane.lane] = knowledge.at
 
 
 def _told(result: Result) -> Result:
     """Red always says why."""
-    if not result.outcome.is_red:
+    if not result.outcome.is_red or result.failure is not None:
         return result
     return Result(result.test, result.outcome, result.duration_s, Failure("unknown", "as an earlier watcher saw it"))

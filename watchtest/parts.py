@@ -238,7 +238,10 @@ def policies(config: Config) -> dict[Lane, Policy]:
     return on or {Lane.SAVE: Policy.OFF}
 
 
-def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Source) -> Pipeline:
+def build_pipeline(
+    setting: Setting, lane: Lane, place: Place, source: Source, *, is_selecting: bool = False
+) -> Pipeline:
+    """`is_selecting`: its runs may leave tests out, so what tests touch has to be recorded."""
     environment = build_environment(setting, place, lane)
     choosing = build_choosing(setting, source)
     return Pipeline(
@@ -248,7 +251,7 @@ def build_pipeline(setting: Setting, lane: Lane, place: Place, source: Source) -
         environment=environment,
         services=build_services(setting, place),
         wish=recipe_wish(setting, source, choosing),
-        testing=build_testing(setting, place, environment, choosing),
+        testing=build_testing(setting, place, environment, choosing, build_selector(setting, is_selecting)),
         settings=settings_digest(setting),
         done_by_hand=(lambda: byhand.take(setting.workspace)) if lane is Lane.SAVE else tuple,
         may_shrink=lambda: not setting.config.watch.shrink_guard or take_acceptance(setting.workspace),
@@ -270,7 +273,9 @@ def build_choosing(setting: Setting, source: Source) -> Choosing:
     return Choosing(tuple(map(_wish, setting.config.runners)), source.read, make, is_for_pytest)
 
 
-def build_testing(setting: Setting, place: Place, environment: Environment, choosing: Choosing) -> Testing:
+def build_testing(
+    setting: Setting, place: Place, environment: Environment, choosing: Choosing, selector: Selector
+) -> Testing:
     runner = setting.config.runner
     return Testing(
         root=place.root,
@@ -278,14 +283,14 @@ def build_testing(setting: Setting, place: Place, environment: Environment, choo
         limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
         warm=runner.warm,
         choose=choosing,
-        selector=build_selector(setting),
+        selector=selector,
         is_given=bool(setting.config.runners),
     )
 
 
-def build_selector(setting: Setting) -> Selector:
+def build_selector(setting: Setting, is_selecting: bool) -> Selector:
     return Selector(
-        mode=setting.config.selection.mode,
+        mode=setting.config.selection.mode if is_selecting else "all",
         patterns=tuple(map(_pattern, setting.config.watch.rules)),
         keep_miss=lambda document: _keep_miss(setting.workspace / FOLDER, document),
     )

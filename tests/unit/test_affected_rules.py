@@ -207,6 +207,13 @@ def test_by_file_a_changed_function_is_a_changed_file() -> None:
     assert set(atlas.names(every)) == {CART, SLOW}
 
 
+def test_by_file_those_who_listed_a_folder_or_asked_for_a_path_are_not_forgotten() -> None:
+    atlas = an_atlas({PAGE: Touched(folders=frozenset({"data"})), SLOW: Touched(probes=frozenset({"data/x"}))})
+    ground = Ground(atlas, lambda _: 0, lambda _: [], frozenset(), frozenset())
+    found = [finding.first for finding in by_file([new("data/x", "data")], ground)]
+    assert {name for mask in found for name in atlas.names(mask)} == {PAGE, SLOW}
+
+
 def test_reasons_beyond_the_third_are_counted() -> None:
     words = in_words([Finding(f"because {number}") for number in (1, 2, 2, 3, 4, 5)])
     assert words == "because 1; because 2; because 3; and 2 more"

@@ -154,10 +154,6 @@ class Atlas:
             return self.all()
         return _union(mask for file, mask in self._by_file.items() if file.startswith(f"{folder}/"))
 
-    def is_known_file(self, path: str) -> bool:
-        """Whether it was executed, or holds tests."""
-        return path in self._units or path in self._by_file or f"{IMPORT}{path}" in self._scopes
-
     def direct(self, kind: str, thing: object) -> int:
         """The tests that touched it by themselves, or by a scope they use."""
         mask = self._masks.get(self._things.get((kind, thing), -1), 0)

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 from watchtest.affected.atlas import Atlas
 from watchtest.core.affected import Finding
+from watchtest.core.model import All, Only, Selection
 from watchtest.core.touching import FILE, FIXTURE, IMPORT, MEMO, SESSION
+from watchtest.core.verdict import file_of
 
 MOST = 50
 """Names of one kind that are listed; the rest is counted."""
@@ -19,18 +21,17 @@ class Known(Protocol):
     atlas: Atlas
     found: tuple[Finding, ...]
     """Why the last selection was what it was."""
+    last: Selection | None
 
     def reach(self, paths: Iterable[str]) -> int: ...
 
 
 def explain(selector: Known, what: str) -> dict[str, Any] | None:
     """Of a test, else of a file; None if nothing is known of either."""
-    tests = set(selector.atlas.tests)
-    if what in tests:
+    if what in selector.atlas.tests:
         return of_test(selector, what)
-    below = sorted(test for test in tests if test.startswith((f"{what}::", f"{what}[")))
     document = of_file(selector, what)
-    return document if document["known"] or below else None
+    return document if document["known"] else None
 
 
 def of_test(selector: Known, test: str) -> dict[str, Any]:
@@ -38,6 +39,13 @@ def of_test(selector: Known, test: str) -> dict[str, Any]:
     atlas = selector.atlas
     bit = atlas.of([test])
     because = [finding.because for finding in selector.found if (finding.first | finding.rest) & bit]
+    match selector.last:
+        case All(because=words):
+            because = [words]
+        case Only(tests=tests, because=words) if not because and not {test, file_of(test)}.isdisjoint(tests):
+            because = [words]
+        case _:
+            pass
     touched = atlas.touched_by(test)
     functions: dict[str, list[str]] = {}
     for path, name in sorted(atlas.units_touched_by(test)):

@@ -19,8 +19,8 @@ from watchtest.core.model import Entry, Kind, Outcome, Result, Snapshot
 from watchtest.core.touching import FilePrint, ImportName, Recorded, Touched
 
 log = logging.getLogger(__name__)
-VERSION = 1
-PLAIN = tuple(kind for kind in KINDS if kind != "units")
+VERSION = 2
+PLAIN = (*(kind for kind in KINDS if kind != "units"), "opaque")
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Selector:
     """What was left out since all tests ran, and why."""
     found: tuple[Finding, ...] = ()
     """Why the last selection was what it was."""
+    last: Selection | None = None
     _environment: str = ""
     _base: Snapshot | None = None
     """The tree that all of this is true of."""
@@ -207,6 +208,10 @@ class Selector:
 
     async def select(self, situation: Situation) -> Selection:
         """What has to run; a proof that all the others need not."""
+        self.last = await self._select(situation)
+        return self.last
+
+    async def _select(self, situation: Situation) -> Selection:
         self.found = ()
         if self.mode == "all":
             return All(because="all tests, as selection.mode says")

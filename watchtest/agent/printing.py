@@ -16,7 +16,6 @@ from . import prints
 
 AT_ONCE = 4
 """So many files take a few milliseconds each."""
-A_FRAME = 50
 READ_SIZE = 256 * 1024
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from {} import prints; prints.main()".format(
     os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * len(__package__.split(".")))), __package__

@@ -234,14 +234,13 @@ class Scopes:
         if is_empty and not scope.key.startswith(TEST):  # that a test touches nothing is worth knowing
             return
         for _, codes in _pieces(sorted(scope.codes)):
-            row: Dict[str, Any] = {"k": "scope", "scope": scope.key, "codes": codes}
-            for name in SETS:
-                words = getattr(scope, name)
-                if words:
-                    row[name] = sorted(words)[:A_ROW]
-                    words.clear()
-            self._send(row)
+            self._send({"k": "scope", "scope": scope.key, "codes": codes})
         scope.codes.clear()
+        for name in SETS:
+            words = getattr(scope, name)
+            for _, piece in _pieces(sorted(words)) if words else ():
+                self._send({"k": "scope", "scope": scope.key, name: piece})
+            words.clear()
 
 
 def _pieces(things: List[Any]) -> Iterable[Tuple[int, List[Any]]]:

@@ -28,10 +28,7 @@ class Recording:
         if self._recorder is None or not own:
             yield
             return
-        around = self._recorder.scopes.top
         self._recorder.scopes.begin(FILE + own)
-        if around.key.startswith(FILE):
-            around.uses.discard(FILE + own)  # type: ignore[attr-defined]  # the next file, not a part of this one
         try:
             yield
         finally:

@@ -212,10 +212,8 @@ def _by(kind: str, thing: str, because: str, ground: Ground, *, is_first: bool =
     if found:
         yield Finding(because, found if is_first else 0, found)
     for scope in ground.known.scopes(kind, thing):
-        if scope == SESSION and kind != "files" and kind != "folders":
-            continue  # pytest itself looks for many things
-        if scope == SESSION and (kind == "folders" or PurePosixPath(thing).name in SETTINGS or thing.endswith(".py")):
-            continue  # collecting lists folders; settings have a rule of their own
+        if scope == SESSION and (kind != "files" or PurePosixPath(thing).name in SETTINGS or thing.endswith(".py")):
+            continue  # pytest itself looks for many things and lists folders; settings have a rule of their own
         yield from _in_scope(scope, because, ground)
 
 
@@ -274,10 +272,7 @@ def findings(changes: Iterable[ChangedPath], ground: Ground) -> list[Finding]:
 
 def by_file(changes: Iterable[ChangedPath], ground: Ground) -> list[Finding]:
     """The same, conservatively: every changed Python file as if all of it had changed."""
-    blurred = (
-        ChangedPath(change.path, change.was_there, change.is_there, is_content=change.is_content) for change in changes
-    )
-    return findings(blurred, ground)
+    return findings((replace(change, before=None, after=None) for change in changes), ground)
 
 
 def in_words(found: Iterable[Finding]) -> str:
