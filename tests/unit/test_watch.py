@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -16,7 +17,10 @@ import pytest
 
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
+from watchtest.sources.inotify import Inotify
+from watchtest.sources.poll import Poll
 from watchtest.sources.watch import BURST, Timing, watch
+from watchtest.sources.wholetree import WholeTree
 from watchtest.sources.worktree import Worktree
 
 ALL = frozenset({EVERYTHING})
@@ -307,33 +311,47 @@ def test_a_changed_ignore_file_changes_what_is_watched(root: Path, environ: Mapp
     asyncio.run(run())
 
 
-def test_a_name_that_is_not_utf_8_means_everything_and_the_watch_goes_on(
-    root: Path, environ: Mapping[str, str]
-) -> None:
-    async def run() -> None:
-        async with watching(root, environ) as watched:
-            for number in range(6):  # more often than it is willing to begin anew, so that it polls at the end
-                odd(root, b"\xff").write_text(str(number))
-                assert await watched.next() & {EVERYTHING, "\udcff"}
-                while not await watched.is_quiet():
-                    pass
-            (root / "src" / "code.py").write_text("2")
-            assert await watched.next() == {"src/code.py"}
-            assert "again and again" in watched.notes[0]
-
-    asyncio.run(run())
-
-
-def test_a_folder_whose_name_is_not_utf_8_is_watched_by_polling(root: Path, environ: Mapping[str, str]) -> None:
+def test_names_that_are_not_utf_8_are_told_like_all_others(root: Path, environ: Mapping[str, str]) -> None:
     odd(root, b"\xff").mkdir()
 
     async def run() -> None:
         async with watching(root, environ) as watched:
             odd(root, b"\xff/x").write_text("1")
             assert await watched.next() == {"\udcff/x"}
-            assert "not UTF-8" in watched.notes[0]
+            odd(root, b"\xfe").write_text("1")
+            assert await watched.next() == {"\udcfe"}
+            assert not watched.notes
 
     asyncio.run(run())
+
+
+def test_a_queue_that_overflows_means_everything(root: Path) -> None:
+    source = Inotify(str(root), [""])
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    for number in range(most // 2 + 10):  # each is told to be made and to be gone
+        odd(root, b"x%d" % number).touch()
+        odd(root, b"x%d" % number).unlink()
+    assert EVERYTHING in source.wait()
+    source.close()
+
+
+def test_a_source_that_is_ended_lets_its_waiter_go(root: Path) -> None:
+    for source in (Inotify(str(root), [""]), WholeTree(str(root)), Poll(str(root), lambda: [""], 60.0)):
+        found: list[frozenset[str]] = []
+        waiter = threading.Thread(target=lambda source=source, found=found: found.append(source.wait()))  # type: ignore[misc]
+        waiter.start()
+        source.end()
+        waiter.join(10)
+        assert found == [frozenset()], source
+        source.close()
+
+
+def test_a_whole_tree_tells_of_what_is_deep_in_it(root: Path) -> None:
+    (root / "src" / "deep").mkdir()
+    source = WholeTree(str(root))
+    (root / "src" / "deep" / "a.py").write_text("1")
+    assert "src/deep/a.py" in source.wait()
+    source.close()
 
 
 def test_a_sleep_of_the_machine_means_everything(root: Path, environ: Mapping[str, str]) -> None:

@@ -16,6 +16,26 @@ GENERIC = "<generic parameters of "
 UNHEARD = frozenset({"stat", "lstat", "access", "readlink"})
 """Functions of `os` that ask for a file and tell nobody."""
 
+EXTENDED = dis.opmap["EXTENDED_ARG"]
+PASSED_OVER = frozenset({0, EXTENDED})
+"""Nothing happens there: room for the interpreter, and numbers that are too large for one instruction."""
+SHIFTS = {
+    dis.opmap[name]: int(has_flag)
+    for name, has_flag in (
+        ("LOAD_NAME", False),
+        ("LOAD_GLOBAL", "PUSH_NULL" in dis.opmap),
+        ("LOAD_ATTR", dis.opmap.get("LOAD_METHOD", 256) > 255),
+        ("LOAD_METHOD", False),
+    )
+    if dis.opmap.get(name, 256) < 256
+}
+"""Instructions that name something, and by how many bits its number is shifted: the lowest says how it is used."""
+
+LOCAL, FREE = (
+    frozenset(dis.opmap[name] for name in names if name in dis.opmap)
+    for names in (("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"), ("LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF"))
+)
+
 
 class Unit(NamedTuple):
     """A code object with its name in the file: functions of the same name are told apart by a number."""
@@ -71,10 +91,20 @@ def blind_spot(code: CodeType) -> str:
         return "imports by __import__"
     if "os" not in names or UNHEARD.isdisjoint(names):
         return ""
-    before = ""
-    for instruction in dis.get_instructions(code):
-        word = instruction.argval if isinstance(instruction.argval, str) else ""
-        if before == "os" and word in UNHEARD:
-            return "calls os." + word
-        before = before if instruction.opname == "CACHE" else word
+    data, extension, before = code.co_code, 0, ""
+    for index in range(0, len(data), 2):
+        operation, argument = data[index], data[index + 1] | extension
+        extension = argument << 8 if operation == EXTENDED else 0
+        shift = SHIFTS.get(operation)
+        if shift is not None:
+            word = names[argument >> shift]
+            if before == "os" and word in UNHEARD:
+                return "calls os." + word
+            before = word
+        elif operation in LOCAL and argument < len(code.co_varnames):
+            before = code.co_varnames[argument]
+        elif operation in LOCAL or operation in FREE:
+            before = "os"  # it may be
+        elif operation not in PASSED_OVER:
+            before = ""
     return ""

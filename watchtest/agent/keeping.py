@@ -10,7 +10,7 @@ import builtins
 import dis
 import inspect
 from types import CodeType
-from typing import Any, FrozenSet, Iterable, Optional, Tuple
+from typing import FrozenSet, Iterable, NamedTuple, Optional, Tuple
 
 NOWHERE, IN_ALL, IN_ITSELF = "", "all", "self"
 """Where it is kept: nowhere, where everybody finds it, or in the object that the function belongs to."""
@@ -45,41 +45,46 @@ GLOBAL_SHIFT = 1 if "PUSH_NULL" in dis.opmap else 0
 ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM
 
 
+class Body(NamedTuple):
+    """A code object and its instructions, which Python makes anew each time that they are asked for."""
+
+    code: CodeType
+    data: bytes
+    operations: bytes
+
+
 def keeps(code: CodeType) -> str:
     """Where it keeps what others may see who never enter it."""
-    operations = code.co_code[::2]
+    data = code.co_code
+    operations = data[::2]
     found = ALL_STORES.intersection(operations)
     if found & GLOBAL_WRITES:
         return IN_ALL
     if not found or code.co_flags & inspect.CO_GENERATOR:  # what those set is mostly set back when they end
         return NOWHERE
     is_in_itself = False
-    for index in range(len(operations)):
-        where = _where(code, operations, index)
-        if where == IN_ALL:
-            return IN_ALL
-        is_in_itself = is_in_itself or where == IN_ITSELF
+    body = Body(code, data, operations)
+    for store in found:
+        look = _in_container if store in STORE_ITEM else _in_attribute
+        index = operations.find(store)
+        while index >= 0:
+            where = look(body, index)
+            if where == IN_ALL:
+                return IN_ALL
+            is_in_itself = is_in_itself or where == IN_ITSELF
+            index = operations.find(store, index + 1)
     return IN_ITSELF if is_in_itself and code.co_name not in BEGINNINGS else NOWHERE
 
 
-def _where(code: CodeType, operations: bytes, index: int) -> str:
-    operation = operations[index]
-    if operation in STORE_ITEM:
-        return _in_container(code, operations, index)
-    if operation in STORE_ATTR:
-        return _in_attribute(code, operations, index)
-    return NOWHERE
-
-
-def _in_container(code: CodeType, operations: bytes, index: int) -> str:
+def _in_container(body: Body, index: int) -> str:
     """`G[x] = …`, `cls.x[y] = …`, `self.cache[x] = …`"""
-    root, slot = _root(code, operations, index, 2)
+    root, slot = _root(body, index, 2)
     if root is None:
         return NOWHERE
-    if operations[root] in LOAD_GLOBAL:
-        return IN_ALL if _global(code, root) not in PLAIN else NOWHERE
-    local = _local(code, operations[root], _argument(code, root), slot)
-    names = [local, *_attributes(code, operations, root, index)]
+    if body.operations[root] in LOAD_GLOBAL:
+        return IN_ALL if _global(body, root) not in PLAIN else NOWHERE
+    local = _local(body, body.operations[root], _argument(body, root), slot)
+    names = [local, *_attributes(body, root, index)]
     if local == "cls" or "__class__" in names:
         return IN_ALL
     if any(word in name.lower() for name in names for word in TELLING):
@@ -87,31 +92,34 @@ def _in_container(code: CodeType, operations: bytes, index: int) -> str:
     return NOWHERE
 
 
-def _in_attribute(code: CodeType, operations: bytes, index: int) -> str:
+def _in_attribute(body: Body, index: int) -> str:
     """`if self.x is None: self.x = …`, `if G.x is None: G.x = …`, `cls.x = …`"""
-    root, slot = _root(code, operations, index, 1)
+    root, slot = _root(body, index, 1)
     if root is None:
         return NOWHERE
-    if operations[root] in LOAD_GLOBAL:
-        name = _global(code, root)
-        return IN_ALL if name == "type" or (name not in PLAIN and _is_tested(code, operations, index)) else NOWHERE
-    local = _local(code, operations[root], _argument(code, root), slot)
-    if local == "cls" or "__class__" in _attributes(code, operations, root, index):
+    if body.operations[root] in LOAD_GLOBAL:
+        name = _global(body, root)
+        return IN_ALL if name == "type" or (name not in PLAIN and _is_tested(body, index)) else NOWHERE
+    local = _local(body, body.operations[root], _argument(body, root), slot)
+    if local == "cls" or "__class__" in _attributes(body, root, index):
         return IN_ALL
-    return IN_ITSELF if local == "self" and _is_tested(code, operations, index) else NOWHERE
+    is_made = body.code.co_name in BEGINNINGS
+    return IN_ITSELF if local == "self" and not is_made and _is_tested(body, index) else NOWHERE
 
 
-def _global(code: CodeType, index: int) -> str:
-    return _name(code, _argument(code, index) >> GLOBAL_SHIFT)
+def _global(body: Body, index: int) -> str:
+    return _name(body, _argument(body, index) >> GLOBAL_SHIFT)
 
 
-def _root(code: CodeType, operations: bytes, index: int, depth: int) -> Tuple[Optional[int], int]:
+def _root(body: Body, index: int, depth: int) -> Tuple[Optional[int], int]:
     """The instruction that first put something in that place of the stack; and in which of the places it fills."""
     for before in range(index - 1, -1, -1):
-        operation = operations[before]
+        operation = body.operations[before]
+        if operation == CACHE:
+            continue
         if operation in STORE_AND_LOAD and depth == 1:
             return before, 0
-        argument = _argument(code, before) if operation in WITH_ARGUMENT else None
+        argument = _argument(body, before) if operation in WITH_ARGUMENT else None
         try:
             depth -= dis.stack_effect(operation, argument)
         except ValueError:
@@ -121,7 +129,7 @@ def _root(code: CodeType, operations: bytes, index: int, depth: int) -> Tuple[Op
     return None, 0
 
 
-def _local(code: CodeType, operation: int, argument: int, slot: int) -> str:
+def _local(body: Body, operation: int, argument: int, slot: int) -> str:
     """The local name that was loaded; of two at once the one that went into the place asked for."""
     if operation in TWO_AT_ONCE:
         argument = argument >> 4 if slot == 0 else argument & 15
@@ -129,18 +137,20 @@ def _local(code: CodeType, operation: int, argument: int, slot: int) -> str:
         argument &= 15
     elif operation not in LOAD_FAST:
         return ""
-    return code.co_varnames[argument] if argument < len(code.co_varnames) else ""
+    return body.code.co_varnames[argument] if argument < len(body.code.co_varnames) else ""
 
 
-def _is_tested(code: CodeType, operations: bytes, index: int) -> bool:
+def _is_tested(body: Body, index: int) -> bool:
     """Whether it is asked, anywhere, if the attribute that is stored here is None. To store None keeps nothing."""
-    value, _ = _root(code, operations, index, 2)
-    if value is not None and _is_none(code, operations, value):
+    if (IF_NONE or COMPARES).isdisjoint(body.operations):
         return False
-    name = _argument(code, index)
-    for other in range(len(operations)):
-        if operations[other] in LOAD_ATTR and _argument(code, other) >> ATTR_SHIFT == name:
-            following = [one for one in operations[other + 1 : other + 16] if one not in (CACHE, EXTENDED)]
+    value, _ = _root(body, index, 2)
+    if value is not None and _is_none(body, value):
+        return False
+    name = _argument(body, index)
+    for other in range(len(body.operations)):
+        if body.operations[other] in LOAD_ATTR and _argument(body, other) >> ATTR_SHIFT == name:
+            following = [one for one in body.operations[other + 1 : other + 16] if one not in (CACHE, EXTENDED)]
             if following and following[0] in IF_NONE:
                 return True
             if len(following) > 1 and following[0] in CONSTANT and following[1] in COMPARES and not IF_NONE:
@@ -148,19 +158,19 @@ def _is_tested(code: CodeType, operations: bytes, index: int) -> bool:
     return False
 
 
-def _is_none(code: CodeType, operations: bytes, index: int) -> bool:
-    return operations[index] in CONSTANT and code.co_consts[_argument(code, index)] is None
+def _is_none(body: Body, index: int) -> bool:
+    return body.operations[index] in CONSTANT and body.code.co_consts[_argument(body, index)] is None
 
 
-def _attributes(code: CodeType, operations: bytes, start: int, end: int) -> Iterable[str]:
+def _attributes(body: Body, start: int, end: int) -> Iterable[str]:
     for index in range(start + 1, end):
-        if operations[index] in LOAD_ATTR:
-            yield _name(code, _argument(code, index) >> ATTR_SHIFT)
+        if body.operations[index] in LOAD_ATTR:
+            yield _name(body, _argument(body, index) >> ATTR_SHIFT)
 
 
-def _argument(code: CodeType, index: int) -> int:
-    data: Any = code.co_code
-    argument: int = data[2 * index + 1]
+def _argument(body: Body, index: int) -> int:
+    data = body.data
+    argument = data[2 * index + 1]
     shift = 8
     while index and data[2 * index - 2] == EXTENDED:
         index -= 1
@@ -169,5 +179,5 @@ def _argument(code: CodeType, index: int) -> int:
     return argument
 
 
-def _name(code: CodeType, number: int) -> str:
-    return code.co_names[number] if number < len(code.co_names) else ""
+def _name(body: Body, number: int) -> str:
+    return body.code.co_names[number] if number < len(body.code.co_names) else ""

@@ -59,13 +59,20 @@ def places_of(spec: Any) -> List[str]:
 
 
 def is_below(place: str, root: str) -> bool:
-    return (_real_folder(os.path.dirname(place)) + os.sep).startswith(root + os.sep)
+    return (real_folder(os.path.dirname(place)) + os.sep).startswith(root + os.sep)
 
 
 @functools.lru_cache(maxsize=None)
-def _real_folder(folder: str) -> str:
+def real_folder(folder: str) -> str:
     """Hundreds of modules come from a few folders."""
     return os.path.realpath(folder)
+
+
+def know_folders() -> None:
+    """Of all modules that there are, ahead of time: who is forked from here need not ask again."""
+    for module in list(sys.modules.values()):
+        for place in places_of(getattr(module, "__spec__", None)):
+            real_folder(os.path.dirname(place))
 
 
 def spec_of(name: str) -> Any:

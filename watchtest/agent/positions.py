@@ -7,27 +7,52 @@ that code which runs is found again in its file.
 from __future__ import annotations
 
 import ast
-from typing import List, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 BEGINNINGS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """Expressions that become code objects of their own."""
 OWN_LINE = (ast.stmt, ast.ExceptHandler, *BEGINNINGS)
 DECORATED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+DECORATORS = "decorator_list"
+
+
+class Kind(NamedTuple):
+    """What is to be done about nodes of one type, found out once: a file has ten thousands of them."""
+
+    has_own_line: bool
+    is_placed: bool
+    """It has a position, and is no statement: those stay where they are."""
+    fields: Tuple[str, ...]
 
 
 def flatten(tree: ast.AST) -> None:
-    waiting: List[Tuple[ast.AST, int]] = [(tree, 1)]
+    kinds: Dict[type, Kind] = {}
+    waiting: List[Tuple[Any, int]] = [(tree, 1)]
     while waiting:
         node, line = waiting.pop()
-        if isinstance(node, OWN_LINE):
+        kind = kinds.get(type(node))
+        if kind is None:
+            kind = kinds[type(node)] = _kind(node)
+        if kind.has_own_line:
             line = node.lineno
-        if "lineno" in node._attributes and not isinstance(node, ast.stmt):
-            _put(node, line)
-        decorators = node.decorator_list if isinstance(node, DECORATED) else ()
-        waiting += [(decorator, decorator.lineno) for decorator in decorators]
-        waiting += [(child, line) for child in ast.iter_child_nodes(node) if child not in decorators]
+        if kind.is_placed:
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = 0
+        for name in kind.fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                for child in value:
+                    if isinstance(child, ast.AST):
+                        waiting.append((child, line))
+            elif isinstance(value, ast.AST) and value._fields:
+                waiting.append((value, line))
+        if isinstance(node, DECORATED):
+            waiting += [(decorator, decorator.lineno) for decorator in node.decorator_list]
 
 
-def _put(node: ast.AST, line: int) -> None:
-    node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
-    node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+def _kind(node: ast.AST) -> Kind:
+    return Kind(
+        isinstance(node, OWN_LINE),
+        "lineno" in node._attributes and not isinstance(node, ast.stmt),
+        tuple(name for name in node._fields if name != DECORATORS),
+    )

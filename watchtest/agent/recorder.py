@@ -69,6 +69,10 @@ class Recorder:
         self._ends: Dict[int, Callable[[Any], None]] = {}
         self._makers: Dict[int, CodeType] = {}
         """By method: the __init__ of its class."""
+        self._methods: Dict[int, List[CodeType]] = {}
+        """The other way round, until it is entered."""
+        self._unseen: Dict[int, CodeType] = {}
+        """Functions that nobody has entered yet."""
         self._births: Set[int] = set()
         self._known: List[CodeType] = []
         """Kept, so that identities stay what they are."""
@@ -119,7 +123,7 @@ class Recorder:
         if at_end is not None:
             self._ends[id(code)] = at_end
         self._known.append(code)
-        self._listener.listen_to(code, is_special=True)
+        self._listener.listen_to(code, is_special=True, has_end=id(code) in self._ends)
 
     def _adopt(self, module: CodeType) -> None:
         """A file of the project is about to be executed."""
@@ -133,21 +137,35 @@ class Recorder:
             if name.endswith(".__init__"):
                 makers[name.rpartition(".")[0]] = code
         for code, name, is_shell in found:
+            self._known.append(code)
+            if is_shell:
+                self._look_for_blind_spots(code, module)
+                continue
             maker = makers.get(name.rpartition(".")[0])
             if maker is not None:
                 self._makers[id(code)] = maker
-            blind = blind_spot(code)
-            if blind and not self._listener.listen_to_calls(code):
-                self.scopes.blind[id(module if is_shell else code)] = blind
-            if code is module and code.co_name == "<module>":
-                self._hear_code(code, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path))
-            elif not is_shell:
-                self._known.append(code)
-                where = keeps(code)
-                if where != NOWHERE:
-                    self._remember(code, where)
-                elif id(code) not in self._special:
-                    self._listener.listen_to(code)
+                self._methods.setdefault(id(maker), []).append(code)
+            if id(code) not in self._special:
+                self._unseen[id(code)] = code
+                self._listener.listen_to(code)
+        if module.co_name == "<module>":
+            self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path))
+
+    def examine(self, code: CodeType) -> None:
+        """A function is entered for the first time; most never are. With the first object of a class, all of it."""
+        if self._unseen.pop(id(code), None) is None:
+            return
+        self._look_for_blind_spots(code, code)
+        where = keeps(code)
+        if where != NOWHERE and id(code) not in self._special:
+            self._remember(code, where)
+        for method in self._methods.pop(id(code), ()):
+            self.examine(method)
+
+    def _look_for_blind_spots(self, code: CodeType, owner: CodeType) -> None:
+        blind = blind_spot(code)
+        if blind and not self._listener.listen_to_calls(code):
+            self.scopes.blind[id(owner)] = blind
 
     def _on_import_of(self, key: str) -> Handler:
         def on_start(frame: FrameType) -> None:
@@ -203,8 +221,10 @@ class Recorder:
 
     def _on_path(self, kind: str) -> Handler:
         def on_start(frame: FrameType) -> None:
+            if not _is_of_interest(frame.f_back):  # most of them: pytest looks around a lot
+                return
             path = frame.f_locals.get(frame.f_code.co_varnames[0])
-            if self.scopes.own(path) and _is_of_interest(frame.f_back):
+            if self.scopes.own(path):
                 self.scopes.touch_path(kind, os.fsdecode(path))  # type: ignore[arg-type]
 
         return on_start
@@ -244,6 +264,8 @@ class Recorder:
 
     def on_start(self, code: CodeType, frame: FrameType) -> bool:
         """Whether it wants to hear of it again; a plain function is heard of once a scope."""
+        if id(code) in self._unseen:
+            self._safely(self.examine, code)
         handler = self._special.get(id(code))
         if handler is None:
             self.scopes.enter(code)
@@ -335,7 +357,12 @@ def _is_of_interest(frame: Optional[FrameType], is_code: bool = True) -> bool:
     file = frame.f_code.co_filename if frame is not None else ""
     if file.startswith(IMPORTING):
         return not is_code
-    return not any(part in file for part in IGNORED) and os.path.basename(file) not in IGNORED_NAMES
+    return not _is_ignored(file)
+
+
+@functools.lru_cache(maxsize=None)
+def _is_ignored(file: str) -> bool:
+    return any(part in file for part in IGNORED) or os.path.basename(file) in IGNORED_NAMES
 
 
 class _Monitoring:
@@ -345,6 +372,8 @@ class _Monitoring:
         self._recorder = recorder
         self._tool = -1
         self._calling: Dict[int, CodeType] = {}
+        self._is_spent = False
+        """Something was heard of that is not heard of again before a restart, which all code that runs has to pay."""
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
         self._monitoring = monitoring
 
@@ -375,9 +404,9 @@ class _Monitoring:
     def is_on(self) -> bool:
         return bool(self._monitoring.get_tool(self._tool) == "watchtest")
 
-    def listen_to(self, code: CodeType, is_special: bool = False) -> None:
+    def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
         events = self._monitoring.events
-        wanted = events.PY_START | (events.PY_RETURN if is_special else events.PY_RESUME)
+        wanted = events.PY_START | (events.PY_RETURN if has_end else 0 if is_special else events.PY_RESUME)
         wanted |= events.CALL if id(code) in self._calling else 0
         self._monitoring.set_local_events(self._tool, code, wanted)
 
@@ -387,18 +416,23 @@ class _Monitoring:
         return True
 
     def renew(self) -> None:
-        self._monitoring.restart_events()
+        if self._is_spent:
+            self._is_spent = False
+            self._monitoring.restart_events()
 
     def _on_start(self, enter: Callable[[CodeType], None]) -> Callable[[CodeType, int], Any]:
-        special = self._recorder._special
+        special, unseen = self._recorder._special, self._recorder._unseen
         disable, recorder = self._monitoring.DISABLE, self._recorder
 
         def on_start(code: CodeType, offset: int) -> Any:
-            if id(code) not in special:
+            if id(code) not in special and id(code) not in unseen:
                 enter(code)
+                self._is_spent = True
                 return disable
-            recorder.on_start(code, sys._getframe(1))
-            return None
+            if recorder.on_start(code, sys._getframe(1)):
+                return None
+            self._is_spent = True
+            return disable
 
         return on_start
 
@@ -440,7 +474,7 @@ class _Profiling:
     def is_on(self) -> bool:
         return sys.getprofile() is self._profile
 
-    def listen_to(self, code: CodeType, is_special: bool = False) -> None:
+    def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
         self._wanted.add(id(code))
         self._waiting.add(id(code))
 

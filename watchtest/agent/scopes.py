@@ -12,6 +12,8 @@ from itertools import islice
 from types import CodeType
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+from .modules import real_folder
+
 SESSION = "session"
 CODE = "code"
 TEST, FIXTURE, FILE, IMPORT, MEMO = "test:", "fixture:", "file:", "import:", "memo:"
@@ -19,6 +21,10 @@ A_ROW = 5000
 """The most that one row names; larger scopes take several rows."""
 MOST_CALLS = 50
 """So often a scope may call a function that remembers; after that, all it does is taken for what that one does."""
+NOT_OURS = ("site-packages", "__pycache__")
+"""Folders of the project with files that nobody of the project wrote."""
+ELSEWHERE, ABOVE = "elsewhere", "above"
+"""In place of a folder of the project, which ends with a slash: of no interest, and one that the project lies in."""
 SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 
 Send = Callable[[Dict[str, Any]], None]
@@ -66,6 +72,7 @@ class Scopes:
         self._places: Dict[Place, int] = {}
         self._told = 0
         self._paths: Dict[str, str] = {}
+        self._folders: Dict[str, str] = {}
         self._stack = [self._scope(SESSION)]
 
     @property
@@ -202,15 +209,30 @@ class Scopes:
 
     def _own(self, path: str) -> str:
         try:
-            full = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+            is_plain = path.startswith(os.sep) and os.sep + "." not in path and os.sep * 2 not in path
+            folder, name = os.path.split(path if is_plain else os.path.abspath(path))
         except (OSError, ValueError):
             return ""
-        full = os.path.normpath(full)
-        if full + os.sep == self._root:
-            return "."
-        if not full.startswith(self._root) or "site-packages" in full or "__pycache__" in full:
+        known = self._folders.get(folder)
+        if known is None:
+            known = self._folders[folder] = self._own_folder(folder)
+        if known == ELSEWHERE or name in NOT_OURS:
             return ""
-        return full[len(self._root) :].replace(os.sep, "/")
+        if known == ABOVE:
+            return "." if os.path.join(real_folder(folder), name, "") == self._root else ""
+        return known + name
+
+    def _own_folder(self, folder: str) -> str:
+        """With a slash at its end, relative to the project. Hundreds of files lie in a few folders."""
+        try:
+            real = os.path.join(real_folder(folder), "")
+        except (OSError, ValueError):
+            return ELSEWHERE
+        if self._root.startswith(real) and self._root != real:
+            return ABOVE
+        if not real.startswith(self._root) or any(part in real for part in NOT_OURS):
+            return ELSEWHERE
+        return real[len(self._root) :].replace(os.sep, "/")
 
     # -- telling -----------------------------------------------------------------------------------
 

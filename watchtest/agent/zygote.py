@@ -17,6 +17,7 @@ from typing import Any, Dict, List, NoReturn
 
 from . import holding, launch, supervise
 from .held import Held
+from .modules import know_folders
 from .parking import Gate
 from .warmup import Unfit, warm_up
 from .words import hear, say
@@ -35,6 +36,7 @@ def main(channel_fd: int, settings_file: str) -> NoReturn:
         say(channel, {"unfit": unfit.reason, "avoid": sorted(unfit.avoid)})
         supervise.sweep()  # what a module may have started
         os._exit(0)
+    know_folders()
     gc.collect()
     gc.freeze()
     say(channel, {"ready": len(held.modules), "took_s": round(time.monotonic() - began, 3)})

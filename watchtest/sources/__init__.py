@@ -9,7 +9,8 @@
     walk          the listing of the working tree, folder by folder
     standing      HEAD, the branch, and whether the tree differs from HEAD's
     worktree      the working tree as snapshots
-    subscription  the system's word on changed files (watchfiles), or poll where it gives none
+    source        what tells of changed files: inotify (Linux), wholetree (watchfiles), poll (where neither can)
+    subscription  one of them at a time, for the folders that there are
     watch         when to take the next snapshot
 
 Nothing here writes into the workspace or the repository.

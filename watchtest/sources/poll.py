@@ -6,19 +6,14 @@ Looks at times to the nanosecond, sizes, inodes and modes, never at content; the
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from watchtest.sources.examine import Signature, signature_of
 
-STEP_S = 0.05
 SHARE = 10
 """A look that takes long is taken less often: at most this part of the time is spent on looking."""
-
-
-class Flag(Protocol):
-    def is_set(self) -> bool: ...
 
 
 class Poll:
@@ -29,16 +24,21 @@ class Poll:
         self._folders = folders
         self._interval_s = interval_s
         self._took_s = 0.0
+        self._is_ended = threading.Event()
         self._last = self._look()
 
-    def wait(self, stop: Flag) -> frozenset[str]:
-        """Relative paths that changed; none when it was stopped."""
+    def end(self) -> None:
+        self._is_ended.set()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def wait(self) -> frozenset[str]:
+        """Relative paths that changed; none when it was ended."""
         while True:
             due = time.monotonic() + max(self._interval_s, self._took_s * SHARE)
-            while time.monotonic() < due:
-                if stop.is_set():
-                    return frozenset()
-                time.sleep(STEP_S)
+            if self._is_ended.wait(due - time.monotonic()):
+                return frozenset()
             before, self._last = self._last, self._look()
             changed = frozenset(path for path, _ in before.items() ^ self._last.items())
             if changed:

@@ -1,12 +1,7 @@
-"""The system's word on changed files, or our own looking where it will not give it. The only module with watchfiles.
+"""The system's word on changed files, or our own looking where it will not give it.
 
-What watchfiles 1.x does, and what is done about it here:
-- A RustNotify is subscribed when its constructor returns; that takes a while, so it is made in a thread.
-- Its recursive mode on Linux follows links out of the workspace, enters ignored folders and gives up at the first
-  unreadable one. So there each folder that matters is subscribed by itself; when folders come or go, all anew.
-  FSEvents and Windows watch a whole tree at once and need none of this.
-- When its timeout passes it clears what has arrived, in a moment that may hold an event. So it is given no timeout.
-- A path that is not UTF-8 makes it fail for good, so it is made anew.
+On Linux each folder that matters is subscribed by itself: ignored ones are never entered, links not followed. When
+folders come or go, all are subscribed anew. FSEvents and Windows watch a whole tree at once and need none of this.
 """
 
 from __future__ import annotations
@@ -14,22 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
-
-from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
 from watchtest.sources.poll import Poll
+from watchtest.sources.source import Source, WatcherFailed
 
-IS_RECURSIVE = sys.platform in ("darwin", "win32")
+IS_RECURSIVE = sys.platform != "linux"
 TRIES = 10
 MOST_SECONDS_TO_CLOSE = 5.0
-
-WatcherFailed = WatchfilesRustInternalError
 
 
 class Territory(Protocol):
@@ -47,9 +38,7 @@ class Subscription:
     root: str
     inode: int
     folders: frozenset[str]
-    _source: RustNotify | Poll
-    _step_ms: int
-    _is_ended: threading.Event = field(default_factory=threading.Event)
+    _source: Source
     _call: asyncio.Future[frozenset[str]] | None = None
 
     def is_about_folders(self, path: str) -> bool:
@@ -78,25 +67,22 @@ class Subscription:
         return call.result()
 
     async def close(self) -> None:
-        """Ends the call in its thread, which sees it within a step."""
-        self._is_ended.set()
+        """Ends the call in its thread."""
+        self._source.end()
         if self._call is not None:
             # What it found or met on its last breath is of no interest: its successor tells EVERYTHING.
             await asyncio.wait({self._call}, timeout=MOST_SECONDS_TO_CLOSE)
-            if self._call.done() and not self._call.cancelled():
+            if not self._call.done():
+                return
+            if not self._call.cancelled():
                 self._call.exception()
+        self._source.close()
 
     def _wait(self) -> frozenset[str]:
-        if isinstance(self._source, Poll):
-            return self._source.wait(self._is_ended)
-        # It returns one or two steps after an event; a longer debounce of its own would hide that more come in.
-        found = self._source.watch(0, self._step_ms, 0, self._is_ended)
-        if isinstance(found, str):
-            return frozenset()  # stopped
-        return frozenset(self._relative(path) for _, path in found)
-
-    def _relative(self, path: str) -> str:
-        return path.removeprefix(self.root).replace(os.sep, "/").strip("/") or EVERYTHING
+        try:
+            return self._source.wait()
+        except OSError as error:
+            raise WatcherFailed(str(error)) from error
 
 
 @dataclass(slots=True)
@@ -105,7 +91,6 @@ class Subscriber:
 
     root: str
     territory: Territory
-    step_ms: int
     poll_s: float
     note: Callable[[str], None]
     is_polling: bool = False
@@ -117,29 +102,35 @@ class Subscriber:
             folders = tuple(self.territory.folders())
             try:
                 source = self._source(folders)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue  # a folder vanished since it was listed; or the workspace, which the next turn tells
-            except (OSError, WatcherFailed, UnicodeEncodeError) as error:
+            except (OSError, WatcherFailed) as error:
                 self.poll_because(_reason(error))
                 continue
-            subscription = Subscription(self.root, inode, frozenset(folders), source, self.step_ms)
+            subscription = Subscription(self.root, inode, frozenset(folders), source)
             # A folder made after its parent was listed and before its parent was subscribed has told nobody.
             if subscription.covers(self.territory.folders()):
                 return subscription
+            source.close()
         self.poll_because("folders come and go too quickly to follow")
-        return Subscription(self.root, inode_of(self.root), frozenset(), self._source(()), self.step_ms)
+        return Subscription(self.root, inode_of(self.root), frozenset(), self._source(()))
 
     def poll_because(self, reason: str) -> None:
         if not self.is_polling:
             self.is_polling = True
             self.note(f"{self.root}: {reason}; looking for changes every {self.poll_s:g} s instead.")
 
-    def _source(self, folders: Sequence[str]) -> RustNotify | Poll:
+    def _source(self, folders: Sequence[str]) -> Source:
         if self.is_polling:
             return Poll(self.root, self.territory.folders, self.poll_s)
-        paths = [self.root] if IS_RECURSIVE else [f"{self.root}/{folder}".rstrip("/") for folder in folders]
-        # Its last argument, which should ignore folders without permission, swallows every other error, too.
-        return RustNotify(paths, False, False, 0, IS_RECURSIVE, False)
+        # Each is for its own systems, and need not even be installed on others.
+        if IS_RECURSIVE:
+            from watchtest.sources.wholetree import WholeTree
+
+            return WholeTree(self.root)
+        from watchtest.sources.inotify import Inotify
+
+        return Inotify(self.root, folders)
 
 
 def inode_of(root: str) -> int:
@@ -155,8 +146,6 @@ def inode_of(root: str) -> int:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeEncodeError):
-        return "a folder's name is not UTF-8, which the file watcher cannot follow"
     if "watch limit" in str(error) or "No space left" in str(error):
         return "more folders than the system lets us watch (raise fs.inotify.max_user_watches with sysctl)"
     return f"the file watcher cannot be used ({error})"
