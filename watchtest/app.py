@@ -26,6 +26,7 @@ from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exitcodes import EXIT_CODES
+from watchtest.frontend import Frontend
 from watchtest.history.opening import is_there, reading
 from watchtest.history.path import history_path
 from watchtest.history.queries import detail, last_whole
@@ -43,13 +44,11 @@ from watchtest.parts import (
     policies,
 )
 from watchtest.pipeline import Pipeline
+from watchtest.scene import StateScene
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
-from watchtest.views.dashboard import Dashboard
 from watchtest.views.desktop import Desktop
-from watchtest.views.keys import HELP_KEY, WHY_KEY, Keys, event_of
 from watchtest.views.plain import Plain
-from watchtest.views.screen import Panel
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.watching import git_news, saves, watch_timing
 from watchtest.workspace import FOLDER
@@ -109,8 +108,8 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
             lanes.background(say),
             views,
         )
-        interrupted = stack.enter_context(_signals(loop))
-        status = await _enter_views(stack, setting, show, loop, views, say)
+        leaving = stack.enter_context(_signals(loop))
+        status = await _enter_views(stack, setting, show, loop, views, say, leaving)
         if not show.once:
             await _enter_control(stack, setting, loop, views, status, say, lanes.explain)
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
@@ -120,7 +119,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
         last = await loop.run()
         await keeper.close(last)
-    return 130 if interrupted else exit_code(last, show.once)
+    return 130 if leaving.is_interrupted else exit_code(last, show.once)
 
 
 def _suffix(lane: Lane) -> str:
@@ -195,7 +194,13 @@ class _Lanes:
 
 
 async def _enter_views(
-    stack: AsyncExitStack, setting: Setting, show: Show, loop: Loop, views: list[View], say: Callable[[str], None]
+    stack: AsyncExitStack,
+    setting: Setting,
+    show: Show,
+    loop: Loop,
+    views: list[View],
+    say: Callable[[str], None],
+    leaving: Leaving,
 ) -> StatusFile:
     recorder = open_recorder(setting, say, is_watcher=True)
     if recorder is not None:
@@ -211,11 +216,10 @@ async def _enter_views(
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
-    dashboard = stack.enter_context(Dashboard(title=setting.workspace.name))
-    keys = stack.enter_context(Keys(sys.stdin.fileno(), lambda key: _press(key, dashboard, loop)))
-    if keys.unavailable:
-        say(keys.unavailable)
-    views.append(View(lambda _before, after, _event: dashboard.show(after, time.time()), dashboard.tick))
+    scene = StateScene(lambda: loop.state, loop.post, setting.workspace.name, str(setting.workspace))
+    frontend = Frontend(scene, str(setting.workspace), setting.environ, say)
+    leaving.frontend = await stack.enter_async_context(frontend)
+    views.append(View(lambda _before, _after, _event: frontend.refresh(time.time()), frontend.tick))
     return status
 
 
@@ -299,7 +303,6 @@ def exit_code(state: State, once: bool) -> int:
     return max((EXIT_CODES[end] for end in ends), key=_WORST.index)
 
 
-PANELS: Mapping[str, Panel] = {HELP_KEY: "help", WHY_KEY: "why"}
 _WORST = (0, 5, 130, 1, 124, 4)
 
 
@@ -310,26 +313,28 @@ def _go_on_if_accepted(setting: Setting, loop: Loop, now: float) -> None:
         loop.post(Changed(asking[0].lane, now, frozenset({EVERYTHING})))
 
 
-def _press(key: str, dashboard: Dashboard, loop: Loop) -> None:
-    now = time.time()
-    if key in PANELS:
-        dashboard.toggle(PANELS[key], now)
-        return
-    event = event_of(key, loop.state, now)
-    if event is not None:
-        loop.post(event)
+@dataclass(slots=True)
+class Leaving:
+    """How the watcher is being left, and who has the terminal until then."""
+
+    is_interrupted: bool = False
+    frontend: Frontend | None = None
 
 
 @contextmanager
-def _signals(loop: Loop) -> Iterator[list[int]]:
-    """Ctrl-C and friends ask the loop to leave; the list holds the number if it was Ctrl-C."""
-    interrupted: list[int] = []
+def _signals(loop: Loop) -> Iterator[Leaving]:
+    """Ctrl-C and friends ask the loop to leave."""
+    leaving = Leaving()
 
     def leave(number: int) -> None:
-        if number == signal.SIGINT and interrupted:
-            os._exit(130)  # asked twice: now
         if number == signal.SIGINT:
-            interrupted.append(number)
+            if leaving.frontend is not None and leaving.frontend.is_away:
+                return  # meant for the pager or the editor that has the terminal
+            if leaving.is_interrupted:  # asked twice: now
+                if leaving.frontend is not None:
+                    leaving.frontend.give_back()
+                os._exit(130)
+            leaving.is_interrupted = True
         loop.quit()
 
     running = asyncio.get_running_loop()
@@ -340,7 +345,7 @@ def _signals(loop: Loop) -> Iterator[list[int]]:
     except NotImplementedError:  # Windows: Ctrl-C comes as KeyboardInterrupt, and ends us less gently
         numbers = []
     try:
-        yield interrupted
+        yield leaving
     finally:
         for number in numbers:
             running.remove_signal_handler(number)

@@ -7,16 +7,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from view_states import NOON, Story, failed, passed
 
-from watchtest.core.events import CancelAsked, PauseAsked, QuitAsked, ResumeAsked, RunAsked
-from watchtest.core.model import All, Lane, Only
-from watchtest.views.keys import Keys, event_of
+from watchtest.views.keys import Keys
 
 pty = pytest.importorskip("pty", reason="this system has no pseudo terminals")
 termios = pytest.importorskip("termios", reason="this system has no termios")
-
-A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 
 
 @pytest.fixture
@@ -49,11 +44,11 @@ def test_keys_arrive_one_by_one_and_sequences_do_not(terminal: tuple[int, int]) 
         with Keys(ours, take, is_in_front=lambda _: True) as reader:
             assert reader.unavailable == ""
             assert modes(ours) != before
-            os.write(user, b"r\x1b[A\x1bOPq")
+            os.write(user, b"r\x1b[A\x1bOP\x1b[15~q")
             await asyncio.wait_for(is_over.wait(), 10)
 
     asyncio.run(main())
-    assert keys == ["r", "q"]
+    assert keys == ["r", "up", "q"]
     assert modes(ours) == before
 
 
@@ -93,16 +88,3 @@ def test_an_input_that_is_no_terminal_says_so() -> None:
             os.close(writing)
 
     assert asyncio.run(main()) == "keys are not available: the input is no terminal"
-
-
-def test_each_key_asks_for_its_own() -> None:
-    story = Story().run("t1", failed(A), passed(B))
-    state = story.state
-    assert event_of("q", state, NOON) == QuitAsked(Lane.SAVE, NOON)
-    assert event_of("R", state, NOON) == RunAsked(Lane.SAVE, NOON, All(because="asked for by key"))
-    assert event_of("f", state, NOON) == RunAsked(Lane.SAVE, NOON, Only((A,), because="1 known to fail"))
-    assert event_of("c", state, NOON) == CancelAsked(Lane.SAVE, NOON)
-    assert event_of("p", state, NOON) == PauseAsked(Lane.SAVE, NOON)
-    assert event_of("p", story.on(PauseAsked(Lane.SAVE, NOON)).state, NOON) == ResumeAsked(Lane.SAVE, NOON)
-    assert event_of("h", state, NOON) is None
-    assert event_of("\n", state, NOON) is None

@@ -14,16 +14,17 @@ from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnd
 from watchtest.core.model import Lane, Only, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
-from watchtest.views.screen import Panel
+from watchtest.views.look import HELP, Look
+from watchtest.views.screen import rows as screen_rows
 
 T = "tests/test_cart.py::test_"
 
 
-def screen(state: State, width: int, height: int, now: float, *, panel: Panel = "") -> list[str]:
+def screen(state: State, width: int, height: int, now: float, look: Look | None = None) -> list[str]:
     """The rows as a terminal would show them, without blanks at their ends."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
-    console.print(render(state, now=now, width=width, height=height, title="shop", panel=panel))
+    console.print(render(screen_rows(state, now=now, height=height, title="shop", root="/w", look=look), width))
     rows = out.getvalue().removesuffix("\n").split("\n")
     assert len(rows) == height
     assert all(len(row) <= width for row in rows)
@@ -53,7 +54,7 @@ def test_green_at_80_by_24() -> None:
         *[""] * 19,
         " box  docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
         " runs ✔                                                                   1 run",
-        " q quit  r rerun  f failed  c cancel  p pause  w why  h help",
+        " h help  q quit  r rerun  a all  f failed  c cancel  p pause  / filter  o output",
     ]
 
 
@@ -73,7 +74,7 @@ def test_red_at_80_by_24() -> None:
         *[""] * 11,
         " box  docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
         " runs ✔✘                                                                 2 runs",
-        " q quit  r rerun  f failed  c cancel  p pause  w why  h help",
+        " h help  q quit  r rerun  a all  f failed  c cancel  p pause  / filter  o output",
     ]
 
 
@@ -81,7 +82,7 @@ def test_while_running_the_old_verdict_stays_and_new_failures_come_first_at_60_b
     story = running_story()
     assert screen(story.state, 60, 15, story.now + 3) == [
         " ✘ FAILED 2 of 3 tests  save · 77aa91c4 on main* · 5.3s ago",
-        " running 2/41 ━━────────────────────────────────────── 4.3s",
+        " running 2/41 ━───────────────────── about 5.9s left · 4.3s",
         " pending 1 change: x.py",
         " ✘ tests/test_cart.py:90  test_9  new",
         "     > assert total([1, 2]) == 4",
@@ -94,7 +95,7 @@ def test_while_running_the_old_verdict_stays_and_new_failures_come_first_at_60_b
         "",
         " box  docker 1a2b3c4d5e6f · image python:3.12 · running · P…",
         " runs ✔✘                                             3 runs",
-        " q quit  r rerun  f failed  c cancel  p pause  w why  h help",
+        " h help  q quit  r rerun  a all  f failed  c cancel  p pause",
     ]
 
 
@@ -104,21 +105,28 @@ def test_running_at_200_by_50_uses_the_whole_width() -> None:
     assert rows[0].startswith(" ✘ FAILED 2 of 3 tests  ")
     assert rows[0].endswith(" shop · save · 77aa91c4 on main* · 5.3s ago")
     assert len(rows[0]) == 199
-    assert rows[1] == f" running 2/41 {'━' * 9}{'─' * 171} 4.3s"
-    assert rows[-1] == " q quit  r rerun  f failed  c cancel  p pause  w why  h help"
+    assert rows[1] == f" running 2/41 {'━' * 8}{'─' * 154} about 5.9s left · 4.3s"
+    assert rows[-1].startswith(" h help  q quit  r rerun")
+    assert rows[-1].endswith("w why  e edit  k kill")
 
 
 def test_help_explains_each_key() -> None:
     story = red_story()
-    rows = screen(story.state, 80, 24, story.now, panel="help")
-    assert rows[-9:-2] == [
-        " q  quit; the box stays",
-        " r  run all tests now",
-        " f  run the tests known to fail now",
-        " c  cancel the run; its changes wait for the next save",
-        " p  pause or resume; changes are noted meanwhile",
-        " w  show or hide why these tests ran",
-        " h  show or hide this help",
+    rows = screen(story.state, 80, 24, story.now, Look(panel="help"))
+    assert [row.split("  ")[0].strip() for row in rows[-16:-3]] == list(HELP)
+    assert " f   failed only, on or off" in rows
+
+
+def test_help_takes_two_columns_on_a_small_screen() -> None:
+    story = red_story()
+    assert screen(story.state, 60, 15, story.now, Look(panel="help"))[-10:-3] == [
+        " r   run the last tests again  ↑↓  choose a failure",
+        " a   run all tests             e   open it in $EDITOR",
+        " f   failed only, on or off    o   page the whole output",
+        " c   cancel the run            w   why these tests ran",
+        " k   kill the run at once      h   this help, on or off",
+        " p   pause, or go on           q   quit; the box stays",
+        " /   filter tests by name",
     ]
 
 
@@ -130,7 +138,7 @@ def test_why_tells_what_the_last_tests_ran_for() -> None:
     assert lane.knowledge.run is not None
     knowledge = replace(lane.knowledge, run=replace(lane.knowledge.run, selection=narrow))
     state = replace(story.state, lanes={lane.lane: replace(lane, knowledge=knowledge)})
-    rows = screen(state, 80, 24, story.now, panel="why")
+    rows = screen(state, 80, 24, story.now, Look(panel="why"))
     shown = [row.strip() for row in rows if row.strip()]
     assert "why 1 test (shop/cart.py: total changed)" in shown
     assert reasons[0] in shown
@@ -203,7 +211,7 @@ def test_wide_characters_do_not_break_the_edge() -> None:
     story = Story().run("t1", failed(T + "日本語" * 30, message="漢字" * 100))
     out = io.StringIO()
     console = Console(file=out, width=60, height=15, color_system=None)
-    console.print(render(story.state, now=story.now, width=60, height=15))
+    console.print(render(screen_rows(story.state, now=story.now, height=15), 60))
     assert out.getvalue().count("\n") == 15
 
 
@@ -215,7 +223,7 @@ def drawing_cost(passing: int) -> float:
     costs = []
     for _ in range(7):
         began = time.process_time()
-        console.print(render(story.state, now=story.now, width=200, height=50))
+        console.print(render(screen_rows(story.state, now=story.now, height=50), 200))
         costs.append(time.process_time() - began)
     return min(costs)
 
@@ -236,10 +244,11 @@ def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
     def drawn() -> int:
         return out.getvalue().count("FAILED 2 of 3")
 
-    with Dashboard(console) as dashboard:
-        dashboard.show(story.state, NOON)
+    with Dashboard(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
+        dashboard.refresh(NOON)
         assert drawn() == 1
-        dashboard.show(story.change("x.py").state, NOON + 0.05)
+        story.change("x.py")
+        dashboard.refresh(NOON + 0.05)
         assert drawn() == 1
         dashboard.tick(NOON + 0.2)
         assert drawn() == 2
@@ -256,8 +265,10 @@ def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
     out, console = terminal()
 
     def crash() -> None:
-        with Dashboard(console) as dashboard:
-            dashboard.show(Story().state, NOON)
+        with Dashboard(
+            lambda look, height, now: screen_rows(Story().state, now=now, height=height), console
+        ) as dashboard:
+            dashboard.refresh(NOON)
             raise RuntimeError("bug")
 
     with pytest.raises(RuntimeError, match="bug"):
@@ -265,3 +276,41 @@ def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
     assert out.getvalue().startswith("\x1b[?1049h")
     assert "\x1b[?1049l" in out.getvalue()
     assert out.getvalue().rindex("\x1b[?25h") > out.getvalue().rindex("\x1b[?25l")
+
+
+def test_the_chosen_failure_is_shown_at_length_and_the_others_by_their_heads() -> None:
+    message = "\n".join(f"line {number}" for number in range(30))
+    story = Story().run("t1", *(failed(f"{T}{number:02}", number + 1, message) for number in range(20)))
+    rows = screen(story.state, 80, 24, story.now, Look(chosen=12))
+    chosen = rows.index(" ▸ tests/test_cart.py:13  test_12  new")
+    assert rows[chosen - 1] == " ✘ tests/test_cart.py:12  test_11  new"
+    assert rows[chosen + 2 : chosen + 5] == ["     line 0", "     line 1", "     line 2"]
+    assert " ✘ tests/test_cart.py:14  test_13  new" in rows[chosen:]
+    for number in range(25):  # one that was chosen may be gone by now
+        assert any("▸" in row for row in screen(story.state, 60, 15, story.now, Look(chosen=number)))
+
+
+def test_a_filter_shows_what_matches_be_it_red_or_not() -> None:
+    story = red_story()
+    rows = screen(story.state, 80, 24, story.now, Look(filter="CART _b", is_typing=True))
+    assert " ✘ tests/test_cart.py:14  test_b  new" in rows
+    assert not any(":40" in row or "::test_a" in row for row in rows)
+    assert rows[-1].startswith(" /CART _b▏")
+    assert rows[-1].endswith(" 1 of 3 tests")
+    green = screen(story.state, 80, 24, story.now, Look(filter="test_a"))
+    assert any(row.startswith(" ✔ tests/test_cart.py::test_a ") and row.endswith(" 0.1s") for row in green)
+    assert " no known test has 'nothing' in its name" in screen(story.state, 80, 24, story.now, Look(filter="nothing"))
+
+
+def test_a_failure_links_to_its_file() -> None:
+    story = Story().run("t1", failed("tests/test ä.py::test_x", 14))
+    out = io.StringIO()
+    console = Console(file=out, width=80, height=10, force_terminal=True, legacy_windows=False)
+    console.print(render(screen_rows(story.state, now=story.now, height=10, root="/my work"), 80))
+    assert "file:///my%20work/tests/test%20%C3%A4.py#14" in out.getvalue()
+
+
+def test_lines_of_a_difference_have_colours_of_their_own() -> None:
+    story = Story().run("t1", failed(T + "a", 1, "assert 'a' == 'b'\n  - b\n  + a\n  ? ^"))
+    found = {text.strip(): style for row in screen_rows(story.state, now=0.0, height=24) for text, style in row.left}
+    assert [found[line] for line in ("assert 'a' == 'b'", "- b", "+ a", "? ^")] == ["red", "magenta", "green", "dim"]

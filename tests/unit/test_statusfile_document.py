@@ -95,7 +95,7 @@ def test_each_activity_has_its_word() -> None:
     story.sync("t1").collect(A, B).results(passed(A))
     written = of(story.state)
     assert written["activity"] == "running"
-    assert written["progress"] == {"done": 1, "total": 2, "eta_s": None}
+    assert written["progress"] == {"done": 1, "total": 2, "eta_s": 0.0}
     assert written["scope"]["selected"] == 2
     story.breaks()
     written = of(story.state)

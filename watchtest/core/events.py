@@ -1,7 +1,8 @@
 """Everything that can happen to a lane, and everything `step` can ask for in return.
 
-    Event   Changed · Peeked · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · QuitAsked · Woke
-            Noted · BoxSeen · BoxLost · ServicesSeen · SnapshotTaken · Selected · Collected · TestsEnded · RunEnded
+    Event   Changed · Peeked · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · PolicyAsked · QuitAsked
+            Woke · Noted · BoxSeen · BoxLost · ServicesSeen
+            SnapshotTaken · Selected · Collected · TestsEnded · RunEnded
     Effect  StartRun · StopRun · WakeAt · LookAgain · Peek · Leave
 
 Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
@@ -13,7 +14,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from watchtest.core.model import BoxInfo, Execution, Lane, Problem, Result, Run, Selection, ServiceInfo, Snapshot, Stop
+from watchtest.core.model import (
+    BoxInfo,
+    Execution,
+    Lane,
+    Policy,
+    Problem,
+    Result,
+    Run,
+    Selection,
+    ServiceInfo,
+    Snapshot,
+    Stop,
+)
 
 EVERYTHING = "*"
 """In place of a path: anything may have changed (start, overflow, wake from sleep)."""
@@ -88,6 +101,15 @@ class PauseAsked:
 class ResumeAsked:
     lane: Lane
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAsked:
+    """The user wants another policy for the lane, until he wants yet another; None: the one that was configured."""
+
+    lane: Lane
+    at: float
+    policy: Policy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +257,7 @@ Event = (
     | CancelAsked
     | PauseAsked
     | ResumeAsked
+    | PolicyAsked
     | QuitAsked
     | Woke
     | Noted

@@ -56,7 +56,7 @@ def lost(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
         case Broken(retry_at=None, is_due=False) as broken if broken.attempt:
             # Given up on a box that is there no more: another one may do.
             return replace(lane, activity=replace(broken, attempt=0, is_due=True)), ()
-        case Idle() if lane.policy is not Policy.OFF:
+        case Idle() if lane.present_policy is not Policy.OFF:
             losses = lane.losses + 1 if event.at - lane.lost_at < LOSSES_APART_S else 0
             retry_at = event.at + min(RETRY_FIRST_S * 2 ** min(losses, 10), LOSS_LONGEST_S)
             pending = lane.pending.and_also(Pending(frozenset({EVERYTHING}), event.at))

@@ -205,10 +205,13 @@ class AuditWish:
 class LaneState:
     lane: Lane
     policy: Policy
+    """As it was configured; `present_policy` is what counts."""
     session: str
     """Makes run ids unique across starts of the watcher."""
     activity: Activity = Starting()
     is_paused: bool = False
+    override: Policy | None = None
+    """A policy that was asked for by hand."""
     pending: Pending = Pending()
     asked: tuple[Asked, ...] = ()
     """In the order in which they will run."""
@@ -242,6 +245,13 @@ class LaneState:
     lost_at: float = -math.inf
     waits_for: str = ""
     """Why the lane does not run although it could: a rebase stands, a higher lane is at work."""
+
+    @property
+    def present_policy(self) -> Policy:
+        """Those who want only failed tests to run want no more than usual once none fails."""
+        if self.override is Policy.FAILED and self.policy is Policy.AFFECTED and not self.knowledge.red:
+            return self.policy
+        return self.override or self.policy
 
     @property
     def problem(self) -> Problem | None:

@@ -30,6 +30,7 @@ from watchtest.core.events import (
     PauseAsked,
     Peek,
     Peeked,
+    PolicyAsked,
     QuitAsked,
     ResumeAsked,
     RunAsked,
@@ -113,7 +114,7 @@ def _start_what_can(state: State, at: float) -> tuple[State, Effects]:
 def _wants_to_start(lane: LaneState) -> bool:
     match lane.activity:
         case Idle(is_held=False) | Broken(is_due=True):
-            has_work = bool(lane.asked) or (bool(lane.pending) and lane.policy is not Policy.OFF)
+            has_work = bool(lane.asked) or (bool(lane.pending) and lane.present_policy is not Policy.OFF)
             return has_work and not lane.is_paused
         case _:
             return False
@@ -121,7 +122,7 @@ def _wants_to_start(lane: LaneState) -> bool:
 
 def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
     asked = lane.asked[0] if lane.asked else None
-    selection = (asked.selection if asked else None) or choose(lane.policy, lane.knowledge)
+    selection = (asked.selection if asked else None) or choose(lane.present_policy, lane.knowledge)
     lane, allotted = (lane, asked.id) if asked else with_id(lane)
     run = Run(
         id=allotted,
@@ -130,7 +131,7 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
         selection=selection,
         is_forced=asked is not None,
         is_audit=asked is not None and asked.is_audit,
-        is_narrowable=lane.policy is Policy.AFFECTED and asked is None,
+        is_narrowable=lane.present_policy is Policy.AFFECTED and asked is None,
     )
     broken = lane.activity if isinstance(lane.activity, Broken) else None
     working = Working(
@@ -181,6 +182,8 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
             return replace(lane, is_paused=True), ()
         case ResumeAsked():
             return release(replace(lane, is_paused=False)), ()
+        case PolicyAsked():
+            return replace(lane, override=None if event.policy is lane.policy else event.policy), ()
         case QuitAsked():
             lane, effects = _stop(lane, Stop.CANCELLED, LEAVING)
             return replace(lane, is_paused=True), effects

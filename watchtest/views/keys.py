@@ -1,4 +1,4 @@
-"""Single keys from the terminal, and what each asks for. Reads; decides nothing.
+"""Single keys from the terminal. Reads; decides nothing.
 
 The terminal is put in cbreak mode (Ctrl-C stays a signal) and put back on leaving, whatever the reason.
 """
@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from watchtest.core.events import CancelAsked, Event, PauseAsked, QuitAsked, ResumeAsked, RunAsked
-from watchtest.core.model import All, Policy
-from watchtest.core.selection import choose
-from watchtest.core.state import State
-from watchtest.views.text import clean
+from watchtest.views.keystrokes import Keystrokes
 
 try:
     import termios
@@ -25,37 +20,6 @@ except ImportError:  # Windows
     HAS_TERMIOS = False
 else:
     HAS_TERMIOS = True
-
-FUNCTION_KEY = re.compile("\x1bO.")
-HELP_KEY, WHY_KEY = "h", "w"
-HINTS = {"q": "quit", "r": "rerun", "f": "failed", "c": "cancel", "p": "pause", WHY_KEY: "why", HELP_KEY: "help"}
-HELP = {
-    "q": "quit; the box stays",
-    "r": "run all tests now",
-    "f": "run the tests known to fail now",
-    "c": "cancel the run; its changes wait for the next save",
-    "p": "pause or resume; changes are noted meanwhile",
-    WHY_KEY: "show or hide why these tests ran",
-    HELP_KEY: "show or hide this help",
-}
-
-
-def event_of(key: str, state: State, now: float) -> Event | None:
-    """What a key asks of the top lane; None for a key that asks nothing of it."""
-    lane = state.top
-    match key.lower():
-        case "q":
-            return QuitAsked(lane.lane, now)
-        case "r":
-            return RunAsked(lane.lane, now, All(because="asked for by key"))
-        case "f":
-            return RunAsked(lane.lane, now, choose(Policy.FAILED, lane.knowledge))
-        case "c":
-            return CancelAsked(lane.lane, now)
-        case "p":
-            return ResumeAsked(lane.lane, now) if lane.is_paused else PauseAsked(lane.lane, now)
-        case _:
-            return None
 
 
 def is_in_front(descriptor: int) -> bool:
@@ -67,7 +31,10 @@ def is_in_front(descriptor: int) -> bool:
 
 
 class Keys:
-    """Calls `on_key` with each character typed while it is entered; `unavailable` says why there are none."""
+    """Calls `on_key` with each key while it is entered; `unavailable` says why there are none.
+
+    May be left and entered again, for a while in which the terminal is somebody else's.
+    """
 
     def __init__(
         self,
@@ -81,6 +48,7 @@ class Keys:
         self._on_key = on_key
         self._loop: asyncio.AbstractEventLoop | None = None
         self._modes: list[Any] | None = None
+        self._keystrokes = Keystrokes()
         self.unavailable = ""
 
     def __enter__(self) -> Self:
@@ -93,7 +61,7 @@ class Keys:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._descriptor, self._read)
         except BaseException:
-            self._restore()
+            self.restore()
             raise
         return self
 
@@ -101,7 +69,7 @@ class Keys:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop_reading()
-        self._restore()
+        self.restore()
 
     def _why_not(self) -> str:
         if not HAS_TERMIOS:
@@ -121,8 +89,7 @@ class Keys:
         if not typed:
             self._stop_reading()
             return
-        # Arrow and function keys come as sequences: they are not the letters they are made of.
-        for key in clean(FUNCTION_KEY.sub("", typed.decode("utf-8", "replace"))):
+        for key in self._keystrokes.told(typed):
             self._on_key(key)
 
     def _stop_reading(self) -> None:
@@ -130,7 +97,8 @@ class Keys:
             self._loop.remove_reader(self._descriptor)
         self._loop = None
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Give the terminal its modes back."""
         if self._modes is None:
             return
         try:

@@ -22,6 +22,7 @@ from watchtest.core.events import (
     Noted,
     PauseAsked,
     Peeked,
+    PolicyAsked,
     QuitAsked,
     ResumeAsked,
     RunAsked,
@@ -104,6 +105,8 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
             yield "paused: changes are noted and wait"
         case ResumeAsked():
             yield "resumed"
+        case PolicyAsked():
+            yield f"a change runs: {after.present_policy.value}" + (" (as configured)" if not after.override else "")
         case QuitAsked():
             pass
         case Woke():

@@ -22,6 +22,7 @@ from watchtest.core.state import (
     Working,
 )
 from watchtest.core.verdict import file_of
+from watchtest.views.progress import eta_s
 from watchtest.views.text import clean, cut, cut_front, one_line
 
 SCHEMA = "watchtest.status"
@@ -53,7 +54,7 @@ class Writer:
 
 def document(state: State, *, seq: int, now: float, writer: Writer) -> Document:
     """The whole document; the top level shows the highest lane that is on."""
-    lanes = {lane: _lane(state.lanes[lane]) if lane in state.lanes else None for lane in Lane}
+    lanes = {lane: _lane(state.lanes[lane], now) if lane in state.lanes else None for lane in Lane}
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -105,7 +106,7 @@ def _location(known: KnownTest) -> str:
     return f"{one_line(place.file, 4096)}:{place.line}:{column}: {message or known.result.outcome.value}"
 
 
-def _lane(lane: LaneState) -> Document:
+def _lane(lane: LaneState, now: float) -> Document:
     knowledge = lane.knowledge
     failures, is_truncated = _failures(knowledge.red)
     return {
@@ -117,7 +118,7 @@ def _lane(lane: LaneState) -> Document:
         "code": _code(lane),
         "pending": _pending(lane),
         "scope": _scope(lane),
-        "progress": _progress(lane),
+        "progress": _progress(lane, now),
         "run_counts": _run_counts(lane),
         "known_counts": _known_counts(lane),
         "failures": failures,
@@ -193,10 +194,12 @@ def _collected(lane: LaneState, run: Run) -> int | None:
     return sum(known.run == run.id for known in lane.knowledge.tests.values())
 
 
-def _progress(lane: LaneState) -> Document | None:
+def _progress(lane: LaneState, now: float) -> Document | None:
     match lane.activity:
         case Working(phase=Executing(promised=promised, results=results)):
-            return {"done": len(results), "total": len(promised) or None, "eta_s": None}
+            eta = eta_s(lane, now)
+            rounded = None if eta is None else round(eta, 1)
+            return {"done": len(results), "total": len(promised) or None, "eta_s": rounded}
         case _:
             return None
 

@@ -1,0 +1,105 @@
+"""What keys make of a look, and what wishes mean for the watcher."""
+
+from __future__ import annotations
+
+from view_states import NOON, Story, failed, passed
+
+from watchtest.core.events import CancelAsked, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
+from watchtest.core.model import All, Lane, Only, Policy
+from watchtest.views.asking import events_of
+from watchtest.views.keystrokes import Keystrokes
+from watchtest.views.look import HELP, HINTS, NOTHING_CHOSEN, PANELS, WISHES, Look, Wish, pressed
+
+A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
+SAVE = Lane.SAVE
+
+
+def after(*keys: str, failures: int = 3) -> Look:
+    look = Look()
+    for key in keys:
+        look, _ = pressed(look, key, failures)
+    return look
+
+
+def test_keys_are_told_whole_however_their_bytes_come() -> None:
+    keystrokes = Keystrokes()
+    assert keystrokes.told("aä/".encode()) == ["a", "ä", "/"]
+    assert keystrokes.told(b"\xc3") == []
+    assert keystrokes.told(b"\xa4\x1b[A\x1bOB\r\x7f\x1b") == ["ä", "up", "down", "enter", "backspace", "escape"]
+    assert keystrokes.told(b"\x1b[1;5C\x1b[200~q\x1b]11;rgb:0/0/0\x07\x1bOP\x00\x01") == ["q"]
+
+
+def test_a_filter_is_typed_kept_and_cleared() -> None:
+    assert after("/", "q", "x", "backspace", "h") == Look(filter="qh", is_typing=True)
+    assert after("/", "q", "enter") == Look(filter="q")
+    assert after("/", "q", "escape") == Look()
+    assert after("/", "q", "enter", "escape") == Look()
+    assert after("/", "q", "up", "enter", "/") == Look(is_typing=True)
+    assert pressed(Look(is_typing=True), "q", 0)[1] is None
+
+
+def test_failures_are_chosen_up_and_down_and_round() -> None:
+    assert [after(*["down"] * times).chosen for times in (1, 2, 3, 4)] == [0, 1, 2, 0]
+    assert after("up").chosen == 2
+    assert after("down", failures=0).chosen == NOTHING_CHOSEN
+    assert pressed(Look(chosen=9), "up", 3)[0].chosen == 1  # some have passed since
+    assert pressed(Look(), "enter", 3)[1] is None
+    assert pressed(Look(chosen=0), "enter", 3)[1] is Wish.OUTPUT
+
+
+def test_panels_come_and_go() -> None:
+    assert after("h").panel == "help"
+    assert after("h", "h").panel == ""
+    assert after("h", "w").panel == "why"
+    assert after("w", "escape") == Look()
+
+
+def test_each_key_is_explained_and_does_what_it_says() -> None:
+    for key, wish in WISHES.items():
+        assert pressed(Look(), key, 0) == (Look(), wish)
+        assert pressed(Look(), key.upper(), 0) == (Look(), wish)
+    for key in {*WISHES, *PANELS, "/"} - {"?"}:
+        assert key in HELP
+        assert key in HINTS
+    assert pressed(Look(), "x", 0) == (Look(), None)
+
+
+def test_a_wish_becomes_an_event_of_the_top_lane() -> None:
+    story = Story().run("t1", failed(A), passed(B))
+    state, look = story.state, Look()
+    assert events_of(Wish.QUIT, look, state, NOON) == (QuitAsked(SAVE, NOON),)
+    assert events_of(Wish.ALL, look, state, NOON) == (
+        PolicyAsked(SAVE, NOON, None),
+        RunAsked(SAVE, NOON, All(because="asked for by key")),
+    )
+    assert events_of(Wish.CANCEL, look, state, NOON) == (CancelAsked(SAVE, NOON),)
+    assert events_of(Wish.KILL, look, state, NOON) == (CancelAsked(SAVE, NOON, is_kill=True),)
+    assert events_of(Wish.PAUSE, look, state, NOON) == (PauseAsked(SAVE, NOON),)
+    paused = story.on(PauseAsked(SAVE, NOON)).state
+    assert events_of(Wish.PAUSE, look, paused, NOON) == (ResumeAsked(SAVE, NOON),)
+    assert events_of(Wish.OUTPUT, look, state, NOON) == ()
+
+
+def test_failed_only_is_a_switch() -> None:
+    story = Story().run("t1", failed(A), passed(B))
+    on = events_of(Wish.FAILED, Look(), story.state, NOON)
+    run = RunAsked(SAVE, NOON, Only((A,), because="1 known to fail"))
+    assert on == (PolicyAsked(SAVE, NOON, Policy.FAILED), run)
+    story.on(on[0])
+    assert story.state.top.present_policy is Policy.FAILED
+    off = events_of(Wish.FAILED, Look(), story.state, NOON)
+    assert off == (PolicyAsked(SAVE, NOON, None),)
+    assert story.on(off[0]).state.top.present_policy is story.state.top.policy
+
+
+def test_rerun_is_the_last_tests_again_or_those_that_a_filter_names() -> None:
+    story = Story()
+    assert events_of(Wish.RERUN, Look(), story.state, NOON) == (RunAsked(SAVE, NOON, None),)
+    story.run("t1", failed(A), passed(B))
+    assert events_of(Wish.RERUN, Look(), story.state, NOON) == (RunAsked(SAVE, NOON, All(because="asked for again")),)
+    story.on(RunAsked(SAVE, NOON, Only((A,), because="asked for by name")))
+    (event,) = events_of(Wish.RERUN, Look(), story.state, NOON)
+    assert event == RunAsked(SAVE, NOON, Only((A,), because="the last tests again, asked for"))
+    (event,) = events_of(Wish.RERUN, Look(filter="test_b"), story.state, NOON)
+    assert event == RunAsked(SAVE, NOON, Only((B,), because="asked for: names with 'test_b'"))
+    assert events_of(Wish.RERUN, Look(filter="nothing"), story.state, NOON) == ()

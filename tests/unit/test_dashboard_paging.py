@@ -1,0 +1,91 @@
+"""What the pager shows, which programs are started for it, and how long a run will still take."""
+
+from __future__ import annotations
+
+import pytest
+from view_states import NOON, Story, failed, passed
+
+from watchtest.views.look import Look
+from watchtest.views.opening import editor, pager
+from watchtest.views.page import page
+from watchtest.views.progress import eta_s
+from watchtest.views.rows import Row, as_document, from_document
+
+A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
+
+
+def everything(name: str) -> str | None:
+    return f"/usr/bin/{name}"
+
+
+def nothing(_name: str) -> str | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("vim", ["vim", "+7", "a b.py"]),
+        ("/usr/bin/nvim -n", ["/usr/bin/nvim", "-n", "+7", "a b.py"]),
+        ("code --wait", ["code", "--wait", "--goto", "a b.py:7"]),
+        ("hx", ["hx", "a b.py:7"]),
+        ("pycharm", ["pycharm", "--line", "7", "a b.py"]),
+        ("ed", ["ed", "a b.py"]),
+        ("'", ["'", "a b.py"]),
+    ],
+)
+def test_an_editor_is_told_the_line_in_its_own_way(command: str, words: list[str]) -> None:
+    assert editor({"EDITOR": command}, everything, "a b.py", 7) == words
+    assert editor({"EDITOR": "x", "VISUAL": command}, everything, "a b.py", 7) == words
+
+
+def test_without_a_wish_there_is_what_the_system_has() -> None:
+    assert editor({}, everything, "a.py", 7) == ["editor", "+7", "a.py"]
+    assert editor({}, nothing, "a.py", 7) == []
+    assert pager({}, everything) == ["less", "-+F"]
+    assert pager({"PAGER": "most -s"}, everything) == ["most", "-s"]
+    assert pager({}, nothing) == []
+
+
+def test_the_page_holds_every_failure_whole_and_no_control_sequence() -> None:
+    evil = "\x1b[2J\x1b]0;title\x07"
+    story = Story().run(
+        "t1", failed(A, text=f"the whole\ntraceback{evil}", output=f"printed{evil}"), failed(B, message="b fails")
+    )
+    lane = story.state.top
+    text = page(lane, Look())
+    assert text.index("the whole\ntraceback") < text.index("output of the test:\nprinted") < text.index("b fails")
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "b fails" not in page(lane, Look(chosen=0))
+    assert "b fails" in page(lane, Look(chosen=7))
+    assert "Nothing is red" in page(Story().run("t1", passed(A)).state.top, Look())
+
+
+def test_the_rest_of_a_run_is_told_by_what_its_tests_took_before() -> None:
+    names = [f"tests/test_a.py::test_{number}" for number in range(20)]
+    story = Story().run("t1", *map(passed, names))
+    assert eta_s(story.state.top, NOON) is None
+    story.change("x.py").sync("t2").collect(*names)
+    assert eta_s(story.state.top, story.now) == pytest.approx(2.0)
+    began = story.now
+    story.results(*map(passed, names[:10]))
+    # Ten of them should have taken a second and took four: so will the others.
+    assert eta_s(story.state.top, began + 4.0) == pytest.approx(4.0, rel=0.3)
+
+
+def test_of_tests_that_nobody_knows_nothing_is_told_at_first() -> None:
+    story = Story().change("x.py").sync("t1").collect(A, B)
+    assert eta_s(story.state.top, story.now) is None
+    story.results(passed(A))
+    assert eta_s(story.state.top, story.now) == pytest.approx(0.1, rel=0.5)
+
+
+def test_a_row_survives_its_way_to_another_process() -> None:
+    rows = [
+        Row(),
+        Row(left=(("a", "bold"),), right=(("b", ""),), band="red", bar=0.5),
+        Row(groups=((("h", "bold"), (" help ", "dim")),)),
+    ]
+    assert [from_document(as_document(row)) for row in rows] == rows
+    assert as_document(Row()) == {}

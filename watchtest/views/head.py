@@ -1,0 +1,144 @@
+"""The upper rows of the dashboard: the verdict with its code and age, the other lanes, and what goes on. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from watchtest.core.model import Policy, Verdict
+from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Stopped, Syncing, Working
+from watchtest.views import words
+from watchtest.views.progress import eta_s
+from watchtest.views.rows import Row, Span, plain
+from watchtest.views.text import age, count, duration, short
+
+SIGNS = {Verdict.PASSED: "✔", Verdict.FAILED: "✘", Verdict.ERROR: "✘", Verdict.NO_TESTS: "○", Verdict.UNKNOWN: "?"}
+BANDS = {
+    Verdict.PASSED: "bold black on green",
+    Verdict.FAILED: "bold white on red",
+    Verdict.ERROR: "bold white on red",
+    Verdict.NO_TESTS: "bold black on yellow",
+    Verdict.UNKNOWN: "bold white on bright_black",
+}
+SHOWN_ETA_S = 1.0
+
+
+def head(state: State, now: float, title: str) -> list[Row]:
+    lane = state.top
+    others = [_other(other, now) for other in state.lanes.values() if other is not lane]
+    return [_band(lane, now, title), *others, *_activity(lane, now)]
+
+
+def _band(lane: LaneState, now: float, title: str) -> Row:
+    knowledge = lane.knowledge
+    word, _, rest = words.verdict(knowledge).partition(" ")
+    is_plain = knowledge.verdict in (Verdict.PASSED, Verdict.FAILED)
+    says = f"{word.upper()} {rest}" if is_plain else words.verdict(knowledge)
+    return Row(
+        left=((f" {SIGNS[knowledge.verdict]} {says} ", ""),),
+        right=_edge(title, lane.lane.value, _code(lane), _age(lane, now)),
+        band=BANDS[knowledge.verdict],
+    )
+
+
+def _edge(*parts: str, style: str = "") -> tuple[Span, ...]:
+    """Parts for the right edge, the last the most important: a narrow screen drops them from the first on."""
+    shown = [part for part in parts if part]
+    return tuple((f"{part} · " if part is not shown[-1] else f"{part} ", style) for part in shown)
+
+
+def _age(lane: LaneState, now: float) -> str:
+    return age(now - lane.knowledge.at) if lane.knowledge.at is not None else ""
+
+
+def _code(lane: LaneState) -> str:
+    snapshot = lane.knowledge.snapshot
+    if snapshot is None:
+        return ""
+    branch = f" on {short(snapshot.branch, 30)}" if snapshot.branch else ""
+    return short(snapshot.id) + branch + ("*" if snapshot.dirty else "")
+
+
+def _other(lane: LaneState, now: float) -> Row:
+    said = f"{SIGNS[lane.knowledge.verdict]} {words.verdict(lane.knowledge)}"
+    style = "red" if lane.knowledge.verdict.is_red else "green" if lane.knowledge.verdict is Verdict.PASSED else "dim"
+    doing = {Working: "running", Broken: "degraded", Starting: "starting", Stopped: "stopped"}
+    word = "paused" if lane.is_paused else doing.get(type(lane.activity), "")
+    return Row(
+        left=((f" {lane.lane.value:<7}", "bold"), (said, style)),
+        right=_edge(_code(lane), _age(lane, now), word or lane.waits_for, style="dim"),
+    )
+
+
+def _activity(lane: LaneState, now: float) -> list[Row]:
+    said = [_doing(lane, now)]
+    if isinstance(lane.activity, Working) and lane.problem:
+        said.append(plain(words.problem(lane.problem), "magenta"))
+    if lane.problem and lane.problem.hint:
+        said.append(plain(lane.problem.hint, "yellow"))
+    if isinstance(lane.activity, Broken):
+        said.append(plain(words.retry(lane.activity, now), "dim"))
+    if lane.note:
+        said.append(plain(lane.note, "dim"))
+    if lane.pending:
+        waits = " (waits for the next save or command)" if _is_held(lane) else ""
+        said.append(plain(f"pending {words.changes(lane.pending)}{waits}", "yellow"))
+    if lane.asked:
+        said.append(plain(f"{count(len(lane.asked), 'run')} asked for and not begun yet", "yellow"))
+    return said
+
+
+def _doing(lane: LaneState, now: float) -> Row:
+    activity = lane.activity
+    match activity:
+        case Starting():
+            return plain("starting", "bold")
+        case Idle():
+            return plain("paused: press p to go on", "bold yellow") if lane.is_paused else _waiting(lane)
+        case Working():
+            return _working(lane, activity, now)
+        case Broken(problem=problem):
+            return plain(words.problem(problem), "bold magenta")
+        case Stopped():
+            return plain("stopped", "dim")
+        case _:
+            assert_never(activity)
+
+
+def _waiting(lane: LaneState) -> Row:
+    """With what the verdict rests on, where not everything had to run for it."""
+    run, fresh = lane.knowledge.run, words.fresh(lane.knowledge)
+    rests = f" · {fresh or 'no'} tests had to run: {run.selection.because}" if run and fresh is not None else ""
+    return Row(left=((" waiting for a change", "dim"), (_mode(lane), "yellow"), (rests, "dim")))
+
+
+def _mode(lane: LaneState) -> str:
+    """How much a save runs, where that was changed by hand."""
+    if lane.override is None:
+        return ""
+    return " · failed tests only" if lane.override is Policy.FAILED else f" · runs {lane.override.value}"
+
+
+def _working(lane: LaneState, working: Working, now: float) -> Row:
+    share, left = None, ""
+    match working.phase:
+        case Syncing():
+            doing = f"syncing for {words.intent(working.run)}"
+        case Executing(promised=promised, results=results) if promised:
+            doing, share = f"running {len(results)}/{len(promised)}", min(len(results) / len(promised), 1.0)
+            eta = eta_s(lane, now)
+            left = f"about {duration(eta)} left · " if eta is not None and eta >= SHOWN_ETA_S else ""
+        case Executing():
+            doing = "collecting"
+        case _:
+            assert_never(working.phase)
+    stopping = f" · stopping ({working.stop.value})" if working.stop else ""
+    stopping += " · then paused" if lane.is_paused and not working.stop else ""
+    return Row(
+        left=((f" {doing}{stopping} ", "bold cyan"),),
+        right=((f" {left}", "dim"), (f"{duration(now - working.since)} ", "dim")),
+        bar=share,
+    )
+
+
+def _is_held(lane: LaneState) -> bool:
+    return isinstance(lane.activity, Idle) and lane.activity.is_held
