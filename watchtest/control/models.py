@@ -31,7 +31,7 @@ Time = Annotated[
 ]
 Count = Annotated[int, Field(ge=0)]
 # Not for pydantic, whose own expressions know no look-ahead.
-TEST_PATTERN = r"^(?!.*(^|[\\/])\.\.([\\/]|$))(?![A-Za-z]:[\\/])[^\x00-\x20\x7f@/\\-][^\x00-\x1f\x7f]*$"
+TEST_PATTERN = r"^(?!.*(^|[\\/])\.\.([\\/]|$))(?![A-Za-z]:[\\/])[^\s\x00-\x1f\x7f-\x9f@/\\-][^\x00-\x1f\x7f-\x9f]*$"
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 TestName = Annotated[
     str,

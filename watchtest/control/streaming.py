@@ -9,7 +9,8 @@ from starlette.types import Receive, Scope, Send
 
 from watchtest.control.feed import Listener
 
-HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+# Its end is the end of the connection, too: a client that waits for more would wait in vain.
+HEADERS = {"cache-control": "no-store", "connection": "close", "x-accel-buffering": "no"}
 
 
 class EventStream(Response):

@@ -18,7 +18,7 @@ CONFIG_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 TEST_LIMIT = 4096
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLICIES = (Policy.ALL, Policy.FAILED, Policy.AFFECTED)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
