@@ -16,7 +16,7 @@ from watchtest.boxes.base import StopWish
 from watchtest.carrier import Post
 from watchtest.control.address import socket_places
 from watchtest.control.client import Client, NobodyListens
-from watchtest.control.desk import Desk, Edge
+from watchtest.control.desk import Desk, Edge, Past
 from watchtest.control.feed import EVENTS_LIMIT
 from watchtest.control.reports import RunReport, timestamp
 from watchtest.control.server import ControlServer, PortWish
@@ -173,7 +173,7 @@ async def bench(
     folder: Path,
     *lanes: Lane,
     policy: Policy = Policy.ALL,
-    past: KeptRuns | None = None,
+    past: Past | None = None,
     listen: str = "",
     status: Callable[[], dict[str, Any]] = lambda: {"schema": "watchtest.status"},
     is_awaited: bool = True,

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_control_routes import play
 from view_states import BOX, Story, failed, passed
 
+from watchtest.control.feed import Feed
 from watchtest.control.metrics import Metrics
 from watchtest.control.tally import BUCKETS, Durations, Tally
 from watchtest.core.events import BoxLost, BoxSeen, ServicesSeen
@@ -30,7 +31,7 @@ def told(story: Story) -> dict[tuple[str, Labels], float]:
     tally = Tally()
     for before, after, event in story.steps:
         tally.follow(before, after, event)
-    metrics = Metrics(lambda: story.state, tally, activity=activity, clients=lambda: 3, version="1.2")
+    metrics = Metrics(lambda: story.state, tally, activity=activity, feed=Feed(list), version="1.2")
     return parsed(metrics.exposed("")[0].decode())
 
 
@@ -45,7 +46,7 @@ def test_runs_and_tests_are_counted_by_how_they_ended() -> None:
     assert found["watchtest_verdict", (("lane", "save"), ("verdict", "passed"))] == 1
     assert found["watchtest_verdict", (("lane", "save"), ("verdict", "failed"))] == 0
     assert found["watchtest_known_tests", (("lane", "save"), ("outcome", "passed"))] == 2
-    assert found["watchtest_event_clients", ()] == 3
+    assert found["watchtest_event_clients", ()] == found["watchtest_event_clients_cut_off_total", ()] == 0
     (build,) = [labels for name, labels in found if name == "watchtest_build_info"]
     assert ("version", "1.2") in build
     assert found["watchtest_run_duration_seconds_count", (("lane", "save"),)] == 2

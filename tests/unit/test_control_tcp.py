@@ -88,50 +88,38 @@ def test_six_will_do_as_well_as_four() -> None:
     on_a_port(story, "[::1]:0")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        (),
-        ("Authorization: Bearer wrong",),
-        ("Authorization: Basic {token}",),
-        ("Authorization: {token}",),
-        ("Authorization: Bearer {token}x",),
-        ("Authorization: Bearer {token}", "Authorization: Bearer {token}"),
-        ("Authorization: Bearer \xe9",),
-        ("X-Token: {token}",),
-        ("Cookie: token={token}",),
-    ],
-)
-def test_without_the_token_nothing_is_told(headers: tuple[str, ...]) -> None:
+def test_without_the_token_nothing_is_told() -> None:
     async def story(watcher: Bench, port: int, token: str) -> None:
-        told = [header.format(token=token) for header in headers]
-        for path, method in (("/health", "GET"), ("/runs", "POST"), ("/nothing", "GET")):
-            status, answer, head = await asked(port, *told, method=method, path=path)
-            assert (status, answer["code"]) == (401, "no_token")
-            assert "www-authenticate: Bearer" in head
-            assert token not in json.dumps(answer)
+        right = f"Authorization: Bearer {token}"
+        for headers in (
+            [],
+            ["Authorization: Bearer wrong"],
+            [f"Authorization: Basic {token}"],
+            [f"Authorization: {token}"],
+            [f"{right}x"],
+            [right, right],
+            ["Authorization: Bearer \xe9"],
+            [f"X-Token: {token}"],
+            [f"Cookie: token={token}"],
+        ):
+            for path, method in (("/health", "GET"), ("/runs", "POST"), ("/nothing", "GET")):
+                status, answer, head = await asked(port, *headers, method=method, path=path)
+                assert (status, answer["code"]) == (401, "no_token"), headers
+                assert "www-authenticate: Bearer" in head
+                assert token not in json.dumps(answer)
         assert watcher.runs.started == []
 
     on_a_port(story)
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:{port}"]
-)
-def test_a_foreign_host_is_refused_even_with_the_token(host: str) -> None:
-    async def story(_watcher: Bench, port: int, token: str) -> None:
-        status, answer, _ = await asked(port, token=token, host=host.format(port=port))
-        assert (status, answer["code"]) == (403, "foreign_host")
-
-    on_a_port(story)
-
-
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost", "https://127.0.0.1:{port}", ""])
-def test_a_foreign_origin_is_refused_even_with_the_token(origin: str) -> None:
+def test_a_foreign_host_or_origin_is_refused_even_with_the_token() -> None:
     async def story(watcher: Bench, port: int, token: str) -> None:
-        told = f"Origin: {origin.format(port=port)}"
-        status, answer, _ = await asked(port, told, token=token, method="POST", path="/runs")
-        assert (status, answer["code"]) == (403, "foreign_origin")
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.2:{port}"):
+            status, answer, _ = await asked(port, token=token, host=host)
+            assert (status, answer["code"]) == (403, "foreign_host"), host
+        for origin in ("https://evil.example", "null", "http://localhost", f"https://127.0.0.1:{port}", ""):
+            status, answer, _ = await asked(port, f"Origin: {origin}", token=token, method="POST", path="/runs")
+            assert (status, answer["code"]) == (403, "foreign_origin"), origin
         assert watcher.runs.started == []
 
     on_a_port(story)

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from watchtest.control.feed import Feed
 from watchtest.control.tally import Durations, Tally
 from watchtest.core.model import Outcome, RunState, Verdict
 from watchtest.core.state import Broken, LaneState, State, Working
@@ -18,7 +19,7 @@ ACTIVITIES = ("starting", "idle", "syncing", "running", "paused", "degraded", "s
 
 
 class Metrics(Collector):
-    """`activity` gives the word of the status file for what a lane does; `clients` how many listen to events."""
+    """`activity` gives the word of the status file for what a lane does."""
 
     def __init__(
         self,
@@ -26,13 +27,13 @@ class Metrics(Collector):
         tally: Tally,
         *,
         activity: Callable[[LaneState], str],
-        clients: Callable[[], int],
+        feed: Feed,
         version: str,
     ) -> None:
         self._state = state
         self._tally = tally
         self._activity = activity
-        self._clients = clients
+        self._feed = feed
         self._version = version
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -53,7 +54,9 @@ class Metrics(Collector):
         build = GaugeMetricFamily("watchtest_build_info", "Which watchtest this is.", labels=("version", "python"))
         build.add_metric((self._version, platform.python_version()), 1)
         yield build
-        yield GaugeMetricFamily("watchtest_event_clients", "Clients that listen to events.", value=self._clients())
+        listeners, cut_off = len(self._feed.listeners), self._feed.cut_off
+        yield GaugeMetricFamily("watchtest_event_clients", "Clients that listen to events.", value=listeners)
+        yield CounterMetricFamily("watchtest_event_clients_cut_off", "Those that were too slow.", value=cut_off)
 
     def _counted(self) -> Iterator[Metric]:
         tally, lanes = self._tally, list(self._state().lanes)

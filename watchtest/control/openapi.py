@@ -104,7 +104,8 @@ def _path_parameters(operation: Operation) -> Iterator[Document]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": "The id of a run, or `current`.",
+            "description": "The id of a run; `current` is the one under way, `last`, `last-failed` and `last-green` "
+            "are those of the history.",
             "schema": {"type": "string", "pattern": f"^{RUN_ID.pattern}$"},
         }
 

@@ -96,7 +96,7 @@ class Handlers:
             lambda: served.desk.state,
             served.desk.tally,
             activity=served.activity,
-            clients=lambda: len(served.desk.feed.listeners),
+            feed=served.desk.feed,
             version=str(served.about.get("version", "")),
         )
 

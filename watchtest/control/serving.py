@@ -10,33 +10,45 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from watchtest.control.guard import Application
 
-CONNECTIONS_LIMIT = 1000
-FILES_SHARE = 2
-"""Of the files that the watcher may have open, connections take half at most."""
-SILENCE_LIMIT_S = 30.0
-STALL_LIMIT_S = 10.0
+CONNECTIONS_LIMIT, CONNECTIONS_LEAST = 1000, 64
+FILES_SHARE = 4
+"""Of the files that the watcher may have open, the connections of one server take this part at most."""
 GOODBYE_S = 1
 LOOK_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a connection may say nothing after it was made, and how long it may leave unread what it was sent."""
+
+    silence_s: float = 30.0
+    stall_s: float = 10.0
 
 
 class Protocol(H11Protocol):
     """One connection."""
 
-    silence: asyncio.TimerHandle | None = None
-    stall: asyncio.TimerHandle | None = None
+    def __init__(self, *, patience: Patience, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._patience = patience
+        self.silence: asyncio.TimerHandle | None = None
+        self.stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > _connections_limit():
             transport.abort()
             return
-        self.silence = self.loop.call_later(SILENCE_LIMIT_S, transport.abort)
+        self.silence = self.loop.call_later(self._patience.silence_s, transport.abort)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -45,7 +57,7 @@ class Protocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.stall = self.loop.call_later(STALL_LIMIT_S, self.transport.abort)
+        self.stall = self.loop.call_later(self._patience.stall_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -63,11 +75,16 @@ class Server(uvicorn.Server):
     """Serves until `leaving` returns, or until `is_there` says that nobody can find its socket any more."""
 
     def __init__(
-        self, application: Application, *, is_there: Callable[[], bool], leaving: Callable[[], Awaitable[None]]
+        self,
+        application: Application,
+        *,
+        is_there: Callable[[], bool],
+        leaving: Callable[[], Awaitable[None]],
+        patience: Patience | None = None,
     ) -> None:
         config = uvicorn.Config(
             application,
-            http=Protocol,
+            http=partial(Protocol, patience=patience or Patience()),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             loop="none",
@@ -112,4 +129,4 @@ def _connections_limit() -> int:
     except ImportError:  # Windows has no such limit
         return CONNECTIONS_LIMIT
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return CONNECTIONS_LIMIT if soft < 0 else min(CONNECTIONS_LIMIT, soft // FILES_SHARE)
+    return CONNECTIONS_LIMIT if soft < 0 else max(CONNECTIONS_LEAST, min(CONNECTIONS_LIMIT, soft // FILES_SHARE))
