@@ -17,10 +17,7 @@ from typing import Any
 from watchtest import __version__
 from watchtest.acceptance import is_acceptance_given
 from watchtest.boxes.base import Place
-from watchtest.control.address import socket_places
-from watchtest.control.desk import Desk, Explain
-from watchtest.control.reports import RunReport
-from watchtest.control.server import ControlServer
+from watchtest.controlling import enter_control
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
@@ -29,7 +26,7 @@ from watchtest.exitcodes import EXIT_CODES
 from watchtest.frontend import Frontend
 from watchtest.history.opening import is_there, reading
 from watchtest.history.path import history_path
-from watchtest.history.queries import detail, last_whole
+from watchtest.history.queries import last_whole
 from watchtest.history.record import Recorder
 from watchtest.history.store import Store
 from watchtest.loop import Loop, View
@@ -111,7 +108,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         leaving = stack.enter_context(_signals(loop))
         status = await _enter_views(stack, setting, show, loop, views, say, leaving)
         if not show.once:
-            await _enter_control(stack, setting, loop, views, status, say, lanes.explain)
+            await enter_control(stack, setting, loop, views, status, say, lanes.explain)
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:
@@ -221,52 +218,6 @@ async def _enter_views(
     leaving.frontend = await stack.enter_async_context(frontend)
     views.append(View(lambda _before, _after, _event: frontend.refresh(time.time()), frontend.tick))
     return status
-
-
-async def _enter_control(
-    stack: AsyncExitStack,
-    setting: Setting,
-    loop: Loop,
-    views: list[View],
-    status: StatusFile,
-    say: Callable[[str], None],
-    explain: Explain,
-) -> None:
-    """What `watchtest run`, `cancel`, `pause` and `why` speak with."""
-    desk = Desk(lambda: loop.state, loop.post, lambda run: _past_run(setting, run), explain)
-    views.append(View(desk.show))
-    server = ControlServer(
-        desk,
-        socket_places(setting.workspace, setting.folders.runtime),
-        status=lambda: status.document(loop.state),
-        about={"version": __version__, "pid": os.getpid(), "workspace": str(setting.workspace)},
-        say=say,
-    )
-    await stack.enter_async_context(server)
-
-
-def _past_run(setting: Setting, run_id: str) -> RunReport | None:
-    """A run that only the history remembers."""
-    path = history_path(setting.folders.state, setting.workspace)
-    if not is_there(path):
-        return None
-    with reading(path) as connection:
-        found = detail(connection, run_id, str(setting.workspace))
-    if found is None:
-        return None
-    run = found.run
-    return RunReport(
-        id=run.id,
-        lane=run.lane,
-        trigger=run.trigger,
-        state=run.state,
-        reason=run.reason,
-        queued_at=run.queued_at,
-        ended_at=run.ended_at,
-        tree=run.tree,
-        counts=run.counts,
-        total=sum(run.counts.values()) if run.ended_at is not None else None,
-    )
 
 
 def open_recorder(setting: Setting, say: Callable[[str], None], *, is_watcher: bool) -> Recorder | None:

@@ -39,6 +39,7 @@ COMMANDS = (
     "prune",
     "init",
     "config",
+    "api",
     "demo",
 )
 DEFAULT = "watch"

@@ -6,9 +6,12 @@ import json
 import random
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from watcher import Project, Watcher
@@ -159,6 +162,42 @@ def test_cancels_at_any_moment_leave_a_watcher_that_runs_the_next_rightly(projec
     assert "passed (2 passed)" in said(project.command("run", "--wait", "--all"))
     watcher.wait_for_verdict("passed")
     watcher.must_be_tidy()
+
+
+def test_a_program_follows_a_run_over_tcp_from_partial_results_to_its_end(project: Project) -> None:
+    project.save("test_slow.py", SLOW)
+    project.save("slow.txt", "")
+    project.environ["WATCHTEST_API_LISTEN"] = "127.0.0.1:0"
+    watcher = project.watch()
+    watcher.wait_until("a test has ended", lambda: (watcher.own_status.get("progress") or {}).get("done") or None)
+    url, token = said(project.command("api", "url")).strip(), said(project.command("api", "token")).strip()
+    assert _asked(url, "", "/health")[0] == 401
+    status, partial = _asked(url, token, "/runs/current/results")
+    assert (status, partial["ended"]) == (200, False)
+    assert [(each["number"], each["test"]) for each in partial["results"]] == [(1, "test_slow.py::test_first")]
+    (project.root / "slow.txt").unlink()
+    run = partial["run"]
+    watcher.wait_until("it has ended", lambda: _asked(url, token, f"/runs/{run}")[1]["ended"])
+    watcher.wait_for_verdict("passed")
+    status, rest = _asked(url, token, f"/runs/{run}/results?after={partial['next']}")
+    assert all(each["number"] > partial["next"] for each in rest["results"])
+    _, listed = _asked(url, token, "/runs?limit=2")
+    assert listed["runs"][0]["state"] == "passed"
+    assert run in [each["id"] for each in _asked(url, token, "/runs")[1]["runs"]]
+    shown = said(project.command("api", "show"))
+    assert url in shown
+    assert token not in shown
+    watcher.must_be_tidy()
+
+
+def _asked(url: str, token: str, path: str) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(f"{url}{path}", headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
 
 
 def test_after_a_kill_of_the_watcher_the_next_one_answers_at_the_same_place(project: Project) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,12 @@ from watchtest.boxes.base import StopWish
 from watchtest.carrier import Post
 from watchtest.control.address import socket_places
 from watchtest.control.client import Client, NobodyListens
-from watchtest.control.desk import Desk
-from watchtest.control.reports import RunReport
-from watchtest.control.server import ControlServer
+from watchtest.control.desk import Desk, Edge, Past
+from watchtest.control.feed import EVENTS_LIMIT
+from watchtest.control.reports import RunReport, timestamp
+from watchtest.control.server import ControlServer, PortWish
+from watchtest.control.wishes import RunsWish
+from watchtest.controlling import WORDS, schemas
 from watchtest.core.events import (
     Collected,
     Ending,
@@ -30,6 +34,7 @@ from watchtest.core.events import (
 from watchtest.core.model import Entry, Execution, Kind, Lane, Outcome, Policy, Result, Snapshot
 from watchtest.core.state import LaneState, State
 from watchtest.loop import Loop, View
+from watchtest.views.statusdocument import activity
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(Kind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"
@@ -43,11 +48,12 @@ class _Box:
 
 @dataclass
 class HandRun:
-    """A pipeline whose runs go as the test says: each waits for its outcome, or for a wish to stop."""
+    """A pipeline whose runs go as the test says: each waits for its outcome, or for a wish to stop. Results that come
+    before are told, and the run goes on."""
 
     lane: Lane = Lane.SAVE
     started: list[StartRun] = field(default_factory=list)
-    outcomes: asyncio.Queue[Outcome | Exception] = field(default_factory=asyncio.Queue)
+    outcomes: asyncio.Queue[Outcome | Exception | tuple[Result, ...]] = field(default_factory=asyncio.Queue)
     box: _Box = field(default_factory=_Box)
 
     def listen(self, post: Post) -> None:
@@ -64,20 +70,29 @@ class HandRun:
         run = start.run.id
         post(SnapshotTaken(self.lane, time.time(), run, SNAPSHOT))
         post(Collected(self.lane, time.time(), run, frozenset({TEST})))
+        told: dict[str, Result] = {}
+        while isinstance(said := await self._next(wish), tuple):
+            told |= {result.test: result for result in said}
+            post(TestsEnded(self.lane, time.time(), run, said))
+        match said:
+            case None:
+                assert wish.stop is not None
+                return Halted(wish.stop)
+            case Exception():
+                raise said
+            case _:
+                result = Result(TEST, said, 0.1)
+        post(TestsEnded(self.lane, time.time(), run, (result,)))
+        results = {**told, TEST: result}
+        code = 1 if any(each.outcome.is_red for each in results.values()) else 0
+        return Judged(SNAPSHOT, Execution(code, frozenset(results), results))
+
+    async def _next(self, wish: StopWish) -> Outcome | Exception | tuple[Result, ...] | None:
         asked, outcome = asyncio.create_task(wish.jobs.get()), asyncio.create_task(self.outcomes.get())
         await asyncio.wait({asked, outcome}, return_when=asyncio.FIRST_COMPLETED)
         for task in (asked, outcome):
             task.cancel()
-        if not outcome.done() or outcome.cancelled():
-            assert wish.stop is not None
-            return Halted(wish.stop)
-        said = outcome.result()
-        if isinstance(said, Exception):
-            raise said
-        result = Result(TEST, said, 0.1)
-        post(TestsEnded(self.lane, time.time(), run, (result,)))
-        code = 0 if said is Outcome.PASSED else 1
-        return Judged(SNAPSHOT, Execution(code, frozenset({TEST}), {TEST: result}))
+        return None if not outcome.done() or outcome.cancelled() else outcome.result()
 
 
 @dataclass
@@ -128,8 +143,25 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def no_history(_run: str) -> RunReport | None:
-    return None
+@dataclass
+class KeptRuns:
+    """A history of these runs, and of these results of each."""
+
+    kept: Sequence[RunReport] = ()
+    said: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+
+    def run(self, run_id: str) -> RunReport | None:
+        return next((run for run in self.kept if run.id == run_id), None)
+
+    def runs(self, wish: RunsWish, before: Edge | None, limit: int) -> Sequence[RunReport]:
+        def is_before(run: RunReport) -> bool:
+            return before is None or (run.queued_at or 0.0, run.id) < before
+
+        newest_first = sorted(self.kept, key=lambda run: run.queued_at or 0.0, reverse=True)
+        return [run for run in newest_first if is_before(run) and wish.lane in (None, run.lane)][:limit]
+
+    def results(self, run_id: str) -> Sequence[Result]:
+        return self.said.get(run_id, ())
 
 
 async def explain(_lane: LaneState, what: str) -> dict[str, Any] | None:
@@ -141,23 +173,29 @@ async def bench(
     folder: Path,
     *lanes: Lane,
     policy: Policy = Policy.ALL,
-    past: Callable[[str], RunReport | None] = no_history,
+    past: Past | None = None,
+    listen: str = "",
     status: Callable[[], dict[str, Any]] = lambda: {"schema": "watchtest.status"},
     is_awaited: bool = True,
+    events_limit: int = EVENTS_LIMIT,
 ) -> AsyncIterator[Bench]:
     """A watcher whose socket answers, left with all its tasks."""
     runs, says, views = HandRun(), list[str](), list[View]()
     states = {lane: LaneState(lane, policy, f"s-{lane.value}") for lane in lanes or (Lane.SAVE,)}
     loop = Loop(State(states), dict.fromkeys(states, runs), [], views)
-    desk = Desk(lambda: loop.state, loop.post, past, explain)
+    desk = Desk(lambda: loop.state, loop.post, past or KeptRuns(), explain, WORDS, events_limit=events_limit)
     views.append(View(desk.show))
     places = socket_places(Path("/some/workspace"), [folder])
     server = ControlServer(
         desk,
         places,
         status=status,
-        about={"version": "1"},
+        about={"version": "1", "pid": os.getpid(), "workspace": "/some/workspace"},
+        started_at=timestamp(time.time()),
+        activity=activity,
+        schemas=schemas,
         say=says.append,
+        port=PortWish(listen, folder / "token") if listen else None,
         start_limit_s=0.01,
     )
     serving = asyncio.create_task(loop.run())

@@ -25,7 +25,7 @@ BOX_KEYS = (
     "engine, image, dockerfile, workdir, user, python, setup, dependencies, setup_timeout_s, environment, "
     "ca, network, sandbox, ports, cache, memory, cpus, pids, hardened"
 )
-SECTIONS = "triggers, watch, box, runner, selection, notify, history, runners, services"
+SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runners, services"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,18 @@ from watchtest.commands.run import _from_the_workspace
 from watchtest.commands.watcher import runtime_folders
 from watchtest.control.address import LONGEST, is_private, socket_places
 
-HEAVY = ("starlette", "uvicorn", "pydantic", "docker", "rich", "asyncio", "sqlite3", "watchfiles", "git")
+HEAVY = (
+    "starlette",
+    "uvicorn",
+    "prometheus_client",
+    "pydantic",
+    "docker",
+    "rich",
+    "asyncio",
+    "sqlite3",
+    "watchfiles",
+    "git",
+)
 
 
 def test_every_workspace_has_a_place_of_its_own_in_each_folder(tmp_path: Path) -> None:
@@ -68,7 +79,7 @@ def test_the_runtime_folder_of_the_session_comes_first_and_only_where_the_system
     assert runtime_folders() == (tmp_path / "mine",)
 
 
-@pytest.mark.parametrize("command", ["cancel", "run", "pause", "resume"])
+@pytest.mark.parametrize("command", ["cancel", "run", "pause", "resume", "api", "status"])
 def test_a_command_that_only_asks_imports_nothing_heavy(command: str) -> None:
     code = f"import sys, watchtest.cli, watchtest.commands.{command}; print(*sys.modules)"
     loaded = subprocess.run(
@@ -84,7 +95,7 @@ def test_the_watcher_does_not_import_the_server_before_it_serves() -> None:
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30, check=True
     ).stdout.split()
     assert "watchtest.control.server" in loaded
-    assert {"starlette", "uvicorn"}.isdisjoint(loaded)
+    assert {"starlette", "uvicorn", "prometheus_client", "watchtest.control.models"}.isdisjoint(loaded)
 
 
 def test_files_are_named_from_where_the_user_stands(tmp_path: Path) -> None:

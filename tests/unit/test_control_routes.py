@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_bench import TEST, Bench, bench, short_folder
+from control_bench import TEST, Bench, KeptRuns, bench, short_folder
 
 from watchtest.control.client import Client, Declined
 from watchtest.control.reports import RunReport
@@ -219,9 +219,7 @@ def test_one_lane_can_be_paused_alone() -> None:
 
 
 def test_runs_that_memory_has_lost_come_from_the_history() -> None:
-    def past(run: str) -> RunReport | None:
-        counts = {Outcome.FAILED: 2}
-        return RunReport(run, Lane.SAVE, Trigger.SAVE, RunState.FAILED, counts=counts) if run == "old.1" else None
+    past = KeptRuns([RunReport("old.1", Lane.SAVE, Trigger.SAVE, RunState.FAILED, counts={Outcome.FAILED: 2})])
 
     async def whole() -> None:
         with short_folder() as folder:

@@ -16,6 +16,7 @@ Nothing here reads the environment, the home folder or the current folder by its
 from watchtest.config.layers import Origin
 from watchtest.config.load import Loaded, load
 from watchtest.config.model import (
+    Api,
     Box,
     Config,
     History,
@@ -33,6 +34,7 @@ from watchtest.config.model import (
 )
 
 __all__ = [
+    "Api",
     "Box",
     "Config",
     "History",

@@ -86,11 +86,16 @@ def file_layer(path: Path, *, name: LayerName, place: str) -> Layer | None:
         raise Unreadable(f"{place}: a folder; a TOML file is needed there") from None
     except OSError as error:
         raise Unreadable(f"{place}: cannot be read: {error.strerror}; check its permissions") from error
+    return content_layer(content, name=name, place=place, is_pyproject=path.name == "pyproject.toml")
+
+
+def content_layer(content: bytes, *, name: LayerName, place: str, is_pyproject: bool) -> Layer | None:
+    """What a file with this content says. None: a pyproject.toml without our table."""
     if len(content) > LARGEST_FILE:
         raise Unreadable(f"{place}: larger than 4 MiB; this is no config file")
     text = _decoded(content, place)
     data: object = _parsed(text, place)
-    root = PYPROJECT_ROOT if path.name == "pyproject.toml" else ()
+    root = PYPROJECT_ROOT if is_pyproject else ()
     for part in root:
         data = data.get(part) if isinstance(data, dict) else None
     if data is None:

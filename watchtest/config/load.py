@@ -15,6 +15,7 @@ from watchtest.config.layers import (
     LayerName,
     Origin,
     Unreadable,
+    content_layer,
     environment_layer,
     file_layer,
     flag_layer,
@@ -27,6 +28,7 @@ from watchtest.errors import ConfigError
 WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 USER_FILE = "config.toml"
 DEFAULT = Origin("default", "default")
+NO_TABLE = "has no [tool.watchtest] table; add one or name another file"
 RANKS: tuple[LayerName, ...] = ("default", "user", "workspace", "environment", "flag")
 
 
@@ -57,6 +59,30 @@ def load(
     else:
         own, own_file = _explicit(workspace, explicit, lines)
     layers = [layer for layer in (user, own, environment_layer(environ), flag_layer(flags)) if layer]
+    config, origins = _settled(layers, lines)
+    return Loaded(config, MappingProxyType(origins), own_file, user_file)
+
+
+def check_text(text: str, file: str) -> list[str]:
+    """What is wrong with a file of this name that holds this text, as `load` would say it; nothing: it is right."""
+    lines: list[str] = []
+    layer: Layer | None = None
+    try:
+        content = text.encode("utf-8", "surrogatepass")  # half a character is no UTF-8, and is said to be none
+        layer = content_layer(content, name="workspace", place=file, is_pyproject=Path(file).name == "pyproject.toml")
+        if layer is None:
+            lines.append(f"{file}: {NO_TABLE}")
+    except Unreadable as error:
+        lines.append(str(error))
+    try:
+        _settled([layer] if layer else [], lines)
+    except ConfigError as error:
+        return error.message.split("\n")
+    return []
+
+
+def _settled(layers: Sequence[Layer], lines: list[str]) -> tuple[Config, dict[str, Origin]]:
+    """What the layers add up to, unless there is something wrong with one of them, or with all of them together."""
     for layer in layers:
         lines += layer.problems()
     if lines:
@@ -66,7 +92,7 @@ def load(
     contradictions = contradictions_in(data)
     if contradictions:
         raise ConfigError("\n".join(_contradiction(found, data, origins) for found in contradictions))
-    return Loaded(Config.model_validate(data | lists), MappingProxyType(origins), own_file, user_file)
+    return Config.model_validate(data | lists), origins
 
 
 def _user_candidates(folder: Path | None) -> list[tuple[Path, str]]:
@@ -92,9 +118,7 @@ def _explicit(workspace: Path, path: Path, lines: list[str]) -> tuple[Layer | No
     layer, found = _first_found([(path, place)], "workspace", lines)
     if layer is None and found is None:
         lines.append(
-            f"{place}: has no [tool.watchtest] table; add one or name another file"
-            if path.exists()
-            else f"{place}: no such file; give the path of a TOML file"
+            f"{place}: {NO_TABLE}" if path.exists() else f"{place}: no such file; give the path of a TOML file"
         )
     return layer, path
 

@@ -93,6 +93,15 @@ Folder = Annotated[
 ServiceName = Annotated[
     str, Shape(r"^[a-z0-9][a-z0-9-]{0,62}$", 'must be lower-case letters, digits and "-", like "key-value"')
 ]
+# Ports as numbers up to 65535; nothing but the loopback, for whoever can reach it can have tests run.
+Loopback = Annotated[
+    str,
+    Shape(
+        r"^((127\.0\.0\.1|localhost|\[::1\]):"
+        r"(0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?$",
+        'must be a port of this machine alone, like "127.0.0.1:7357" or "[::1]:7357"; port 0 is any, "" is none',
+    ),
+]
 Url = Annotated[str, Shape(r"^https?://[^\s/]+(/\S*)?$", 'must be a URL like "http://localhost:8000/health"')]
 Environment = dict[Variable, Argument]
 PROXIES = tuple(name for word in ("HTTP", "HTTPS", "ALL", "NO") for name in (f"{word}_PROXY", f"{word}_PROXY".lower()))
@@ -247,6 +256,14 @@ class History(Section):
     enabled: bool = Field(default=True, description="Keep the results of every run.")
 
 
+class Api(Section):
+    """How programs speak with the watcher, beside its unix socket."""
+
+    listen: Loopback = Field(
+        default="", description='TCP on this machine alone, with a token: "127.0.0.1:7357"; empty is none.'
+    )
+
+
 class Ready(Section):
     """How a service is known to be ready: one of tcp, http and command."""
 
@@ -340,6 +357,7 @@ class Config(Section):
     selection: Selection = Selection()
     notify: Notify = Notify()
     history: History = History()
+    api: Api = Api()
     runners: Annotated[tuple[RunnerChoice, ...], Field(strict=False)] = Field(
         default=(), description="Test tools to run, in place of those that are found."
     )
@@ -380,6 +398,7 @@ SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
         "selection": Selection,
         "notify": Notify,
         "history": History,
+        "api": Api,
     }
 )
 

@@ -4,38 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from watchtest.control.feed import EVENTS_LIMIT, Feed
+from watchtest.control.journal import PAST, Journals, Page, page_of
 from watchtest.control.reports import Reports, RunReport
-from watchtest.control.wishes import Refusal, RunWish
+from watchtest.control.tally import Tally
+from watchtest.control.telling import Words, status_of, tell
+from watchtest.control.wishes import Refusal, ResultsWish, RunsWish, RunWish
 from watchtest.core.events import CancelAsked, Event, PauseAsked, ResumeAsked, RunAsked
-from watchtest.core.model import All, Lane, Only, Policy, Selection
+from watchtest.core.model import All, Lane, Only, Policy, Result, Selection
 from watchtest.core.selection import choose
 from watchtest.core.state import Broken, Executing, LaneState, State, Working, asked_id
 
 ANSWER_LIMIT_S = 5.0
 CURRENT = "current"
 
-History = Callable[[str], RunReport | None]
 Explain = Callable[[LaneState, str], Awaitable[dict[str, Any] | None]]
+Edge = tuple[float, str]
+"""Where a list of runs goes on: when the last one was queued, and its id."""
+
+
+class Past(Protocol):
+    """What the history knows of runs that nobody remembers any more. May block, so it is asked in a thread."""
+
+    def run(self, run_id: str) -> RunReport | None: ...
+
+    def runs(self, wish: RunsWish, before: Edge | None, limit: int) -> Sequence[RunReport]: ...
+
+    def results(self, run_id: str) -> Sequence[Result]: ...
 
 
 class Desk:
-    """A view of the loop (`show`) that also posts to it. `past` asks the history for a run; it may block.
-    `explain` asks what is known of a test or a file.
+    """A view of the loop (`show`) that also posts to it. `past` asks the history for runs; `explain` asks what is known
+    of a test or a file; `words` are those of the status file.
 
     Used in the loop's own thread alone.
     """
 
     def __init__(
-        self, state: Callable[[], State], post: Callable[[Event], None], past: History, explain: Explain
+        self,
+        state: Callable[[], State],
+        post: Callable[[Event], None],
+        past: Past,
+        explain: Explain,
+        words: Words,
+        *,
+        events_limit: int = EVENTS_LIMIT,
     ) -> None:
         self._explain = explain
         self._state = state
         self._post = post
         self._past = past
+        self.words = words
         self._reports = Reports()
+        self._journals = Journals()
+        self.tally = Tally()
+        self.feed = Feed(lambda: [status_of(lane, words) for lane in state().ranked], events_limit=events_limit)
         self._waiting: dict[int, asyncio.Future[State]] = {}
         self._asked = 0
         self._has_begun = asyncio.Event()
@@ -47,7 +73,10 @@ class Desk:
         if not self._has_begun.is_set() and any(_is_in_the_box(lane) for lane in after.lanes.values()):
             self._has_begun.set()
         if event is not None:
-            self._reports.follow(before, after, event)
+            reports = self._reports.follow(before, after, event)
+            results = self._journals.follow(before, after, event)
+            self.tally.follow(before, after, event)
+            self.feed.publish(tell(before, after, event, reports, results, self.words))
             waiting = self._waiting.get(id(event))
             if waiting is not None and not waiting.done():
                 waiting.set_result(after)
@@ -55,11 +84,16 @@ class Desk:
             self.close()
 
     def close(self) -> None:
-        """Nothing is taken in any more; who waits hears so."""
+        """Nothing is taken in any more; who waits or listens hears so."""
         self._closed.set()
+        self.feed.close()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(_leaving())
+
+    @property
+    def state(self) -> State:
+        return self._state()
 
     @property
     def is_closed(self) -> bool:
@@ -100,10 +134,31 @@ class Desk:
         if found is None and run_id == CURRENT:
             raise Refusal(404, "nothing_running", "nothing is running")
         if found is None:
-            found = await asyncio.to_thread(self._past, run_id)
+            found = await asyncio.to_thread(self._past.run, run_id)
         if found is None:
             raise Refusal(404, "no_such_run", f"no run {run_id}", "`watchtest history list` shows them")
         return found
+
+    async def runs(self, wish: RunsWish) -> tuple[list[RunReport], str]:
+        """Newest first, and where to go on; nowhere: these are all."""
+        before: Edge | None = None
+        if wish.before:
+            before = _edge(await self.report(wish.before))
+        past = await asyncio.to_thread(self._past.runs, wish, before, wish.limit + 1)
+        # What is remembered is nearer to the truth than what was written down a moment ago.
+        found = {report.id: report for report in (*past, *self._reports.known(self._state()))}
+        chosen = [report for report in found.values() if _is_wished(report, wish, before)]
+        chosen.sort(key=_edge, reverse=True)
+        shown = chosen[: wish.limit]
+        return shown, shown[-1].id if len(chosen) > wish.limit else ""
+
+    async def results(self, run_id: str, wish: ResultsWish) -> tuple[RunReport, Page]:
+        """What a run has said so far, and what it is."""
+        report = await self.report(run_id)
+        page = self._journals.page(report.id, wish.after, wish.limit)
+        if page is None and report.has_ended:
+            page = page_of(await asyncio.to_thread(self._past.results, report.id), wish.after, wish.limit, base=PAST)
+        return report, page or page_of((), wish.after, wish.limit)
 
     async def why(self, what: str, lane: Lane | None) -> dict[str, Any]:
         """Of a test: whether the last selection took it, and what it touches. Of a file: who depends on it."""
@@ -173,6 +228,18 @@ def _is_in_the_box(lane: LaneState) -> bool:
             return True
         case _:
             return lane.last is not None
+
+
+def _edge(report: RunReport) -> Edge:
+    return report.queued_at or 0.0, report.id
+
+
+def _is_wished(report: RunReport, wish: RunsWish, before: Edge | None) -> bool:
+    return (
+        (wish.lane is None or report.lane is wish.lane)
+        and (wish.state is None or report.state is wish.state)
+        and (before is None or _edge(report) < before)
+    )
 
 
 def _leaving() -> Refusal:

@@ -1,11 +1,13 @@
-"""The watcher's end of the control socket: made in one piece, 0600, and gone when it is left.
+"""The watcher's ends: the control socket, made in one piece, 0600, and gone when it is left; and a port, if asked for.
 
-Whoever holds the workspace's lock owns the socket: what lies in its place was left by a watcher that was killed.
+Whoever holds the workspace's lock owns the socket: what lies in its place was left by a watcher that was killed. A port
+is of this machine alone, and whoever has it keeps it.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +67,10 @@ class Listener:
             raise
         self.path, self.socket = path, listening
 
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
     def is_there(self) -> bool:
         """Cleaners of temporary folders take sockets away, too."""
         try:
@@ -77,3 +83,43 @@ class Listener:
         if self.is_there():
             with suppress(OSError):  # gone between the two looks
                 self.path.unlink()
+
+
+class PortListener:
+    """A port of the loopback that listens while entered. The port 0 is any that is free."""
+
+    def __init__(self, listen: str) -> None:
+        self._listen = listen
+        host, _, port = listen.rpartition(":")
+        self._host = {"localhost": "127.0.0.1"}.get(host, host.strip("[]"))
+        self.port = int(port)
+        self.socket: socket.socket
+
+    def __enter__(self) -> Self:
+        is_six = ":" in self._host
+        listening = socket.socket(socket.AF_INET6 if is_six else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            if sys.platform != "win32":  # there it would let others take the port away
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((self._host, self.port))
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+        except OSError as error:
+            listening.close()
+            raise ControlError(
+                f'api.listen = "{self._listen}": {error.strerror or error}',
+                hint='name another port, or ":0" for any that is free; `watchtest api url` tells which it is',
+            ) from error
+        self.socket, self.port = listening, listening.getsockname()[1]
+        return self
+
+    @property
+    def name(self) -> str:
+        return f"http://[{self._host}]:{self.port}" if ":" in self._host else f"http://{self._host}:{self.port}"
+
+    def is_there(self) -> bool:
+        """A port that is held stays."""
+        return True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.socket.close()

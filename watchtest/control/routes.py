@@ -1,106 +1,240 @@
-"""The routes of the control API. Reads requests and writes answers; what they mean is the desk's.
+"""The handlers of the control API, one for each of its operations, and what becomes of what is refused.
 
-    GET  /health               who answers
-    GET  /status               the status document, as of now
-    POST /runs                 {lane?, tests? | policy?} → 202 and the report of a run that will reach an end
-    GET  /runs/{id}            the report of a run, on its way or past; `current` is the one under way
-    POST /runs/{id}/cancel     → 202 while it is being ended, 200 once it has ended; asking twice changes nothing
-    POST /runs/{id}/kill       the same, at once
-    GET  /why?what=W&lane=L    why a test ran or did not, or who depends on a file
-    POST /pause, /resume       {lane?} → the lanes, and which of them are paused
-
-Whatever is refused is answered by {code, message, hint}.
+Reads requests and writes answers; what they mean is the desk's. Whatever is refused is answered by
+{code, message, hint}.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import platform
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
+from watchtest.config.load import check_text
+from watchtest.control import wishes
 from watchtest.control.desk import Desk
+from watchtest.control.feed import EVENTS_LIMIT, LISTENERS_LIMIT
+from watchtest.control.guard import REQUESTS_LIMIT
+from watchtest.control.metrics import Metrics
+from watchtest.control.openapi import document
+from watchtest.control.operations import OPERATIONS
 from watchtest.control.reports import RunReport
-from watchtest.control.wishes import BODY_LIMIT, Refusal, lane_wish, no_wish, run_id, run_wish, why_wish
+from watchtest.control.streaming import EventStream
+from watchtest.control.wishes import BODY_LIMIT, CONFIG_LIMIT, Refusal
+from watchtest.core.state import LaneState
+from watchtest.errors import WatchtestError
 
 log = logging.getLogger(__name__)
 BODY_TIMEOUT_S = 5.0
 DRAIN_LIMIT = 16 * 1024 * 1024
 """So much of a body that is too long is read and thrown away, so that its sender hears why it is refused."""
+VALIDATIONS_LIMIT = 4
+"""Texts that are checked or wait to be: each is work."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def application(desk: Desk, status: Callable[[], dict[str, Any]], about: dict[str, Any]) -> Starlette:
-    """The API over this desk; `status` gives the status document, `about` says who answers."""
+@dataclass(frozen=True, slots=True)
+class Served:
+    """All that the API tells of. `status` gives the status document, `about` says who answers, `reach` where."""
 
-    async def health(_request: Request) -> Response:
-        return JSONResponse({"status": "ok", **about})
+    desk: Desk
+    status: Callable[[], dict[str, Any]]
+    about: dict[str, Any]
+    reach: Callable[[], dict[str, Any]]
+    started_at: str
+    activity: Callable[[LaneState], str]
+    schemas: Callable[[], dict[str, dict[str, Any]]]
 
-    async def show_status(_request: Request) -> Response:
-        return JSONResponse(status())
 
-    async def ask(request: Request) -> Response:
-        report = await desk.run(run_wish(await _body(request)))
-        return _report(report)
+class Answer(Response):
+    """JSON in ASCII: whatever a test or a path is called, nothing in it steers a terminal, and no byte is wrong."""
 
-    async def show_run(request: Request) -> Response:
-        return JSONResponse((await desk.report(_id(request))).document)
+    media_type = "application/json"
 
-    async def why(request: Request) -> Response:
-        return JSONResponse(await desk.why(*why_wish(request.query_params.multi_items())))
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
-    def stop(is_kill: bool) -> Handler:
-        async def handle(request: Request) -> Response:
-            no_wish(await _body(request))
-            return _report(await desk.stop(_id(request), is_kill=is_kill))
 
-        return handle
-
-    def pause(is_paused: bool) -> Handler:
-        async def handle(request: Request) -> Response:
-            lanes = await desk.pause(lane_wish(await _body(request)), is_paused=is_paused)
-            return JSONResponse({"lanes": {lane.value: {"paused": paused} for lane, paused in lanes.items()}})
-
-        return handle
-
+def application(served: Served) -> Starlette:
+    """The API over a desk."""
+    handlers = Handlers(served)
     return Starlette(
         routes=[
-            Route("/health", health, methods=["GET"]),
-            Route("/status", show_status, methods=["GET"]),
-            Route("/why", why, methods=["GET"]),
-            Route("/runs", ask, methods=["POST"]),
-            Route("/runs/{id}", show_run, methods=["GET"]),
-            Route("/runs/{id}/cancel", stop(is_kill=False), methods=["POST"]),
-            Route("/runs/{id}/kill", stop(is_kill=True), methods=["POST"]),
-            Route("/pause", pause(is_paused=True), methods=["POST"]),
-            Route("/resume", pause(is_paused=False), methods=["POST"]),
+            Route(operation.path, getattr(handlers, operation.name), methods=[operation.method])
+            for operation in OPERATIONS
         ],
-        exception_handlers={Refusal: _refused, HTTPException: _not_served, Exception: _failed},
+        exception_handlers={
+            Refusal: _refused,
+            WatchtestError: _unable,
+            HTTPException: _not_served,
+            Exception: _failed,
+        },
     )
 
 
+class Handlers:
+    """A method for each operation, of the same name."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._desk = served.desk
+        self._openapi: dict[str, Any] | None = None
+        self._validating = asyncio.Lock()
+        self._validations = 0
+        self._metrics = Metrics(
+            lambda: served.desk.state,
+            served.desk.tally,
+            activity=served.activity,
+            feed=served.desk.feed,
+            version=str(served.about.get("version", "")),
+        )
+
+    # -- who and what ------------------------------------------------------------------------------
+
+    async def health(self, request: Request) -> Response:
+        _no_query(request)
+        return Answer({"status": "ok", **self._served.about})
+
+    async def info(self, request: Request) -> Response:
+        _no_query(request)
+        served = self._served
+        lanes = {lane.lane.value: lane.policy.value for lane in self._desk.state.ranked}
+        return Answer(
+            {
+                **served.about,
+                "started_at": served.started_at,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "lanes": dict.fromkeys(("save", "stage", "commit")) | lanes,
+                **served.reach(),
+                "limits": {
+                    "body_bytes": BODY_LIMIT,
+                    "config_bytes": CONFIG_LIMIT,
+                    "events_kept": EVENTS_LIMIT,
+                    "event_clients": LISTENERS_LIMIT,
+                    "requests": REQUESTS_LIMIT,
+                },
+            }
+        )
+
+    async def schema(self, request: Request) -> Response:
+        _no_query(request)
+        return Answer(self._served.schemas())
+
+    async def openapi(self, request: Request) -> Response:
+        _no_query(request)
+        if self._openapi is None:
+            version = str(self._served.about.get("version", ""))
+            self._openapi = await asyncio.to_thread(document, version, self._served.schemas()["status"])
+        return Answer(self._openapi)
+
+    async def status(self, request: Request) -> Response:
+        _no_query(request)
+        return Answer(self._served.status())
+
+    async def metrics(self, request: Request) -> Response:
+        _no_query(request)
+        text, media_type = self._metrics.exposed(request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": media_type})
+
+    async def events(self, request: Request) -> Response:
+        _no_query(request)
+        return EventStream(self._desk.feed.listen(request.headers.get("last-event-id", "").strip()))
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    async def runs(self, request: Request) -> Response:
+        reports, following = await self._desk.runs(wishes.runs_wish(_query(request)))
+        return Answer({"runs": [report.document for report in reports], "next": following or None})
+
+    async def run(self, request: Request) -> Response:
+        _no_query(request)
+        return _report(await self._desk.run(wishes.run_wish(await _body(request))))
+
+    async def report(self, request: Request) -> Response:
+        _no_query(request)
+        return Answer((await self._desk.report(_id(request))).document)
+
+    async def results(self, request: Request) -> Response:
+        report, page = await self._desk.results(_id(request), wishes.results_wish(_query(request)))
+        about = {"run": report.id, "state": report.state.value, "ended": report.has_ended}
+        return Answer({**about, **page.document(self._desk.words.result)})
+
+    async def cancel(self, request: Request) -> Response:
+        return await self._stop(request, is_kill=False)
+
+    async def kill(self, request: Request) -> Response:
+        return await self._stop(request, is_kill=True)
+
+    async def _stop(self, request: Request, *, is_kill: bool) -> Response:
+        _no_query(request)
+        wishes.no_wish(await _body(request))
+        return _report(await self._desk.stop(_id(request), is_kill=is_kill))
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    async def pause(self, request: Request) -> Response:
+        return await self._pause(request, is_paused=True)
+
+    async def resume(self, request: Request) -> Response:
+        return await self._pause(request, is_paused=False)
+
+    async def _pause(self, request: Request, *, is_paused: bool) -> Response:
+        _no_query(request)
+        lanes = await self._desk.pause(wishes.lane_wish(await _body(request)), is_paused=is_paused)
+        return Answer({"lanes": {lane.value: {"paused": paused} for lane, paused in lanes.items()}})
+
+    async def why(self, request: Request) -> Response:
+        return Answer(await self._desk.why(*wishes.why_wish(_query(request))))
+
+    async def validate(self, request: Request) -> Response:
+        _no_query(request)
+        wish = wishes.config_wish(await _body(request, CONFIG_LIMIT))
+        if self._validations >= VALIDATIONS_LIMIT:
+            raise Refusal(429, "busy", f"{self._validations} texts are being checked", "try again in a moment")
+        self._validations += 1
+        try:
+            async with self._validating:
+                problems = await asyncio.to_thread(check_text, wish.text, wish.file)
+        finally:
+            self._validations -= 1
+        return Answer({"valid": not problems, "problems": problems})
+
+
+def _query(request: Request) -> wishes.Query:
+    return request.query_params.multi_items()
+
+
+def _no_query(request: Request) -> None:
+    wishes.no_query(_query(request))
+
+
 def _id(request: Request) -> str:
-    return run_id(request.path_params["id"])
+    return wishes.run_id(request.path_params["id"])
 
 
 def _report(report: RunReport) -> Response:
-    return JSONResponse(report.document, status_code=200 if report.has_ended else 202)
+    return Answer(report.document, status_code=200 if report.has_ended else 202)
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, limit: int = BODY_LIMIT) -> bytes:
     content, size = b"", 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 size += len(chunk)
-                if size <= BODY_LIMIT:
+                if size <= limit:
                     content += chunk
                 elif size > DRAIN_LIMIT:
                     break
@@ -108,18 +242,26 @@ async def _body(request: Request) -> bytes:
         raise Refusal(408, "too_slow", f"the body has not come within {BODY_TIMEOUT_S:g} s") from None
     except ClientDisconnect:
         raise Refusal(400, "bad_request", "the body ended before its end") from None
-    if size > BODY_LIMIT:
-        raise Refusal(413, "too_large", f"a body may have {BODY_LIMIT} bytes", "name folders or files instead of tests")
+    if size > limit:
+        hint = "name folders or files instead of tests" if limit == BODY_LIMIT else ""
+        raise Refusal(413, "too_large", f"a body may have {limit} bytes", hint)
     return content
 
 
 def _answer(status: int, code: str, message: str, hint: str) -> Response:
-    return JSONResponse({"code": code, "message": message, "hint": hint}, status_code=status)
+    return Answer({"code": code, "message": message, "hint": hint}, status_code=status)
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     return _answer(error.status, error.code, error.message, error.hint)
+
+
+async def _unable(_request: Request, error: Exception) -> Response:
+    """What the watcher needs for an answer cannot be had: a history that is damaged."""
+    assert isinstance(error, WatchtestError)
+    log.warning("a control request could not be answered: %s", error)
+    return _answer(503, error.code, error.message, error.hint)
 
 
 async def _not_served(request: Request, error: Exception) -> Response:

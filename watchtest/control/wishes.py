@@ -7,16 +7,23 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from watchtest.core.model import Lane, Policy
+from watchtest.core.model import Lane, Policy, RunState
 
 BODY_LIMIT = 64 * 1024
+CONFIG_LIMIT = 256 * 1024
+RUNS_LIMIT, RUNS_DEFAULT = 200, 50
+RESULTS_LIMIT, RESULTS_DEFAULT = 5000, 1000
+AFTER_LIMIT = 2_000_000_000
+CONFIG_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 TEST_LIMIT = 4096
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLICIES = (Policy.ALL, Policy.FAILED, Policy.AFFECTED)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
-Choice = TypeVar("Choice", Lane, Policy)
+Choice = TypeVar("Choice", Lane, Policy, RunState)
+Query = list[tuple[str, str]]
 
 
 class Refusal(Exception):
@@ -39,6 +46,28 @@ class RunWish:
     policy: Policy | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RunsWish:
+    """The newest runs, or those before the one that is named; of one lane, in one state."""
+
+    limit: int = RUNS_DEFAULT
+    before: str = ""
+    lane: Lane | None = None
+    state: RunState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsWish:
+    after: int = 0
+    limit: int = RESULTS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWish:
+    text: str
+    file: str
+
+
 def run_wish(body: bytes) -> RunWish:
     members = _members(body, ("lane", "tests", "policy"))
     tests = members.get("tests")
@@ -54,12 +83,46 @@ def lane_wish(body: bytes) -> Lane | None:
     return _choice(_members(body, ("lane",)), "lane", Lane, tuple(Lane))
 
 
-def why_wish(query: list[tuple[str, str]]) -> tuple[str, Lane | None]:
+def why_wish(query: Query) -> tuple[str, Lane | None]:
     """A test or a file, and the lane that is asked."""
-    members: dict[str, Any] = dict(query)
-    if set(members) - {"what", "lane"} or not members.get("what"):
+    members = _parameters(query, ("what", "lane"))
+    if "what" not in members:
         raise _bad('the query must be like "what=tests/test_a.py::test_b&lane=save"', "lane may be left out")
     return _test(members["what"]), _choice(members, "lane", Lane, tuple(Lane))
+
+
+def runs_wish(query: Query) -> RunsWish:
+    members = _parameters(query, ("limit", "before", "lane", "state"))
+    before = members.get("before")
+    if before is not None and not RUN_ID.fullmatch(before):
+        raise _bad(f'"before": not the id of a run: {_shown(before)}', "it is the `next` of the answer before")
+    return RunsWish(
+        _number(members, "limit", RUNS_DEFAULT, 1, RUNS_LIMIT),
+        before or "",
+        _choice(members, "lane", Lane, tuple(Lane)),
+        _choice(members, "state", RunState, tuple(RunState)),
+    )
+
+
+def results_wish(query: Query) -> ResultsWish:
+    members = _parameters(query, ("after", "limit"))
+    return ResultsWish(
+        _number(members, "after", 0, 0, AFTER_LIMIT), _number(members, "limit", RESULTS_DEFAULT, 1, RESULTS_LIMIT)
+    )
+
+
+def config_wish(body: bytes) -> ConfigWish:
+    members = _members(body, ("text", "file"))
+    text, file = members.get("text"), members.get("file", CONFIG_FILES[0])
+    if not isinstance(text, str):
+        raise _bad('"text" must be the text of a config file', 'send {"text": "[box]\\nengine = …"}')
+    if file not in CONFIG_FILES:
+        raise _bad(f'"file": no such config file: {_shown(file)}', f"one of {', '.join(CONFIG_FILES)}")
+    return ConfigWish(text, file)
+
+
+def no_query(query: Query) -> None:
+    _parameters(query, ())
 
 
 def no_wish(body: bytes) -> None:
@@ -88,6 +151,27 @@ def _test(test: object) -> str:
     if file.startswith(("/", "\\")) or _DRIVE.match(file) or ".." in re.split(r"[\\/]", file):
         raise _bad(f"outside of the workspace: {_shown(test)}", "paths are relative to the workspace")
     return test
+
+
+def _parameters(query: Query, allowed: tuple[str, ...]) -> dict[str, Any]:
+    """Each at most once, and none that nobody reads."""
+    members = dict(query)
+    unknown = sorted(members.keys() - set(allowed))
+    if unknown:
+        hint = f"allowed: {', '.join(allowed)}" if allowed else "this request has none"
+        raise _bad(f"unknown parameter {_shown(unknown[0])}", hint)
+    if len(members) != len(query):
+        raise _bad("a parameter is given twice", "give each of them once")
+    return dict(members)
+
+
+def _number(members: dict[str, Any], key: str, otherwise: int, least: int, most: int) -> int:
+    text = members.get(key)
+    if text is None:
+        return otherwise
+    if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
+        raise _bad(f'"{key}": not a whole number from {least} to {most}: {_shown(text)}')
+    return int(text)
 
 
 def _choice(members: dict[str, Any], key: str, kind: type[Choice], choices: tuple[Choice, ...]) -> Choice | None:

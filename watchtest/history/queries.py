@@ -76,9 +76,13 @@ def recent(
     workspace: str | None = None,
     lane: Lane | None = None,
     states: Collection[RunState] = (),
+    before: tuple[float, str] | None = None,
 ) -> tuple[PastRun, ...]:
-    """The latest runs, newest first; None and nothing mean any."""
-    conditions, values = ["1"], list[str | int]()
+    """The latest runs, newest first; None and nothing mean any. `before`: when a run was queued, and its id."""
+    conditions, values = ["1"], list[str | int | float]()
+    if before is not None:
+        conditions.append("(queued_at, id) < (?, ?)")
+        values.extend(before)
     if workspace is not None:
         conditions.append("workspace = ?")
         values.append(workspace_key(workspace))

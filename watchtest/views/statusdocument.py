@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, assert_never
 
-from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Problem, Run, ServiceInfo
+from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Problem, Result, Run, ServiceInfo
 from watchtest.core.state import (
     Broken,
     Executing,
@@ -110,13 +111,7 @@ def _lane(lane: LaneState, now: float) -> Document:
     knowledge = lane.knowledge
     failures, is_truncated = _failures(knowledge.red)
     return {
-        "activity": activity(lane),
-        "verdict": knowledge.verdict.value,
-        "verdict_at": _time(knowledge.at),
-        "reason": cut(knowledge.reason, MESSAGE_LIMIT) or None,
-        "run_id": knowledge.run.id if knowledge.run else None,
-        "code": _code(lane),
-        "pending": _pending(lane),
+        **head(lane),
         "scope": _scope(lane),
         "progress": _progress(lane, now),
         "run_counts": _run_counts(lane),
@@ -124,8 +119,7 @@ def _lane(lane: LaneState, now: float) -> Document:
         "failures": failures,
         "failures_total": len(knowledge.red),
         "truncated": is_truncated,
-        "box": _box(lane),
-        "problem": _problem(lane),
+        "box": box_document(lane),
     }
 
 
@@ -249,13 +243,7 @@ def _failures(red: tuple[KnownTest, ...]) -> tuple[list[Document], bool]:
 def _failure(known: KnownTest, failure: Failure, output: str) -> Document:
     return {
         "id": cut(known.result.test, MESSAGE_LIMIT),
-        "kind": one_line(failure.kind),
-        "file": clean(failure.where.file) if failure.where else None,
-        "line": _counted_from_one(failure.where.line) if failure.where else None,
-        "column": _counted_from_one(failure.column),
-        "source_line": cut(failure.source_line, MESSAGE_LIMIT) if failure.source_line is not None else None,
-        "message": cut(failure.message, MESSAGE_LIMIT),
-        "crash": {"file": clean(failure.crash.file), "line": max(failure.crash.line, 1)} if failure.crash else None,
+        **_told(failure),
         "new": known.is_new,
         "since": _time(known.red_since),
         "flaky": None,
@@ -263,11 +251,55 @@ def _failure(known: KnownTest, failure: Failure, output: str) -> Document:
     }
 
 
+def _told(failure: Failure) -> Document:
+    return {
+        "kind": one_line(failure.kind),
+        "file": clean(failure.where.file) if failure.where else None,
+        "line": _counted_from_one(failure.where.line) if failure.where else None,
+        "column": _counted_from_one(failure.column),
+        "source_line": cut(failure.source_line, MESSAGE_LIMIT) if failure.source_line is not None else None,
+        "message": cut(failure.message, MESSAGE_LIMIT),
+        "crash": {"file": clean(failure.crash.file), "line": max(failure.crash.line, 1)} if failure.crash else None,
+    }
+
+
+def result_document(result: Result) -> Document:
+    """One test as one run saw it, in the words of the document."""
+    is_sound = isfinite(result.duration_s) and result.duration_s >= 0
+    failure = result.failure
+    return {
+        "test": cut(result.test, MESSAGE_LIMIT),
+        "outcome": result.outcome.value,
+        "duration_s": round(result.duration_s, 6) if is_sound else 0.0,
+        "failure": None
+        if failure is None
+        else {
+            **_told(failure),
+            "text": cut_front(failure.text, OUTPUT_LIMIT),
+            "output": cut_front(failure.output, OUTPUT_LIMIT),
+        },
+    }
+
+
+def head(lane: LaneState) -> Document:
+    """What a lane does and what is known of its code, without anything that grows with the number of tests."""
+    return {
+        "activity": activity(lane),
+        "verdict": lane.knowledge.verdict.value,
+        "verdict_at": _time(lane.knowledge.at),
+        "reason": cut(lane.knowledge.reason, MESSAGE_LIMIT) or None,
+        "run_id": lane.knowledge.run.id if lane.knowledge.run else None,
+        "code": _code(lane),
+        "pending": _pending(lane),
+        "problem": problem_document(lane),
+    }
+
+
 def _counted_from_one(number: int | None) -> int | None:
     return number if number is not None and number > 0 else None
 
 
-def _box(lane: LaneState) -> Document | None:
+def box_document(lane: LaneState) -> Document | None:
     box = lane.box
     if box is None:
         return None
@@ -292,7 +324,7 @@ def _service(service: ServiceInfo) -> Document:
     }
 
 
-def _problem(lane: LaneState) -> Document | None:
+def problem_document(lane: LaneState) -> Document | None:
     problem = lane.problem
     if problem is None:
         return None

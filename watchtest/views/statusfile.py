@@ -87,6 +87,10 @@ class StatusFile:
             self._beaten_at = now  # also when it fails: not more often than this
             self._try(lambda: self._beat(now))
 
+    @property
+    def started_at(self) -> float:
+        return self._writer.started_at
+
     def document(self, state: State) -> Document:
         """What the file says of `state`, or will in a moment, for those who ask in person."""
         now = self._clock()

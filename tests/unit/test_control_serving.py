@@ -1,0 +1,147 @@
+"""Connections that hold on to what is not theirs: silent ones, ones that never read, and too many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from collections.abc import Awaitable, Callable
+
+import pytest
+from control_bench import short_folder
+
+from watchtest.control.guard import Application, Door, Guard, Message, Receive, Send
+from watchtest.control.listening import Listener
+from watchtest.control.serving import CONNECTIONS_LEAST, Patience, Server
+
+QUICK = Patience(silence_s=0.1, stall_s=0.1)
+LIMIT_S = 5.0
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+async def plenty(_scope: Message, _receive: Receive, send: Send) -> None:
+    """More than any buffer holds."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(100):
+        await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def served(
+    application: Application, story: Callable[[Connect, Server], Awaitable[None]], patience: Patience = QUICK
+) -> None:
+    async def whole() -> None:
+        leaving = asyncio.Event()
+
+        async def left() -> None:
+            await leaving.wait()
+
+        with short_folder() as folder, Listener([folder / "test.sock"]) as listener:
+            server = Server(application, is_there=listener.is_there, leaving=left, patience=patience)
+            serving = asyncio.create_task(server.serve(sockets=[listener.socket]))
+            try:
+                await story(lambda: asyncio.open_unix_connection(str(listener.path), limit=1000), server)
+            finally:
+                leaving.set()
+                await asyncio.wait_for(serving, LIMIT_S)
+
+    asyncio.run(whole())
+
+
+async def until_none_is_left(server: Server) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while server.server_state.connections:  # noqa: ASYNC110  it tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+def test_a_connection_that_asks_for_nothing_is_closed(said: bytes) -> None:
+    async def story(connect: Connect, server: Server) -> None:
+        reader, writer = await connect()
+        writer.write(said)
+        assert await asyncio.wait_for(reader.read(), LIMIT_S) == b""
+        await until_none_is_left(server)
+        writer.close()
+
+    served(plenty, story)
+
+
+def test_a_connection_that_does_not_read_is_closed_and_one_that_does_is_not() -> None:
+    async def story(connect: Connect, server: Server) -> None:
+        stuck, stuck_writer = await connect()
+        stuck_writer.transport.pause_reading()  # type: ignore[attr-defined]
+        stuck_writer.write(GET)
+        reader, writer = await connect()
+        writer.write(GET)
+        size = 0
+        while size < 10_000_000:
+            size += len(await asyncio.wait_for(reader.read(100_000), LIMIT_S))
+        writer.close()
+        await until_none_is_left(server)
+        assert not stuck.at_eof()
+        stuck_writer.close()
+
+    served(plenty, story)
+
+
+def test_leaving_does_not_wait_for_a_client_that_does_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(connect: Connect, server: Server) -> None:
+        _, writer = await connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(GET)
+        async with asyncio.timeout(LIMIT_S):
+            while not server.server_state.tasks:  # noqa: ASYNC110  it tells nobody
+                await asyncio.sleep(0.01)
+        await server.shutdown()
+        writer.close()
+
+    served(plenty, story, Patience())
+    assert "graceful shutdown exceeded" not in caplog.text
+
+
+def test_there_are_never_more_connections_than_the_watcher_can_spare() -> None:
+    async def story(connect: Connect, server: Server) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # A part of that is less than the least; twice as many, for both ends, fit into it.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 4 * CONNECTIONS_LEAST - 1), hard))
+        try:
+            made = [await connect() for _ in range(CONNECTIONS_LEAST + 5)]
+            for _, writer in made:
+                writer.write(b"GET / ")
+            await asyncio.sleep(0.05)
+            assert len(server.server_state.connections) <= CONNECTIONS_LEAST
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for _, writer in made:
+            writer.close()
+
+    served(plenty, story)
+
+
+def test_requests_at_a_time_are_bounded_and_the_next_hears_why() -> None:
+    async def whole() -> None:
+        going = asyncio.Event()
+        sent: list[Message] = []
+
+        async def waiting(_scope: Message, _receive: Receive, _send: Send) -> None:
+            await going.wait()
+
+        async def receive() -> Message:
+            raise AssertionError("nobody reads the body of what is refused")
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        guard = Guard(waiting, Door(), requests_limit=1)
+        first = asyncio.create_task(guard({"headers": []}, receive, send))
+        await asyncio.sleep(0)
+        await guard({"headers": []}, receive, send)
+        assert (sent[0]["status"], json.loads(sent[1]["body"])["code"]) == (503, "too_many")
+        going.set()
+        await first
+        await guard({"headers": []}, receive, send)
+        assert len(sent) == 2
+
+    asyncio.run(whole())

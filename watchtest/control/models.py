@@ -1,0 +1,334 @@
+"""The shapes of the API: what may be asked and what is answered, as the OpenAPI document describes them.
+
+They describe and check nothing here: requests are checked by `wishes`, in words that say what to send instead, and a
+test sends what these shapes allow, and what they do not, and compares the answers with them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from watchtest.control.wishes import (
+    AFTER_LIMIT,
+    RESULTS_DEFAULT,
+    RESULTS_LIMIT,
+    RUN_ID,
+    RUNS_DEFAULT,
+    RUNS_LIMIT,
+    TEST_LIMIT,
+)
+from watchtest.core.model import Lane, Outcome, RunState, Trigger, Verdict
+
+Time = Annotated[
+    str,
+    Field(
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
+        description="UTC, to the millisecond.",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
+Count = Annotated[int, Field(ge=0)]
+# Not for pydantic, whose own expressions know no look-ahead.
+TEST_PATTERN = r"^(?!.*(^|[\\/])\.\.([\\/]|$))(?![A-Za-z]:[\\/])[^\s\x00-\x1f\x7f-\x9f@/\\-][^\x00-\x1f\x7f-\x9f]*$"
+RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
+TestName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=TEST_LIMIT,
+        json_schema_extra={"pattern": TEST_PATTERN},
+        description="A test as results name it, or a file or folder of tests, relative to the workspace.",
+    ),
+]
+Activity = Literal["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+class RunRequest(Shape):
+    """Which tests to run: by name, by policy, or, with neither, as the lane's own policy has it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {
+                "required": ["tests", "policy"],
+                "properties": {"tests": {"type": "array"}, "policy": {"type": "string"}},
+            }
+        }
+    )
+
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+    tests: Annotated[list[TestName], Field(min_length=1)] | None = None
+    policy: Literal["all", "failed", "affected"] | None = None
+
+
+class LaneRequest(Shape):
+    lane: Lane | None = Field(default=None, description="All lanes, if left out.")
+
+
+class Nothing(Shape):
+    """An empty object, or no body at all."""
+
+
+class ConfigRequest(Shape):
+    text: str = Field(description="The text of a config file, TOML.")
+    file: Literal["watchtest.toml", ".watchtest/config.toml", "pyproject.toml"] = Field(
+        default="watchtest.toml", description="As which file it is read, and named in what is wrong with it."
+    )
+
+
+class RunsQuery(Shape):
+    limit: int = Field(default=RUNS_DEFAULT, ge=1, le=RUNS_LIMIT, description="At most so many runs.")
+    before: RunId | None = Field(default=None, description="Only runs older than this one: `next` of the last answer.")
+    lane: Lane | None = Field(default=None, description="Only runs of this lane.")
+    state: RunState | None = Field(default=None, description="Only runs in this state.")
+
+
+class ResultsQuery(Shape):
+    after: int = Field(
+        default=0, ge=0, le=AFTER_LIMIT, description="Only results behind this number: `next` of the last answer."
+    )
+    limit: int = Field(default=RESULTS_DEFAULT, ge=1, le=RESULTS_LIMIT, description="At most so many results.")
+
+
+class WhyQuery(Shape):
+    what: TestName = Field(description="A test by its id, or a file by its path in the workspace.")
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+class Refused(Shape):
+    """Why a request is not followed."""
+
+    code: str = Field(description="A stable word.")
+    message: str
+    hint: str = Field(description="What to do instead; may be empty.")
+
+
+class Health(Shape):
+    status: Literal["ok"]
+    version: str
+    pid: Count
+    workspace: str
+
+
+class Lanes(Shape):
+    save: str | None = None
+    stage: str | None = None
+    commit: str | None = None
+
+
+class Info(Shape):
+    version: str
+    pid: Count
+    workspace: str
+    started_at: Time
+    python: str
+    platform: str
+    lanes: Lanes = Field(description="The policy of each lane; null: it is off.")
+    socket: str | None = Field(description="The unix socket.")
+    url: str | None = Field(description="Where it listens on TCP; null: nowhere.")
+    token_file: str | None = Field(description="The file that holds the token for it.")
+    limits: dict[str, int]
+
+
+class Schemas(Shape):
+    """JSON Schemas, draft 2020-12."""
+
+    status: dict[str, Any] = Field(description="Of GET /status and of the status file.")
+    config: dict[str, Any] = Field(description="Of the settings.")
+
+
+class Counts(Shape):
+    passed: Count
+    failed: Count
+    error: Count
+    skipped: Count
+    xfailed: Count
+    xpassed: Count
+
+
+class Progress(Shape):
+    done: Count
+    total: Count | None = Field(description="null: not known.")
+
+
+class Run(Shape):
+    """A run as it stands, or as it ended."""
+
+    id: RunId
+    lane: Lane
+    trigger: Trigger
+    state: RunState
+    ended: bool = Field(description="Whether `state` is its last.")
+    stopping: bool = Field(description="It was called off, and is being ended.")
+    reason: str | None = Field(description="Why it ended as it did; of one that waits, what it waits for.")
+    successor: str | None = Field(description="The run that goes on in its place.")
+    queued_at: Time | None
+    ended_at: Time | None
+    tree: str | None = Field(description="Git tree id of exactly what it tests.")
+    selected: Count | None = Field(description="How many tests it was asked to run; null: all, or not decided yet.")
+    because: str | None = Field(description="Why these.")
+    counts: Counts
+    progress: Progress
+
+
+class Runs(Shape):
+    runs: list[Run] = Field(description="Newest first.")
+    next: str | None = Field(description="What to send as `before` for older ones; null: there are none.")
+
+
+class Place(Shape):
+    file: str
+    line: int = Field(ge=1)
+
+
+class Failure(Shape):
+    """The fields of a failure in the status file."""
+
+    kind: str
+    file: str | None = Field(description="Relative to the workspace, POSIX.")
+    line: Annotated[int, Field(ge=1)] | None = Field(description="The deepest frame in the test's own file.")
+    column: Annotated[int, Field(ge=1)] | None
+    source_line: str | None
+    message: str
+    crash: Place | None = Field(description="The deepest frame in the workspace.")
+    text: str = Field(description="The end of the report of the failure.")
+    output: str = Field(description="The end of what the test printed.")
+
+
+class Result(Shape):
+    number: int = Field(ge=1)
+    test: str
+    outcome: Outcome
+    duration_s: float = Field(ge=0)
+    failure: Failure | None
+
+
+class Results(Shape):
+    """Results in the order in which they came; the last result of a test is the one that counts."""
+
+    run: RunId
+    state: RunState
+    ended: bool = Field(description="The run has ended. With `more` false, these were the last results.")
+    reset: bool = Field(description="`after` cannot be gone on from: this is the beginning, forget what came before.")
+    results: list[Result]
+    next: Count = Field(description="What to send as `after` for those that follow.")
+    more: bool = Field(description="More results are there already.")
+
+
+class Pause(Shape):
+    paused: bool
+
+
+class Paused(Shape):
+    lanes: dict[str, Pause]
+
+
+class Explained(Shape):
+    """Of a test: why it ran or did not, and what it touches. Of a file: the tests that depend on it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    lane: Lane
+    kind: Literal["test", "file"]
+
+
+class Checked(Shape):
+    valid: bool
+    problems: list[str] = Field(description="Exactly what `watchtest config validate FILE` says.")
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class Code(Shape):
+    source: Literal["worktree", "index", "head"]
+    tree: str | None
+    head: str | None
+    branch: str | None
+    dirty: bool | None
+    trigger: Trigger | None
+
+
+class Pending(Shape):
+    changes: Count
+    since: Time | None
+
+
+class Problem(Shape):
+    code: str
+    message: str
+    hint: str | None
+
+
+class StatusEvent(Shape):
+    """A lane as it stands now: it does something else, something else is known, or something waits."""
+
+    lane: Lane
+    activity: Activity
+    verdict: Verdict
+    verdict_at: Time | None
+    reason: str | None
+    run_id: str | None
+    code: Code
+    pending: Pending
+    problem: Problem | None
+    paused: bool
+    waits_for: str | None
+    waiting_runs: Count
+
+
+class ResultEvent(Result):
+    """A test of the run under way has ended."""
+
+    run: RunId
+    lane: Lane
+
+
+class BoxEvent(Shape):
+    """The box of a lane, or a service in it, is in another state."""
+
+    lane: Lane
+    box: dict[str, Any] | None = Field(description="As in the status file.")
+
+
+class ProblemEvent(Shape):
+    """Something stands between the user and a verdict, or (null) no longer does."""
+
+    lane: Lane
+    problem: Problem | None
+
+
+class NoteEvent(Shape):
+    """A line worth showing."""
+
+    lane: Lane
+    text: str
+
+
+class ReasonEvent(Shape):
+    """`reset`: what was missed cannot be told any more, ask for everything anew. `end`: the watcher leaves."""
+
+    reason: str
+
+
+EVENTS: dict[str, type[BaseModel]] = {
+    "status": StatusEvent,
+    "run": Run,
+    "result": ResultEvent,
+    "box": BoxEvent,
+    "problem": ProblemEvent,
+    "note": NoteEvent,
+    "reset": ReasonEvent,
+    "end": ReasonEvent,
+}
