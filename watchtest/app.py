@@ -106,9 +106,10 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
             views,
         )
         leaving = stack.enter_context(_signals(loop))
-        status = await _enter_views(stack, setting, show, loop, views, say, leaving)
+        scene = StateScene(lambda: loop.state, loop.post, setting.workspace.name, str(setting.workspace))
+        status = await _enter_views(stack, setting, show, scene, views, say, leaving)
         if not show.once:
-            await enter_control(stack, setting, loop, views, status, say, lanes.explain)
+            await enter_control(stack, setting, loop, views, status, say, lanes.explain, scene)
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:
@@ -194,7 +195,7 @@ async def _enter_views(
     stack: AsyncExitStack,
     setting: Setting,
     show: Show,
-    loop: Loop,
+    scene: StateScene,
     views: list[View],
     say: Callable[[str], None],
     leaving: Leaving,
@@ -213,7 +214,6 @@ async def _enter_views(
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
-    scene = StateScene(lambda: loop.state, loop.post, setting.workspace.name, str(setting.workspace))
     frontend = Frontend(scene, str(setting.workspace), setting.environ, say)
     leaving.frontend = await stack.enter_async_context(frontend)
     views.append(View(lambda _before, _after, _event: frontend.refresh(time.time()), frontend.tick))

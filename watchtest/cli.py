@@ -20,11 +20,15 @@ BUG = 3
 INTERRUPTED = 130
 COMMANDS = (
     "watch",
+    "attach",
     "status",
     "run",
     "cancel",
     "pause",
     "resume",
+    "policy",
+    "output",
+    "edit",
     "gate",
     "history",
     "why",

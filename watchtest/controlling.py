@@ -18,6 +18,7 @@ from watchtest.history.path import history_path
 from watchtest.loop import Loop, View
 from watchtest.parts import Setting
 from watchtest.pastruns import PastRuns
+from watchtest.scene import Screens, StateScene
 from watchtest.views.statusdocument import activity, box_document, head, problem_document, result_document
 from watchtest.views.statusfile import StatusFile
 from watchtest.views.text import cut
@@ -33,11 +34,13 @@ async def enter_control(
     status: StatusFile,
     say: Callable[[str], None],
     explain: Explain,
+    scene: StateScene,
 ) -> None:
     """What `watchtest run`, `cancel`, `pause` and `why` speak with, and every other program."""
     past = PastRuns(history_path(setting.folders.state, setting.workspace), setting.workspace)
     desk = Desk(lambda: loop.state, loop.post, past, explain, WORDS)
-    views.append(View(desk.show))
+    screens = Screens(scene, lambda: loop.state)
+    views += [View(desk.show), View(screens.show)]
     listen = setting.config.api.listen
     server = ControlServer(
         desk,
@@ -47,6 +50,7 @@ async def enter_control(
         started_at=timestamp(status.started_at),
         activity=activity,
         schemas=schemas,
+        screens=screens,
         say=say,
         port=PortWish(listen, token_file(setting.folders.state, setting.workspace)) if listen else None,
     )

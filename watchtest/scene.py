@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from watchtest.control.wishes import ScreenWish
 from watchtest.core.events import Event
 from watchtest.core.model import Place
 from watchtest.core.state import State
 from watchtest.views.asking import events_of
 from watchtest.views.failures import choices, place_of
-from watchtest.views.look import Look, Wish
+from watchtest.views.look import NOTHING_CHOSEN, Look, Panel, Wish
 from watchtest.views.page import page
-from watchtest.views.rows import Row
+from watchtest.views.rows import Row, as_document
 from watchtest.views.screen import rows
+
+NEWS_LIMIT_S = 1.0
+"""So long an answer waits for something new."""
 
 
 class StateScene:
@@ -41,3 +47,48 @@ class StateScene:
     def wish(self, wish: Wish, look: Look) -> None:
         for event in events_of(wish, look, self._state(), time.time()):
             self._post(event)
+
+
+class Screens:
+    """The same for somebody elsewhere, who asks for rows and is answered when there are new ones."""
+
+    def __init__(self, scene: StateScene, state: Callable[[], State]) -> None:
+        self._scene = scene
+        self._state = state
+        self._seq = 1
+        self._changed = asyncio.Event()
+
+    def show(self, _before: State, _after: State, _event: Event | None) -> None:
+        """A view of the loop."""
+        self._seq += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def document(self, wish: ScreenWish) -> dict[str, Any]:
+        if wish.after >= self._seq:
+            try:
+                async with asyncio.timeout(NEWS_LIMIT_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass  # the ages on it have grown
+        look, lane = look_of(wish), self._state().top
+        place = self._scene.place(look)
+        return {
+            "seq": self._seq,
+            "lane": lane.lane.value,
+            "rows": [as_document(row) for row in self._scene.rows(look, wish.height, time.time())],
+            "choices": self._scene.choices(look),
+            "place": {"file": place.file, "line": max(place.line, 1)} if place else None,
+            "paused": lane.is_paused,
+            "override": lane.override.value if lane.override else None,
+            "red": len(lane.knowledge.red),
+        }
+
+    async def text(self, wish: ScreenWish) -> str:
+        return await self._scene.page(look_of(wish))
+
+
+def look_of(wish: ScreenWish) -> Look:
+    panel: Panel = "help" if wish.panel == "help" else "why" if wish.panel == "why" else ""
+    chosen = NOTHING_CHOSEN if wish.chosen is None else wish.chosen
+    return Look(panel, wish.filter, wish.is_typing, chosen)

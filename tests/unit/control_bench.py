@@ -34,6 +34,7 @@ from watchtest.core.events import (
 from watchtest.core.model import Entry, Execution, Kind, Lane, Outcome, Policy, Result, Snapshot
 from watchtest.core.state import LaneState, State
 from watchtest.loop import Loop, View
+from watchtest.scene import Screens, StateScene
 from watchtest.views.statusdocument import activity
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(Kind.FILE, 0o644, 1, "1")})
@@ -186,6 +187,8 @@ async def bench(
     desk = Desk(lambda: loop.state, loop.post, past or KeptRuns(), explain, WORDS, events_limit=events_limit)
     views.append(View(desk.show))
     places = socket_places(Path("/some/workspace"), [folder])
+    screens = Screens(StateScene(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)
+    views.append(View(screens.show))
     server = ControlServer(
         desk,
         places,
@@ -194,6 +197,7 @@ async def bench(
         started_at=timestamp(time.time()),
         activity=activity,
         schemas=schemas,
+        screens=screens,
         say=says.append,
         port=PortWish(listen, folder / "token") if listen else None,
         start_limit_s=0.01,

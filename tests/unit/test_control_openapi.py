@@ -27,6 +27,7 @@ from watchtest.control.routes import Served, application
 from watchtest.control.token import kept_token
 from watchtest.controlling import WORDS, schemas
 from watchtest.core.model import Lane, Outcome, Policy
+from watchtest.scene import Screens, StateScene
 from watchtest.views.statusdocument import Writer, activity
 from watchtest.views.statusdocument import document as status_document
 
@@ -41,7 +42,8 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
 
     state = start()
     desk = Desk(lambda: state, lambda _event: None, KeptRuns(), explain, WORDS)
-    served = application(Served(desk, dict, {}, dict, "", activity, schemas))
+    screens = Screens(StateScene(lambda: state, lambda event: None, "", ""), lambda: state)
+    served = application(Served(desk, dict, {}, dict, "", activity, schemas, screens))
     routes = {
         (route.path, method)
         for route in served.routes

@@ -25,6 +25,8 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     how_much.add_argument(
         "--affected", dest="policy", action="store_const", const="affected", help="those that changes can affect"
     )
+    how_much.add_argument("--again", action="store_true", help="the last tests once more")
+    how_much.add_argument("--match", metavar="TEXT", help="known tests with these words in their names")
     parser.add_argument("--wait", action="store_true", help="until it has ended; its verdict is the exit code")
     parser.add_argument("--timeout", type=float, metavar="S", help="with --wait: not longer than this (exit code 124)")
     add_lane(parser, "the highest that is on")
@@ -32,8 +34,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.tests and arguments.policy:
-        arguments.parser.error(f"argument --{arguments.policy}: not allowed with a TEST")
+    if arguments.tests and (arguments.policy or arguments.again or arguments.match):
+        given = arguments.policy or ("again" if arguments.again else "match")
+        arguments.parser.error(f"argument --{given}: not allowed with a TEST")
     if arguments.timeout is not None and not arguments.wait:
         arguments.parser.error("argument --timeout: needs --wait")
     watcher = Watcher(arguments)
@@ -44,6 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         body["tests"] = [_from_the_workspace(test, watcher.folder, Path.cwd()) for test in arguments.tests]
     if arguments.policy:
         body["policy"] = arguments.policy
+    if arguments.again:
+        body["again"] = True
+    if arguments.match:
+        body["matching"] = arguments.match
     report = watcher.post("/runs", body)
     if not arguments.wait:
         print(f"run {report['id']} {report['state']}{_because(report)}")

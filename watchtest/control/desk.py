@@ -12,10 +12,10 @@ from watchtest.control.journal import PAST, Journals, Page, page_of
 from watchtest.control.reports import Reports, RunReport
 from watchtest.control.tally import Tally
 from watchtest.control.telling import Words, status_of, tell
-from watchtest.control.wishes import Refusal, ResultsWish, RunsWish, RunWish
-from watchtest.core.events import CancelAsked, Event, PauseAsked, ResumeAsked, RunAsked
+from watchtest.control.wishes import PolicyWish, Refusal, ResultsWish, RunsWish, RunWish
+from watchtest.core.events import CancelAsked, Event, PauseAsked, PolicyAsked, ResumeAsked, RunAsked
 from watchtest.core.model import All, Lane, Only, Policy, Result, Selection
-from watchtest.core.selection import choose
+from watchtest.core.selection import again, choose, matching
 from watchtest.core.state import Broken, Executing, LaneState, State, Working, asked_id
 
 ANSWER_LIMIT_S = 5.0
@@ -187,6 +187,12 @@ class Desk:
             await self._taken_in(event)
         return {each.lane: each.is_paused for each in self._state().ranked}
 
+    async def policy(self, wish: PolicyWish) -> LaneState:
+        """What a change of that lane runs from now on; the lane after that."""
+        lane = self._lane(wish.lane)
+        after = await self._taken_in(PolicyAsked(lane.lane, time.time(), wish.policy))
+        return after.lanes[lane.lane]
+
     async def _call_off_retries(self) -> None:
         """Nothing is under way, but a lane that broke may be about to try again: that is what is cancelled then."""
         for lane in self._state().ranked:
@@ -249,6 +255,14 @@ def _leaving() -> Refusal:
 def _selection(wish: RunWish, lane: LaneState) -> Selection | None:
     if wish.tests:
         return Only(wish.tests, because="asked for by name")
+    if wish.is_again:
+        return again(lane)
+    if wish.matching:
+        found = matching(lane, wish.matching)
+        if found is None:
+            text = f"no known test has {wish.matching!r} in its name"
+            raise Refusal(404, "no_such_test", text, "`watchtest run` alone runs what the policy says")
+        return found
     if wish.policy is Policy.ALL:
         return All(because="all tests were asked for")
     return None if wish.policy is None else choose(wish.policy, lane.knowledge)

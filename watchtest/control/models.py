@@ -6,18 +6,23 @@ test sends what these shapes allow, and what they do not, and compares the answe
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from watchtest.control.wishes import (
     AFTER_LIMIT,
+    CHOSEN_LIMIT,
+    HEIGHT_DEFAULT,
+    HEIGHT_LIMIT,
     RESULTS_DEFAULT,
     RESULTS_LIMIT,
     RUN_ID,
     RUNS_DEFAULT,
     RUNS_LIMIT,
     TEST_LIMIT,
+    TEXT_LIMIT,
 )
 from watchtest.core.model import Lane, Outcome, RunState, Trigger, Verdict
 
@@ -42,6 +47,20 @@ TestName = Annotated[
         description="A test as results name it, or a file or folder of tests, relative to the workspace.",
     ),
 ]
+Words = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=TEXT_LIMIT,
+        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"},
+    ),
+]
+_WAYS = {"tests": "array", "policy": "string", "again": "boolean", "matching": "string"}
+_EXCLUDED: list[Any] = [
+    {"not": {"required": [one, other], "properties": {one: {"type": _WAYS[one]}, other: {"type": _WAYS[other]}}}}
+    for one, other in combinations(_WAYS, 2)
+]
+"""Ways to name tests that exclude each other."""
 Activity = Literal["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]
 
 
@@ -53,20 +72,22 @@ class Shape(BaseModel):
 
 
 class RunRequest(Shape):
-    """Which tests to run: by name, by policy, or, with neither, as the lane's own policy has it."""
+    """Which tests to run, in one of these ways; with none of them, as the lane's own policy has it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "not": {
-                "required": ["tests", "policy"],
-                "properties": {"tests": {"type": "array"}, "policy": {"type": "string"}},
-            }
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"allOf": _EXCLUDED})
 
     lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
     tests: Annotated[list[TestName], Field(min_length=1)] | None = None
     policy: Literal["all", "failed", "affected"] | None = None
+    again: Literal[True] | None = Field(default=None, description="The last tests once more.")
+    matching: Words | None = Field(default=None, description="Known tests with all these words in their names.")
+
+
+class PolicyRequest(Shape):
+    """How much a change runs, until told otherwise."""
+
+    policy: Literal["all", "failed", "affected", "configured"]
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
 
 
 class LaneRequest(Shape):
@@ -96,6 +117,27 @@ class ResultsQuery(Shape):
         default=0, ge=0, le=AFTER_LIMIT, description="Only results behind this number: `next` of the last answer."
     )
     limit: int = Field(default=RESULTS_DEFAULT, ge=1, le=RESULTS_LIMIT, description="At most so many results.")
+
+
+class ScreenQuery(Shape):
+    height: int = Field(default=HEIGHT_DEFAULT, ge=1, le=HEIGHT_LIMIT, description="So many rows.")
+    panel: Literal["", "help", "why"] = ""
+    filter: str = Field(
+        default="",
+        max_length=TEXT_LIMIT,
+        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"},
+        description="Only tests with all these words in their names.",
+    )
+    typing: Annotated[int, Field(ge=0, le=1)] = Field(default=0, description="1: the filter is still being typed.")
+    chosen: Annotated[int, Field(ge=0, le=CHOSEN_LIMIT)] | None = Field(
+        default=None, description="Which failure is shown at length, counted from 0."
+    )
+    after: int = Field(
+        default=0,
+        ge=0,
+        le=AFTER_LIMIT,
+        description="Answer once there is something newer than this `seq`, or in a moment.",
+    )
 
 
 class WhyQuery(Shape):
@@ -232,6 +274,39 @@ class Pause(Shape):
 
 class Paused(Shape):
     lanes: dict[str, Pause]
+
+
+class PolicySet(Shape):
+    lane: Lane
+    policy: str = Field(description="What counts now.")
+    configured: str
+
+
+class Row(Shape):
+    """A row of the dashboard: text with styles from the left and at the right edge, a bar in between."""
+
+    left: list[tuple[str, str]] = []
+    right: list[tuple[str, str]] = []
+    band: str = ""
+    bar: float | None = None
+    groups: list[list[tuple[str, str]]] = []
+
+
+class Screen(Shape):
+    """The dashboard as the watcher itself would draw it; what `watchtest attach` shows."""
+
+    seq: Count
+    lane: Lane
+    rows: list[Row]
+    choices: Count = Field(description="How many failures can be chosen from.")
+    place: Place | None = Field(description="Where the chosen failure is, or the first.")
+    paused: bool
+    override: str | None = Field(description="A policy that was asked for by hand.")
+    red: Count
+
+
+class Output(Shape):
+    text: str = Field(description="All that the failures and the runner have said.")
 
 
 class Explained(Shape):

@@ -12,7 +12,7 @@ import logging
 import platform
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -55,6 +55,15 @@ class Served:
     started_at: str
     activity: Callable[[LaneState], str]
     schemas: Callable[[], dict[str, dict[str, Any]]]
+    screens: Screens
+
+
+class Screens(Protocol):
+    """The dashboard, for somebody who looks at it from elsewhere."""
+
+    async def document(self, wish: wishes.ScreenWish) -> dict[str, Any]: ...
+
+    async def text(self, wish: wishes.ScreenWish) -> str: ...
 
 
 class Answer(Response):
@@ -194,6 +203,18 @@ class Handlers:
         _no_query(request)
         lanes = await self._desk.pause(wishes.lane_wish(await _body(request)), is_paused=is_paused)
         return Answer({"lanes": {lane.value: {"paused": paused} for lane, paused in lanes.items()}})
+
+    async def policy(self, request: Request) -> Response:
+        _no_query(request)
+        lane = await self._desk.policy(wishes.policy_wish(await _body(request)))
+        policies = {"policy": lane.present_policy.value, "configured": lane.policy.value}
+        return Answer({"lane": lane.lane.value, **policies})
+
+    async def screen(self, request: Request) -> Response:
+        return Answer(await self._served.screens.document(wishes.screen_wish(_query(request))))
+
+    async def output(self, request: Request) -> Response:
+        return Answer({"text": await self._served.screens.text(wishes.screen_wish(_query(request)))})
 
     async def why(self, request: Request) -> Response:
         return Answer(await self._desk.why(*wishes.why_wish(_query(request))))

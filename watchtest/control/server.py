@@ -21,6 +21,7 @@ from watchtest.core.state import LaneState
 from watchtest.errors import ControlError
 
 if TYPE_CHECKING:
+    from watchtest.control.routes import Screens
     from watchtest.control.serving import Server
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class ControlServer:
         started_at: str,
         activity: Callable[[LaneState], str],
         schemas: Callable[[], dict[str, dict[str, Any]]],
+        screens: Screens,
         say: Callable[[str], None],
         port: PortWish | None = None,
         start_limit_s: float = START_LIMIT_S,
@@ -63,6 +65,7 @@ class ControlServer:
         self._started_at = started_at
         self._activity = activity
         self._schemas = schemas
+        self._screens = screens
         self._say = say
         self._port = port
         self._start_limit_s = start_limit_s
@@ -147,6 +150,7 @@ class ControlServer:
             started_at=self._started_at,
             activity=self._activity,
             schemas=self._schemas,
+            screens=self._screens,
         )
         guarded = Guard(application(served), door)
         return Server(guarded, is_there=listener.is_there, leaving=self._desk.closed)

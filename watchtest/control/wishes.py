@@ -16,6 +16,11 @@ RESULTS_LIMIT, RESULTS_DEFAULT = 5000, 1000
 AFTER_LIMIT = 2_000_000_000
 CONFIG_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 TEST_LIMIT = 4096
+TEXT_LIMIT = 100
+HEIGHT_LIMIT, HEIGHT_DEFAULT = 1000, 24
+CHOSEN_LIMIT = 100_000
+PANELS = ("", "help", "why")
+CONFIGURED = "configured"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POLICIES = (Policy.ALL, Policy.FAILED, Policy.AFFECTED)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -39,11 +44,15 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunWish:
-    """No lane: the highest that is on. Neither tests nor a policy: as the lane's own policy has it."""
+    """No lane: the highest that is on. Neither tests nor a policy nor anything else: as the lane's policy has it."""
 
     lane: Lane | None = None
     tests: tuple[str, ...] = ()
     policy: Policy | None = None
+    is_again: bool = False
+    """The last tests once more."""
+    matching: str = ""
+    """Known tests with these words in their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +72,88 @@ class ResultsWish:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyWish:
+    """No policy: the one that was configured."""
+
+    policy: Policy | None
+    lane: Lane | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenWish:
+    """How somebody elsewhere looks at the dashboard. `after`: not before there is
+    something newer than this, or a moment has passed."""
+
+    height: int = HEIGHT_DEFAULT
+    panel: str = ""
+    filter: str = ""
+    is_typing: bool = False
+    chosen: int | None = None
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigWish:
     text: str
     file: str
 
 
 def run_wish(body: bytes) -> RunWish:
-    members = _members(body, ("lane", "tests", "policy"))
+    members = _members(body, ("lane", "tests", "policy", "again", "matching"))
     tests = members.get("tests")
     if tests is not None and (not isinstance(tests, list) or not tests):
         raise _bad('"tests" must be a list of at least one test', "leave it out to run what the policy says")
-    policy = _choice(members, "policy", Policy, POLICIES)
-    if tests is not None and policy is not None:
-        raise _bad('"tests" and "policy" exclude each other', "give one of them")
-    return RunWish(_choice(members, "lane", Lane, tuple(Lane)), tuple(_test(test) for test in tests or ()), policy)
+    given = [name for name in ("tests", "policy", "again", "matching") if members.get(name) is not None]
+    if len(given) > 1:
+        raise _bad(f'"{given[0]}" and "{given[1]}" exclude each other', "give one of them")
+    is_again = members.get("again")
+    if is_again is not None and is_again is not True:
+        raise _bad(f'"again" must be true: {_shown(is_again)}', "leave it out to run what the policy says")
+    return RunWish(
+        _choice(members, "lane", Lane, tuple(Lane)),
+        tuple(_test(test) for test in tests or ()),
+        _choice(members, "policy", Policy, POLICIES),
+        bool(is_again),
+        _words(members, "matching"),
+    )
+
+
+def policy_wish(body: bytes) -> PolicyWish:
+    members = _members(body, ("policy", "lane"))
+    value = members.get("policy")
+    if value is None:
+        raise _bad('"policy" is missing', f"one of {', '.join((*POLICIES, CONFIGURED))}")
+    lane = _choice(members, "lane", Lane, tuple(Lane))
+    if value == CONFIGURED:
+        return PolicyWish(None, lane)
+    return PolicyWish(_choice(members, "policy", Policy, POLICIES), lane)
+
+
+def screen_wish(query: Query) -> ScreenWish:
+    members = _parameters(query, ("height", "panel", "filter", "typing", "chosen", "after"))
+    panel = members.get("panel", "")
+    if panel not in PANELS:
+        raise _bad(f'"panel": no such panel: {_shown(panel)}', f"one of {', '.join(PANELS[1:])}")
+    text = members.get("filter", "")
+    if len(text) > TEXT_LIMIT or _CONTROL.search(text):
+        raise _bad(f'"filter": not a text of at most {TEXT_LIMIT} printable characters')
+    return ScreenWish(
+        _number(members, "height", HEIGHT_DEFAULT, 1, HEIGHT_LIMIT),
+        panel,
+        text,
+        bool(_number(members, "typing", 0, 0, 1)),
+        _number(members, "chosen", 0, 0, CHOSEN_LIMIT) if "chosen" in members else None,
+        _number(members, "after", 0, 0, AFTER_LIMIT),
+    )
+
+
+def _words(members: dict[str, Any], key: str) -> str:
+    value = members.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value.strip() or len(value) > TEXT_LIMIT or _CONTROL.search(value):
+        raise _bad(f'"{key}": not a text of 1 to {TEXT_LIMIT} printable characters: {_shown(value)}')
+    return value
 
 
 def lane_wish(body: bytes) -> Lane | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from watchtest.core.events import CancelAsked, Event, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
-from watchtest.core.model import All, Only, Policy, Selection
-from watchtest.core.selection import choose
-from watchtest.core.state import LaneState, State, Working
-from watchtest.views.look import Look, Wish, is_matched
+from watchtest.core.model import All, Policy
+from watchtest.core.selection import again, choose, matching
+from watchtest.core.state import State
+from watchtest.views.look import Look, Wish
 
 
 def events_of(wish: Wish, look: Look, state: State, now: float) -> tuple[Event, ...]:
@@ -33,19 +33,3 @@ def events_of(wish: Wish, look: Look, state: State, now: float) -> tuple[Event, 
             return (ResumeAsked(name, now) if lane.is_paused else PauseAsked(name, now),)
         case Wish.OUTPUT | Wish.EDIT:
             return ()
-
-
-def again(lane: LaneState) -> Selection | None:
-    """What ran last, or is running; None where nothing has: the policy decides then."""
-    run = lane.activity.run if isinstance(lane.activity, Working) else lane.last.run if lane.last else None
-    if run is None:
-        return None
-    if isinstance(run.selection, Only) and run.selection.tests:
-        return Only(run.selection.tests, because="the last tests again, asked for")
-    return All(because="asked for again")
-
-
-def matching(lane: LaneState, text: str) -> Only | None:
-    """The known tests with these words in their names."""
-    tests = tuple(sorted(test for test in lane.knowledge.tests if is_matched(test, text)))
-    return Only(tests, because=f"asked for: names with {text!r}") if tests else None

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from watchtest.core.model import Outcome, Place, Result, Verdict
+from watchtest.core.selection import is_matched
 from watchtest.core.state import Executing, KnownTest, LaneState, Working
 from watchtest.views import words
-from watchtest.views.look import NOTHING_CHOSEN, Look, is_matched
+from watchtest.views.look import NOTHING_CHOSEN, Look
 from watchtest.views.rows import Row, inner, plain
 from watchtest.views.text import cut, duration, tail
 

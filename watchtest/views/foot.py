@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from watchtest.core.model import Only, RunState
+from watchtest.core.selection import is_matched
 from watchtest.core.state import LaneState, Working
 from watchtest.views import words
-from watchtest.views.look import HELP, HINTS, Look, is_matched
+from watchtest.views.look import HELP, HINTS, Look
 from watchtest.views.rows import Row, Span, plain
 from watchtest.views.text import count
 

@@ -126,9 +126,3 @@ def _moved(chosen: int, key: str, failures: int) -> int:
     if chosen == NOTHING_CHOSEN:
         return 0 if key == DOWN else failures - 1
     return (min(chosen, failures - 1) + (1 if key == DOWN else -1 if key == UP else 0)) % failures
-
-
-def is_matched(test: str, text: str) -> bool:
-    """Whether a test is among those that a filter lets through."""
-    name = test.lower()
-    return all(word in name for word in text.lower().split())

@@ -106,7 +106,9 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
         case ResumeAsked():
             yield "resumed"
         case PolicyAsked():
-            yield f"a change runs: {after.present_policy.value}" + (" (as configured)" if not after.override else "")
+            yield f"a change runs: {(after.override or after.policy).value}" + (
+                "" if after.override else " (as configured)"
+            )
         case QuitAsked():
             pass
         case Woke():

@@ -1,0 +1,27 @@
+"""`watchtest attach`: the dashboard of a watcher that runs elsewhere. Leaving it leaves the watcher alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from watchtest.commands.watcher import Watcher
+from watchtest.errors import UsageError
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("attach", help="the dashboard of the watcher that runs in the background")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    watcher = Watcher(arguments)
+    watcher.get("/health")  # nobody there: said as for every other command
+    if not sys.stdout.isatty():
+        raise UsageError("attach needs a terminal", hint="`watchtest status --wait` waits without one")
+    import asyncio
+
+    from watchtest.attaching import look_on
+
+    return asyncio.run(look_on(watcher, dict(os.environ)))
