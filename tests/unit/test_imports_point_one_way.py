@@ -18,7 +18,8 @@ OUTSIDE = {
     "git": ("sources/git.py",),
     "rich": ("views/", "commands/"),
     "sqlite3": ("history/database.py",),
-    "desktop_notifier": ("views/desktop.py",),
+    "desktop_notifier": ("views/notify/native.py",),
+    "dbus_fast": ("views/notify/bus.py",),
     "pydantic": ("config/",),
     "pydantic_core": ("config/",),
     "pathspec": ("sources/globs.py",),
@@ -92,6 +93,7 @@ def test_every_outside_thing_is_a_declared_dependency() -> None:
     names = {
         "git": "gitpython",
         "desktop_notifier": "desktop-notifier",
+        "dbus_fast": "dbus-fast",
         "pydantic_core": "pydantic",
         "requests": "docker",
     }
