@@ -51,7 +51,8 @@ DUNST = """[global]
     script = {script}
 """
 SCRIPT = """#!/bin/sh
-printf '%s|%s|%s|%s\\n' "$DUNST_ID" "$DUNST_URGENCY" "$DUNST_SUMMARY" "$(echo "$DUNST_BODY" | tr '\\n' ' ')" >> {log}
+body=$(printf %s "$DUNST_BODY" | tr '\\n' ' ')
+printf '%s|%s|%s|%s\\n' "$DUNST_ID" "$DUNST_URGENCY" "$DUNST_SUMMARY" "$body" >> {log}
 """
 
 
@@ -117,7 +118,11 @@ def desk() -> Iterator[Desk]:
         environ |= {"DISPLAY": display, "DBUS_SESSION_BUS_ADDRESS": address}
         stack.enter_context(_running(["dunst", "-conf", str(config)], folder / "dunst.err", environ))
         desk = Desk(environ, log)
-        wait_for("dunst answers", lambda: _answers(desk), LIMIT_S)
+        try:
+            wait_for("dunst answers", lambda: _answers(desk), LIMIT_S)
+        except AssertionError:
+            print(*(file.read_text() for file in folder.glob("*.err")), sep="\n")
+            raise
         yield desk
 
 
@@ -128,8 +133,8 @@ def _screen(folder: Path) -> Iterator[str]:
     with _running(command, folder / "screen.err", dict(os.environ), (theirs,)):
         os.close(theirs)
         assert select.select([ours], [], [], LIMIT_S)[0], "the screen does not start"
-        number = os.read(ours, 20).decode().strip()
-        os.close(ours)
+        with os.fdopen(ours) as stream:  # its number comes in pieces, and it insists on the last of them
+            number = stream.readline().strip()
         yield f":{number}"
 
 
@@ -189,6 +194,7 @@ def test_dunst_shows_red_and_green_once_each_in_one_place_and_nothing_of_a_super
 ) -> None:
     scene = play(project, {"DBUS_SESSION_BUS_ADDRESS": desk.environ["DBUS_SESSION_BUS_ADDRESS"]})
     scene.save_twice_in_one_run()
+    assert desk.shown == []
     scene.save(2, "failed")
     wait_for("red is shown", lambda: len(desk.shown) == 1)
     assert desk.standing() == 1
@@ -244,7 +250,7 @@ def test_without_a_bus_the_dashboard_has_one_line_and_its_terminal_rings(project
                 assert time.monotonic() < deadline, seen[-3000:]
                 if select.select([ours], [], [], 0.1)[0]:
                     seen += os.read(ours, 65536)
-            os.write(ours, b"q")
+            watcher.terminate()
             while watcher.poll() is None:
                 assert time.monotonic() < deadline, seen[-3000:]
                 if select.select([ours], [], [], 0.1)[0]:
