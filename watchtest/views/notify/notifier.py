@@ -118,7 +118,7 @@ class Notifier:
             reason = f"{reason}; {lack or terminal.known.words}" if reason else lack
         self._live = notice
         if reason:
-            self._report("desktop notifications do not work here" if desktop else "the terminal is not told", reason)
+            self._report("no desktop notifications" if desktop else "no notifications on the terminal", reason)
 
     async def _run_hook(self, told: tuple[Notice, float]) -> None:
         assert self.ways.hook is not None
@@ -141,4 +141,4 @@ class Notifier:
         log.info("%s: %s", what, reason)
         if what not in self._said:
             self._said.add(what)
-            self.on_problem(f"{what}: {one_line(reason)} (this is said once)")
+            self.on_problem(f"{what}: {one_line(reason)} (said once)")

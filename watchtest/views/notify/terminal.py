@@ -45,7 +45,7 @@ class Known:
     @property
     def words(self) -> str:
         if self.form is Form.BELL:
-            return "the terminal's bell rings instead"
+            return "the bell rings instead"
         return f"this terminal shows them instead (OSC {self.form.value.removeprefix('osc')})"
 
 
