@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import shlex
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 from watchtest.parts import Setting
 from watchtest.views.notify.bus import BusChannel
-from watchtest.views.notify.channel import Channel
+from watchtest.views.notify.channel import Channel, DeliveryFailed
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.native import NativeChannel
 from watchtest.views.notify.notices import Mode
@@ -16,7 +19,10 @@ from watchtest.views.notify.notifier import Notifier, Ways, When
 from watchtest.views.notify.quiet import QuietHours
 from watchtest.views.notify.sequences import Form
 from watchtest.views.notify.terminal import TerminalChannel
-from watchtest.views.text import encodable
+from watchtest.views.text import encodable, one_line
+
+log = logging.getLogger(__name__)
+LOOK_S = 4.0
 
 
 def build_notifier(setting: Setting, stream: TextIO, say: Callable[[str], None]) -> Notifier | None:
@@ -31,6 +37,30 @@ def build_notifier(setting: Setting, stream: TextIO, say: Callable[[str], None])
     if when.mode is Mode.OFF or ways == Ways():
         return None
     return Notifier(setting.workspace.name, ways, say, when)
+
+
+async def look_around(setting: Setting, stream: TextIO) -> list[tuple[str, str]]:
+    """Of each way to the user that is on: who would show a notice, or nobody and why. Shows nothing."""
+    notifier = build_notifier(setting, stream, log.warning)
+    if notifier is None:
+        return [("off", "")]
+    found = []
+    desktop, terminal, hook = notifier.ways.desktop, notifier.ways.terminal, notifier.ways.hook
+    if desktop is not None:
+        try:
+            who = one_line(await asyncio.wait_for(desktop.look(), LOOK_S))
+            found.append((f"on the desktop, by {who}", ""))
+        except TimeoutError:
+            found.append(("", f"no answer within {LOOK_S:g} s"))
+        except DeliveryFailed as failure:
+            found.append(("", one_line(str(failure))))
+        await desktop.close()
+    if terminal is not None and (desktop is None or not found[0][0]):
+        found.append((await terminal.look(), ""))
+    if hook is not None:
+        command = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
+        found.append((f"by the hook: {one_line(command)}", ""))
+    return found
 
 
 def _desktop(setting: Setting) -> Channel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 from session_bus import FakeDaemon, session_bus
 
+from watchtest.config import Config
 from watchtest.core.model import Lane, Verdict
+from watchtest.notifying import look_around
+from watchtest.parts import Folders, Setting
 from watchtest.views.notify.bus import BusChannel
 from watchtest.views.notify.bus import session_bus as found_bus
 from watchtest.views.notify.channel import DeliveryFailed
@@ -149,6 +153,23 @@ def test_a_refusal_and_a_bus_without_a_daemon_are_told_in_its_own_words(address:
             with pytest.raises(DeliveryFailed, match="too many of them"):
                 await channel.deliver(RED)
         await channel.close()
+
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+
+
+def test_doctor_tells_who_would_show_a_notification_and_shows_none(address: str) -> None:
+    async def story() -> None:
+        setting = Setting(
+            Path("/shop"),
+            Config(),
+            {"DBUS_SESSION_BUS_ADDRESS": address, "TERM": "xterm"},
+            Folders(Path("/cache"), Path("/state")),
+        )
+        [(nobody, why)] = await look_around(setting, io.StringIO())
+        assert (nobody, "org.freedesktop.Notifications" in why) == ("", True)
+        async with FakeDaemon(address, name="wall\x1b[31mpaper") as daemon:
+            assert await look_around(setting, io.StringIO()) == [("on the desktop, by wallpaper", "")]
+        assert daemon.calls == []
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 

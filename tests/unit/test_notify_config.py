@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from watchtest.config import Config, load
 from watchtest.errors import ConfigError
-from watchtest.notifying import build_notifier
+from watchtest.notifying import build_notifier, look_around
 from watchtest.parts import Folders, Setting
 from watchtest.views.notify.bus import BusChannel
 from watchtest.views.notify.hook import Hook
@@ -99,11 +100,22 @@ class Screen(io.StringIO):
         return self.is_terminal
 
 
-def built(environ: dict[str, str] | None = None, *, is_terminal: bool = True, **notify: Any) -> Notifier | None:
+def setting_with(environ: dict[str, str] | None = None, **notify: Any) -> Setting:
     config = Config.model_validate({"notify": notify})
-    folders = Folders(Path("/cache"), Path("/state"))
-    setting = Setting(Path("/shop"), config, environ or {"TERM": "xterm"}, folders)
-    return build_notifier(setting, Screen(is_terminal=is_terminal), pytest.fail)
+    return Setting(Path("/shop"), config, environ or {"TERM": "xterm"}, Folders(Path("/cache"), Path("/state")))
+
+
+def built(environ: dict[str, str] | None = None, *, is_terminal: bool = True, **notify: Any) -> Notifier | None:
+    return build_notifier(setting_with(environ, **notify), Screen(is_terminal=is_terminal), pytest.fail)
+
+
+def test_doctor_tells_each_way_to_the_user() -> None:
+    no_bus = ("", "no session bus (DBUS_SESSION_BUS_ADDRESS is not set)")
+    hook = ("by the hook: lamp 'a b'", "")
+    found = asyncio.run(look_around(setting_with(hook=["lamp", "a b"]), Screen()))
+    assert found == [no_bus, ("the bell rings instead", ""), hook]
+    assert asyncio.run(look_around(setting_with(), Screen(is_terminal=False))) == [no_bus]
+    assert asyncio.run(look_around(setting_with(mode="off"), Screen())) == [("off", "")]
 
 
 def ways(**given: Any) -> tuple[bool, bool, bool]:

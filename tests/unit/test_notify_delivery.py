@@ -38,6 +38,9 @@ class Wall:
         self.shown: list[str] = []
         self.is_closed = False
 
+    async def look(self) -> str:
+        return "a wall"
+
     async def deliver(self, notice: Notice) -> None:
         await asyncio.sleep(self.delay_s)
         if self.refusal:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from watchtest.views.notify.channel import DeliveryFailed
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 NAME = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
@@ -52,6 +53,9 @@ class BusChannel:
         """The daemon's number of the live notification; numbers of one daemon mean nothing to the next."""
         self._watches: set[asyncio.Task[None]] = set()
 
+    async def look(self) -> str:
+        return (await self._tried(self._current_server)).name
+
     async def deliver(self, notice: Notice) -> None:
         await self._tried(lambda: self._deliver(notice))
 
@@ -64,17 +68,17 @@ class BusChannel:
         if self._watches:
             await asyncio.wait(tuple(self._watches), timeout=CLOSE_S)
 
-    async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _tried(self, work: Callable[[], Awaitable[T]]) -> T:
         """A connection that failed, or that was given up in the middle of a call, is not used again."""
         was_connected = self._bus is not None
         try:
             try:
-                await work()
+                return await work()
             except (OSError, EOFError):
                 if not was_connected:
                     raise
                 self._drop()  # it went away since the last notice
-                await work()
+                return await work()
         except DeliveryFailed:  # the daemon's own answer
             raise
         except Exception as error:

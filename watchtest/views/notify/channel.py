@@ -17,6 +17,9 @@ class Channel(Protocol):
     What cannot be done raises DeliveryFailed; nothing else leaves a channel.
     """
 
+    async def look(self) -> str:
+        """Who would show it, in words; shows nothing."""
+
     async def deliver(self, notice: Notice) -> None:
         """It has been shown when this returns."""
 

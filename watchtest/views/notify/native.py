@@ -36,6 +36,10 @@ class NativeChannel:
         self._shown: str | None = None
         self._heard = _Heard()
 
+    async def look(self) -> str:
+        await self._tried(self._ready())
+        return "this system"
+
     async def deliver(self, notice: Notice) -> None:
         await self._tried(self._deliver(notice))
 
@@ -56,7 +60,7 @@ class NativeChannel:
             # Whatever a bus, a daemon or a backend throws, it is a failed delivery.
             raise DeliveryFailed(f"{type(error).__name__}: {error}") from error
 
-    async def _deliver(self, notice: Notice) -> None:
+    async def _ready(self) -> None:
         library = await asyncio.to_thread(_library, self._heard)
         if self._notifier is None:
             self._notifier = library.DesktopNotifier(app_name="watchtest", app_icon=None)
@@ -64,7 +68,11 @@ class NativeChannel:
         # (Python outside a signed app on macOS) calls everything dispatched.
         if library.Capability.TITLE not in await self._notifier.get_capabilities():
             raise DeliveryFailed(self._heard.reason or "this system shows no notifications of this Python")
+
+    async def _deliver(self, notice: Notice) -> None:
+        await self._ready()
         await self._withdraw()
+        library = _library(self._heard)
         was_dispatched = asyncio.Event()
         self._heard.reason = ""
         self._shown = await self._notifier.send(

@@ -105,6 +105,8 @@ class Notifier:
 
     async def _deliver(self, notice: Notice | None) -> None:
         """By the first way that works; without a notice, take away what stands there."""
+        if notice is None and self._live is None:
+            return
         desktop, terminal = self.ways.desktop, self.ways.terminal
         reason = ""
         if desktop is not None:

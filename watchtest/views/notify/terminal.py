@@ -102,12 +102,16 @@ class TerminalChannel:
         self._ask_tmux = ask_tmux or ask_tmux_itself
         self.known = Known(form or Form.BELL)
 
-    async def deliver(self, notice: Notice) -> None:
+    async def look(self) -> str:
         if self._environ.get("TMUX"):
             # Each time: a session is taken from one terminal to another.
             self.known = recognise_through_tmux(await self._ask_tmux(self._environ), self._form)
         else:
             self.known = recognise(self._environ, self._form)
+        return self.known.words
+
+    async def deliver(self, notice: Notice) -> None:
+        await self.look()
         self._send(sequence(self.known.form, notice, self._identity), BELL if self.known.is_doubtful else "")
 
     async def withdraw(self) -> None:
