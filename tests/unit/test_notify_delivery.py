@@ -18,7 +18,7 @@ from watchtest.views.notify.bus import BusChannel
 from watchtest.views.notify.channel import Channel, DeliveryFailed
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.native import NativeChannel
-from watchtest.views.notify.notices import Mode, Notice, NoticeKind
+from watchtest.views.notify.notices import Mode, Notice
 from watchtest.views.notify.notifier import Notifier, Ways, When
 from watchtest.views.notify.quiet import QuietHours
 from watchtest.views.notify.sequences import Form
@@ -295,7 +295,3 @@ def test_leaving_does_not_wait_for_a_hook_that_hangs(tmp_path: Path) -> None:
     began = time.perf_counter()
     asyncio.run(play(Story().run("t1", failed(A)), notifier(hook=hook)))
     assert time.perf_counter() - began < 30
-
-
-def test_kinds_of_trouble_are_known() -> None:
-    assert [kind.value for kind in NoticeKind if kind.is_trouble] == ["red", "more_red", "failed", "lost"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from view_states import Story, failed, passed, start
 
 from watchtest.core.events import CancelAsked, Halted, RunEnded
@@ -161,3 +165,29 @@ def test_each_mode_tells_its_own(mode: Mode, told: list[str]) -> None:
 def test_control_sequences_in_names_never_reach_the_desktop() -> None:
     [notice] = told_by(Story().run("t1", failed("tests/test_a.py::test[\x1b]0;x\x07\x1b[31mred\u202e]")))
     assert notice.lines == notice.tests == ("tests/test_a.py::test[red]",)
+
+
+@given(runs=st.lists(st.sampled_from(["both", "a", "b", "neither", "nothing", "cancelled", "superseded"]), min_size=1))
+def test_the_last_notice_is_as_red_as_the_code_is_known_to_be(runs: list[str]) -> None:
+    story = Story()
+    for number, run in enumerate(runs):
+        red_a, red_b = run in ("both", "a"), run in ("both", "b")
+        match run:
+            case "nothing":
+                story.run(f"t{number}")
+            case "cancelled" | "superseded":
+                story.change("x.py").sync(f"t{number}").collect(A).results(failed(A))
+                stop = Stop.CANCELLED if run == "cancelled" else Stop.SUPERSEDED
+                story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(stop)))
+                if run == "superseded":  # its successor begins at once
+                    story.sync(f"t{number}+").end(f"t{number}+", [])
+            case _:
+                story.run(f"t{number}", (failed if red_a else passed)(A), (failed if red_b else passed)(B))
+    told = [notice.kind.is_trouble for notice in told_by(story)]
+    colours = [
+        after.top.knowledge.verdict.is_red
+        for _, after, _ in story.steps
+        if after.top.knowledge.verdict.is_red or after.top.knowledge.verdict is Verdict.PASSED
+    ]
+    assert (told[-1] if told else False) == (colours[-1] if colours else False)
+    assert not any(one is two is False for one, two in pairwise(told)), "green is told once"
