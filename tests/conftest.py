@@ -1,4 +1,4 @@
-"""The gate of every test marked with what it needs of the machine (`docker`, `podman`, `bubblewrap`), wherever it lies.
+"""The gate of every test marked with what it needs of the machine (`docker`, `bubblewrap`, …), wherever it lies.
 
 Without that such a test skips and says so. Under WATCHTEST_REQUIRE_ENGINE=1 it fails instead, and the session
 fails if one was skipped for any reason: a skipped test proves nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 import zlib
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from hypothesis import HealthCheck, settings
 from watchtest.boxes.local.bubblewrap import NoBubblewrap, find_bubblewrap
 
 HELP = "`python tests/engine up` (as root on Debian) gives the tests an engine"
+DESKTOP_HELP = "install dunst, xvfb and dbus-daemon"
 NEEDS = {
     "docker": lambda: lack(Engine.from_environment(os.environ)),
     "podman": lambda: lack(Engine(podman_place(os.environ).host)),
     "bubblewrap": lambda: lack_of_bubblewrap(),
+    "desktop": lambda: lack_of_desktop(),
 }
 """What a mark asks for: why it is missing, in one line, or None."""
 
@@ -58,6 +61,11 @@ _skipped: set[str] = set()
 def lack_of_bubblewrap() -> str | None:
     found = find_bubblewrap(os.environ, is_cut_off=True)
     return f"{found.reason} ({found.hint})" if isinstance(found, NoBubblewrap) else None
+
+
+def lack_of_desktop() -> str | None:
+    missing = [name for name in ("dbus-daemon", "dunst", "Xvfb") if shutil.which(name) is None]
+    return f"there is no {' and no '.join(missing)} here" if missing else None
 
 
 def engine_is_required() -> bool:
@@ -102,9 +110,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in NEEDS:
         if item.get_closest_marker(mark) is None or (missing := lack_of(mark)) is None:
             continue
+        remedy = DESKTOP_HELP if mark == "desktop" else HELP
         if engine_is_required():
-            pytest.fail(f"an engine is required, but {missing}; {HELP}", pytrace=False)
-        pytest.skip(f"{mark.upper()} TEST NOT RUN: {missing}; {HELP}")
+            pytest.fail(f"an engine is required, but {missing}; {remedy}", pytrace=False)
+        pytest.skip(f"{mark.upper()} TEST NOT RUN: {missing}; {remedy}")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

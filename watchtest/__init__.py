@@ -4,7 +4,7 @@
                                                                   │
         boxes: ensure ─> sync ─> runners: select, execute ─> history: record        (pipeline.py, then running.py)
                                                                   │
-                              state ──> views: dashboard · plain · statusfile · desktop · control (socket)
+                              state ──> views: dashboard · plain · statusfile · notify · control (socket)
 
 core/ decides and touches nothing; pipeline.py says how one run goes; loop.py is the only place that starts tasks.
 agent/ is shipped into the box: standard library only, Python >= 3.8. Everything concrete is put together in app.py.

@@ -31,6 +31,7 @@ from watchtest.history.record import Recorder
 from watchtest.history.store import Store
 from watchtest.loop import Loop, View
 from watchtest.mapkeeper import MapKeeper
+from watchtest.notifying import build_notifier
 from watchtest.parts import (
     Setting,
     build_git_tree,
@@ -44,7 +45,6 @@ from watchtest.pipeline import Pipeline
 from watchtest.scene import StateScene
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
-from watchtest.views.desktop import Desktop
 from watchtest.views.plain import Plain
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.watching import git_news, saves, watch_timing
@@ -207,9 +207,9 @@ async def _enter_views(
         StatusFile(setting.workspace / FOLDER, writer_of_this_process(__version__), on_problem=say)
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
-    if setting.config.notify.desktop and not show.once:
-        desktop = await stack.enter_async_context(Desktop(setting.workspace.name, say))
-        views.append(View(lambda _before, after, _event: desktop.show(after)))
+    if not show.once and (notifier := build_notifier(setting, sys.stdout, say)) is not None:
+        await stack.enter_async_context(notifier)
+        views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))
     if show.plain or show.once or not sys.stdout.isatty():
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))

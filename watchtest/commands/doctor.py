@@ -70,6 +70,7 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         ("workspace", _workspace),
         ("box", _box),
         ("history", _history),
+        ("notify", _notify),
     ]
     for what, check in checks:
         try:
@@ -208,3 +209,14 @@ def _history(setting: Setting) -> list[Finding]:
 
     path = history_path(setting.folders.state, setting.workspace)
     return [Finding("history", GOOD, f"{path} ({'there' if path.exists() else 'not yet there'})")]
+
+
+def _notify(setting: Setting) -> list[Finding]:
+    import asyncio
+
+    from watchtest.notifying import look_around
+
+    return [
+        Finding("notify", GOOD if who else WARNING, who or f"no desktop notifications: {lack}")
+        for who, lack in asyncio.run(look_around(setting, sys.stdout))
+    ]

@@ -20,7 +20,7 @@ from watchtest.config.layers import (
     file_layer,
     flag_layer,
 )
-from watchtest.config.literal import literal
+from watchtest.config.literal import dotted, literal, shortened
 from watchtest.config.model import LISTS, Config, keys
 from watchtest.config.problems import Contradiction, contradictions_in
 from watchtest.errors import ConfigError
@@ -85,6 +85,8 @@ def _settled(layers: Sequence[Layer], lines: list[str]) -> tuple[Config, dict[st
     """What the layers add up to, unless there is something wrong with one of them, or with all of them together."""
     for layer in layers:
         lines += layer.problems()
+    if own is not None and explicit is None:
+        lines += _not_for_projects(own, user_folder)
     if lines:
         raise ConfigError("\n".join(lines))
     data, origins = _merged(layers)
@@ -121,6 +123,18 @@ def _explicit(workspace: Path, path: Path, lines: list[str]) -> tuple[Layer | No
             f"{place}: {NO_TABLE}" if path.exists() else f"{place}: no such file; give the path of a TOML file"
         )
     return layer, path
+
+
+def _not_for_projects(own: Layer, user_folder: Path | None) -> list[str]:
+    """What runs outside the box is for the user alone to name: a project may have come from anywhere."""
+    notify = own.data.get("notify")
+    hook = notify.get("hook") if isinstance(notify, Mapping) else None
+    if not hook:
+        return []
+    yours = f"{user_folder / USER_FILE} or " if user_folder is not None else ""
+    where = f"{own.place}: {dotted((*own.root, 'notify', 'hook'))} = {shortened(hook)}"
+    why = "runs on your machine, not in the box, so no project may set it"
+    return [f"{where}: {why}; move it to {yours}WATCHTEST_NOTIFY_HOOK"]
 
 
 def _merged(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict[str, Origin]]:

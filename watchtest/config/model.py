@@ -23,6 +23,8 @@ Sandbox = Literal["auto", "on", "off"]
 Warm = Literal["auto", "on", "off"]
 OnChange = Literal["smart", "restart", "queue"]
 SelectionMode = Literal["affected", "conservative", "all"]
+NotifyMode = Literal["changes", "failures", "all", "off"]
+TerminalNotice = Literal["auto", "bell", "osc9", "osc777", "osc99", "off"]
 
 ORDER = "order"  # the error type of two keys that contradict each other; its context names both
 
@@ -61,6 +63,13 @@ Certificates = Annotated[
     Shape(
         r"^(auto|off|[^\x00-\x1f]*[/\\.][^\x00-\x1f]*)$",  # a bare word is a slip such as "on", not a path
         'must be "auto", "off" or the path of a certificate bundle; write "./NAME" for a bare file name',
+    ),
+]
+QuietHours = Annotated[
+    str,
+    Shape(
+        r"^((?!(.+)-\2$)([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9])?$",
+        'must be two times of the day like "22:00-07:00"; "" is never',
     ),
 ]
 Size = Annotated[str, Shape(r"^([1-9][0-9]*[kmgKMG])?$", 'must be a size like "512m" or "4g"; "" is no limit')]
@@ -128,6 +137,7 @@ Setup = Annotated[Annotated[Literal["auto"], Tag("word")] | Annotated[Texts, Tag
 Command = Annotated[
     Annotated[Text, Tag("word")] | Annotated[Texts, Tag("list"), Field(min_length=1)], Discriminator(_word_or_list)
 ]
+Hook = Annotated[Annotated[Argument, Tag("word")] | Annotated[Texts, Tag("list")], Discriminator(_word_or_list)]
 
 
 class Section(BaseModel):
@@ -247,7 +257,22 @@ class Selection(Section):
 class Notify(Section):
     """Who is told about a change of verdict."""
 
-    desktop: bool = Field(default=True, description="Desktop notification when the verdict changes.")
+    desktop: bool = Field(default=True, description="By notifications on the desktop.")
+    mode: NotifyMode = Field(
+        default="changes",
+        description="Told are changes of colour and new failures, failures alone, all verdicts, or nothing (off).",
+    )
+    quiet_hours: QuietHours = Field(
+        default="", description='Local time when nobody is told, like "22:00-07:00"; at its end, what it has changed.'
+    )
+    terminal: TerminalNotice = Field(
+        default="auto",
+        description="Where the desktop cannot be reached: auto, bell, osc9, osc777, osc99 or off.",
+    )
+    hook: Hook = Field(
+        default="",
+        description="Shell command, or list of words, run on this machine with each notice as JSON on stdin.",
+    )
 
 
 class History(Section):

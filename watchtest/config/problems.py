@@ -21,6 +21,7 @@ from watchtest.config.shape import NOT_TEXT, SHAPE
 
 TABLES = (*SECTIONS, *LISTS)
 NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # elsewhere it is a "value"
+LISTS_TOLD = {"box.setup": '"auto" or a list of commands', "notify.hook": "a shell command or a list of words"}
 TYPES = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -143,7 +144,7 @@ def _wrong_choice(key: str, value: object) -> str:
 
 
 def _wrong_list(key: str, value: object) -> str:
-    demand = 'must be "auto" or a list of commands' if key == "box.setup" else "must be a list"
+    demand = f"must be {LISTS_TOLD.get(key, 'a list')}"
     return demand + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
 
 

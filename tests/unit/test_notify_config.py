@@ -1,0 +1,158 @@
+"""`[notify]`: what is accepted, what is said of what is not, which ways to the user follow from it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watchtest.config import Config, load
+from watchtest.errors import ConfigError
+from watchtest.notifying import build_notifier, look_around
+from watchtest.parts import Folders, Setting
+from watchtest.views.notify.bus import BusChannel
+from watchtest.views.notify.hook import Hook
+from watchtest.views.notify.notices import Mode
+from watchtest.views.notify.notifier import Notifier
+from watchtest.views.notify.quiet import QuietHours
+
+
+def told(workspace: Path, text: str, **given: Any) -> str:
+    (workspace / "watchtest.toml").write_text(text)
+    inputs: dict[str, Any] = {"explicit": None, "environ": {}, "user_folder": None, "flags": {}}
+    with pytest.raises(ConfigError) as caught:
+        load(workspace, **(inputs | given))
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('notify.mode = "failure"', 'notify.mode = "failure": no such value; did you mean "failures"?'),
+        ('notify.mode = "x"', 'notify.mode = "x": no such value; choose "changes", "failures", "all" or "off"'),
+        ('notify.terminal = "osc8"', 'notify.terminal = "osc8": no such value; did you mean "osc9"?'),
+        (
+            "notify.terminal = true",
+            'notify.terminal = true: must be "auto", "bell", "osc9", "osc777", "osc99" or "off"',
+        ),
+        *(
+            (
+                f'notify.quiet_hours = "{hours}"',
+                f'notify.quiet_hours = "{hours}": must be two times of the day like "22:00-07:00"; "" is never',
+            )
+            for hours in ("22-7", "22:00", "22:00-24:00", "22:60-07:00", "7:00-8:00", "22:00-22:00", " 22:00-07:00")
+        ),
+        ("notify.hook = 3", "notify.hook = 3: must be a shell command or a list of words"),
+        ('notify.hook = ["a", 3]', 'notify.hook[1] = 3: must be text; write "3"'),
+        (
+            'notify.sound = "x"',
+            'notify.sound = "x": unknown key; [notify] has desktop, mode, quiet_hours, terminal, hook',
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_to_write(tmp_path: Path, text: str, line: str) -> None:
+    assert told(tmp_path, text).splitlines()[0] == f"watchtest.toml: {line}"
+
+
+@pytest.mark.parametrize("place", ["watchtest.toml", "pyproject.toml", ".watchtest/config.toml"])
+def test_a_project_cannot_run_a_hook_on_its_users_machine(tmp_path: Path, place: str) -> None:
+    prefix = "tool.watchtest." if place == "pyproject.toml" else ""
+    file = tmp_path / "shop" / place
+    file.parent.mkdir(parents=True)
+    file.write_text(f'{prefix}notify.hook = "curl evil"')
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "shop", explicit=None, environ={}, user_folder=tmp_path / "home", flags={})
+    assert caught.value.message == (
+        f'{place}: {prefix}notify.hook = "curl evil": runs on your machine, not in the box, so no project may set it; '
+        f"move it to {tmp_path / 'home' / 'config.toml'} or WATCHTEST_NOTIFY_HOOK"
+    )
+
+
+def test_the_user_can_set_a_hook_in_each_way_that_is_the_users_own(tmp_path: Path) -> None:
+    home, shop = tmp_path / "home", tmp_path / "shop"
+    home.mkdir()
+    shop.mkdir()
+    (home / "config.toml").write_text('notify.hook = ["say", "it"]')
+    (shop / "mine.toml").write_text('notify.hook = "mine"')
+    given: dict[str, Any] = {"explicit": None, "environ": {}, "user_folder": home, "flags": {}}
+    assert load(shop, **given).config.notify.hook == ("say", "it")
+    assert load(shop, **(given | {"environ": {"WATCHTEST_NOTIFY_HOOK": "lamp --red"}})).config.notify.hook == (
+        "lamp --red"
+    )
+    assert load(shop, **(given | {"environ": {"WATCHTEST_NOTIFY_HOOK": "['a', 'b c']"}})).config.notify.hook == (
+        "a",
+        "b c",
+    )
+    assert load(shop, **(given | {"explicit": shop / "mine.toml"})).config.notify.hook == "mine"
+
+
+class Screen(io.StringIO):
+    """A stream that is a terminal, or is not."""
+
+    def __init__(self, *, is_terminal: bool = True) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+def setting_with(environ: dict[str, str] | None = None, **notify: Any) -> Setting:
+    config = Config.model_validate({"notify": notify})
+    return Setting(Path("/shop"), config, environ or {"TERM": "xterm"}, Folders(Path("/cache"), Path("/state")))
+
+
+def built(environ: dict[str, str] | None = None, *, is_terminal: bool = True, **notify: Any) -> Notifier | None:
+    return build_notifier(setting_with(environ, **notify), Screen(is_terminal=is_terminal), pytest.fail)
+
+
+def test_doctor_tells_each_way_to_the_user() -> None:
+    no_bus = ("", "no session bus (DBUS_SESSION_BUS_ADDRESS is not set)")
+    hook = ("by the hook: lamp 'a b'", "")
+    found = asyncio.run(look_around(setting_with(hook=["lamp", "a b"]), Screen()))
+    assert found == [no_bus, ("the bell rings instead", ""), hook]
+    assert asyncio.run(look_around(setting_with(), Screen(is_terminal=False))) == [no_bus]
+    assert asyncio.run(look_around(setting_with(mode="off"), Screen())) == [("off", "")]
+
+
+def ways(**given: Any) -> tuple[bool, bool, bool]:
+    """Desktop, terminal, hook."""
+    notifier = built(**given)
+    if notifier is None:
+        return False, False, False
+    found = notifier.ways
+    return found.desktop is not None, found.terminal is not None, found.hook is not None
+
+
+def test_by_default_the_desktop_is_told_and_the_terminal_stands_in() -> None:
+    notifier = built()
+    assert notifier is not None
+    assert isinstance(notifier.ways.desktop, BusChannel)
+    assert notifier.ways.terminal is not None
+    assert (notifier.when.mode, notifier.when.quiet, notifier.ways.hook) == (Mode.CHANGES, QuietHours(), None)
+
+
+def test_what_is_no_terminal_is_never_rung() -> None:
+    assert ways(is_terminal=False) == (True, False, False)
+    assert ways(is_terminal=False, terminal="bell") == (True, False, False)
+    assert ways(environ={"TERM": "dumb"}) == (True, False, False)
+
+
+def test_a_desktop_that_is_off_rings_nothing_unless_the_user_says_how() -> None:
+    assert ways(desktop=False) == (False, False, False)
+    assert ways(desktop=False, terminal="bell") == (False, True, False)
+    assert ways(terminal="off") == (True, False, False)
+
+
+def test_off_is_off_for_all() -> None:
+    assert built(mode="off", hook="lamp") is None
+
+
+def test_the_settings_reach_the_notifier() -> None:
+    notifier = built(desktop=False, hook=["lamp"], mode="all", quiet_hours="22:00-07:00")
+    assert notifier is not None
+    assert notifier.ways.hook == Hook(("lamp",), Path("/shop"), {"TERM": "xterm"})
+    assert (notifier.when.mode, notifier.when.quiet) == (Mode.ALL, QuietHours(22 * 60, 7 * 60))

@@ -1,0 +1,85 @@
+"""From settings to the notifier: which ways there are to the user. Builds; tells nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from watchtest.parts import Setting
+from watchtest.views.notify.bus import BusChannel
+from watchtest.views.notify.channel import Channel, DeliveryFailed
+from watchtest.views.notify.hook import Hook
+from watchtest.views.notify.native import NativeChannel
+from watchtest.views.notify.notices import Mode
+from watchtest.views.notify.notifier import Notifier, Ways, When
+from watchtest.views.notify.quiet import QuietHours
+from watchtest.views.notify.sequences import Form
+from watchtest.views.notify.terminal import TerminalChannel
+from watchtest.views.text import encodable, one_line
+
+log = logging.getLogger(__name__)
+LOOK_S = 4.0
+
+
+def build_notifier(setting: Setting, stream: TextIO, say: Callable[[str], None]) -> Notifier | None:
+    """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal."""
+    notify = setting.config.notify
+    ways = Ways(
+        desktop=_desktop(setting) if notify.desktop else None,
+        terminal=_terminal(setting, stream),
+        hook=Hook(notify.hook, setting.workspace, setting.environ) if notify.hook else None,
+    )
+    when = When(Mode(notify.mode), QuietHours.read(notify.quiet_hours))
+    if when.mode is Mode.OFF or ways == Ways():
+        return None
+    return Notifier(setting.workspace.name, ways, say, when)
+
+
+async def look_around(setting: Setting, stream: TextIO) -> list[tuple[str, str]]:
+    """Of each way to the user that is on: who would show a notice, or nobody and why. Shows nothing."""
+    notifier = build_notifier(setting, stream, log.warning)
+    if notifier is None:
+        return [("off", "")]
+    found = []
+    desktop, terminal, hook = notifier.ways.desktop, notifier.ways.terminal, notifier.ways.hook
+    if desktop is not None:
+        try:
+            who = one_line(await asyncio.wait_for(desktop.look(), LOOK_S))
+            found.append((f"on the desktop, by {who}", ""))
+        except TimeoutError:
+            found.append(("", f"no answer within {LOOK_S:g} s"))
+        except DeliveryFailed as failure:
+            found.append(("", one_line(str(failure))))
+        await desktop.close()
+    if terminal is not None and (desktop is None or not found[0][0]):
+        found.append((await terminal.look(), ""))
+    if hook is not None:
+        command = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
+        found.append((f"by the hook: {one_line(command)}", ""))
+    return found
+
+
+def _desktop(setting: Setting) -> Channel:
+    return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(setting.environ)
+
+
+def _terminal(setting: Setting, stream: TextIO) -> TerminalChannel | None:
+    """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
+    notify = setting.config.notify
+    if notify.terminal == "off" or not stream.isatty():
+        return None
+    is_auto = notify.terminal == "auto"
+    if is_auto and (not notify.desktop or setting.environ.get("TERM") == "dumb"):  # which would print the bell
+        return None
+
+    def write(text: str) -> None:
+        # In the loop's own thread, as the dashboard draws: no drawing is under way.
+        stream.write(encodable(text, stream.encoding))
+        stream.flush()
+
+    form = None if is_auto else Form(notify.terminal)
+    return TerminalChannel(write, setting.environ, str(setting.workspace), form)

@@ -1,0 +1,207 @@
+"""What is worth a notice, and its words. Pure: what was told and what is true now in, notices out.
+
+Names of tests are told, values of assertions never: a notification is read by whoever looks at the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from watchtest.core.model import Lane, Verdict
+from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
+from watchtest.views.text import one_line, tests
+
+LOST_ATTEMPTS = 3
+NAMES_SHOWN = 3
+NAME_LENGTH = 100
+
+
+class Mode(StrEnum):
+    """How much is told."""
+
+    CHANGES = "changes"
+    FAILURES = "failures"
+    ALL = "all"
+    OFF = "off"
+
+
+class NoticeKind(StrEnum):
+    """What happened."""
+
+    RED = "red"
+    MORE_RED = "more_red"
+    GREEN = "green"
+    FAILED = "failed"
+    """A verdict that is red as before."""
+    PASSED = "passed"
+    """A verdict that is green as before, or the first one."""
+    LOST = "lost"
+    """No test can be run."""
+    BACK = "back"
+
+    @property
+    def is_trouble(self) -> bool:
+        return self in (NoticeKind.RED, NoticeKind.MORE_RED, NoticeKind.FAILED, NoticeKind.LOST)
+
+
+_FAILURES = frozenset({NoticeKind.RED, NoticeKind.MORE_RED, NoticeKind.LOST})
+_CHANGES = _FAILURES | {NoticeKind.GREEN, NoticeKind.BACK}
+TOLD_IN: Mapping[Mode, frozenset[NoticeKind]] = MappingProxyType(
+    {
+        Mode.OFF: frozenset(),
+        Mode.FAILURES: _FAILURES,
+        Mode.CHANGES: _CHANGES,
+        Mode.ALL: frozenset(NoticeKind),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notice. Its texts are clean; they may still hold what some way to the user takes for markup."""
+
+    kind: NoticeKind
+    title: str
+    lines: tuple[str, ...]
+    lane: Lane
+    verdict: Verdict
+    run: str = ""
+    tree: str = ""
+    tests: tuple[str, ...] = ()
+    """The tests it is about: those that are newly red, or still."""
+    red: int = 0
+    """How many tests are red in all."""
+
+    @property
+    def text(self) -> str:
+        """All that stands below the title, in one line."""
+        return ", ".join(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the user believes of one lane: colour, red tests, by which run, and whether its box is lost."""
+
+    is_red: bool | None = None
+    red: frozenset[str] = frozenset()
+    run: str = ""
+    is_lost: bool = False
+    knowledge: Knowledge | None = field(default=None, compare=False, repr=False)
+    """What was looked at last: most events leave it as it is."""
+
+
+ToldLanes = Mapping[Lane, Told]
+
+
+def notices(told: ToldLanes, state: State, workspace: str) -> tuple[tuple[Notice, ...], ToldLanes]:
+    """What `state` adds to what was told, and what is told after that.
+
+    A verdict that is neither red nor green (unknown, no tests) tells nothing and forgets nothing: red → unknown → green
+    is still red → green. Runs that were cancelled or superseded change no knowledge, so they are silent by themselves.
+    """
+    said: list[Notice] = []
+    after = dict(told)
+    name = one_line(workspace, 60)
+    for lane in state.ranked:
+        others = [other.lane.value for other in state.ranked if other is not lane and other.knowledge.verdict.is_red]
+        where = name if len(state.lanes) == 1 else f"{name} ({lane.lane.value})"
+        new, after[lane.lane] = _lane(told.get(lane.lane, Told()), lane, where, others)
+        said += new
+    return tuple(said), after
+
+
+def _lane(told: Told, lane: LaneState, where: str, red_lanes: list[str]) -> tuple[list[Notice], Told]:
+    said = []
+    if _is_lost(lane) and not told.is_lost and lane.problem:
+        told = replace(told, is_lost=True)
+        said.append(_notice(NoticeKind.LOST, lane, f"⚠ {where}: cannot run tests", (one_line(lane.problem.message),)))
+    elif told.is_lost and _is_back(lane):
+        told = replace(told, is_lost=False)
+        still = (f"{tests(len(told.red)) if told.red else 'the last run'} still red",) if told.is_red else ()
+        said.append(_notice(NoticeKind.BACK, lane, f"✔ {where}: tests run again", still))
+    knowledge = lane.knowledge
+    if knowledge is told.knowledge:
+        return said, told
+    told = replace(told, knowledge=knowledge)
+    red = frozenset(known.result.test for known in knowledge.red)
+    run = knowledge.run.id if knowledge.run else ""
+    if knowledge.verdict.is_red:
+        said += _red(told, lane, where, red)
+        told = replace(told, is_red=True, red=red, run=run)
+    elif knowledge.verdict is Verdict.PASSED:
+        said += _green(told, lane, where, red_lanes)
+        told = replace(told, is_red=False, red=red, run=run)
+    return said, told
+
+
+def _red(told: Told, lane: LaneState, where: str, red: frozenset[str]) -> list[Notice]:
+    new = red - told.red
+    if not told.is_red:
+        what = f"{tests(len(red))} red" if red else "the run failed"
+        lines = _names(red) or (one_line(lane.knowledge.reason) or "no reason was given",)
+        return [_notice(NoticeKind.RED, lane, f"✘ {where}: {what}", lines, red)]
+    if new:
+        in_all = f", {len(red)} in all" if len(red) > len(new) else ""
+        return [_notice(NoticeKind.MORE_RED, lane, f"✘ {where}: {tests(len(new))} newly red{in_all}", _names(new), new)]
+    if _is_next_verdict(told, lane):
+        what = f"{tests(len(red))} still red" if red else "still red"
+        lines = _names(red) or (one_line(lane.knowledge.reason),)
+        return [_notice(NoticeKind.FAILED, lane, f"✘ {where}: {what}", lines, red)]
+    return []
+
+
+def _green(told: Told, lane: LaneState, where: str, red_lanes: list[str]) -> list[Notice]:
+    total = tests(len(lane.knowledge.tests))
+    if told.is_red:
+        # Its notification takes the place of another lane's, which is as red as before.
+        still = tuple(f"the {name} lane is still red" for name in red_lanes)
+        return [_notice(NoticeKind.GREEN, lane, f"✔ {where}: green again", (total, *still))]
+    if _is_next_verdict(told, lane):
+        return [_notice(NoticeKind.PASSED, lane, f"✔ {where}: passed {total}", ())]
+    return []
+
+
+def _is_next_verdict(told: Told, lane: LaneState) -> bool:
+    run = lane.knowledge.run
+    return run is not None and run.id != told.run and not run.is_audit
+
+
+def _notice(
+    kind: NoticeKind, lane: LaneState, title: str, lines: tuple[str, ...], about: frozenset[str] = frozenset()
+) -> Notice:
+    knowledge = lane.knowledge
+    return Notice(
+        kind,
+        title,
+        tuple(line for line in lines if line),
+        lane.lane,
+        knowledge.verdict,
+        run=knowledge.run.id if knowledge.run else "",
+        tree=knowledge.snapshot.id if knowledge.snapshot else "",
+        tests=tuple(one_line(test) for test in sorted(about)),
+        red=len(knowledge.red),
+    )
+
+
+def _names(about: frozenset[str]) -> tuple[str, ...]:
+    shown = tuple(one_line(test, NAME_LENGTH) for test in sorted(about)[:NAMES_SHOWN])
+    return shown if len(about) <= NAMES_SHOWN else (*shown, f"and {len(about) - NAMES_SHOWN} more")
+
+
+def _is_lost(lane: LaneState) -> bool:
+    match lane.activity:
+        case Broken(attempt=attempt, retry_at=retry_at):
+            return attempt >= LOST_ATTEMPTS or (retry_at is None and attempt > 0)
+        case _:
+            return False
+
+
+def _is_back(lane: LaneState) -> bool:
+    match lane.activity:
+        case Working(phase=Executing()) | Idle(is_held=False):
+            return True
+        case _:
+            return False
