@@ -59,7 +59,8 @@ def load(
     else:
         own, own_file = _explicit(workspace, explicit, lines)
     layers = [layer for layer in (user, own, environment_layer(environ), flag_layer(flags)) if layer]
-    config, origins = _settled(layers, lines)
+    foreign = _not_for_projects(own, user_folder) if own is not None and explicit is None else []
+    config, origins = _settled(layers, lines, foreign)
     return Loaded(config, MappingProxyType(origins), own_file, user_file)
 
 
@@ -75,18 +76,17 @@ def check_text(text: str, file: str) -> list[str]:
     except Unreadable as error:
         lines.append(str(error))
     try:
-        _settled([layer] if layer else [], lines)
+        _settled([layer] if layer else [], lines, _not_for_projects(layer, None) if layer else [])
     except ConfigError as error:
         return error.message.split("\n")
     return []
 
 
-def _settled(layers: Sequence[Layer], lines: list[str]) -> tuple[Config, dict[str, Origin]]:
+def _settled(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> tuple[Config, dict[str, Origin]]:
     """What the layers add up to, unless there is something wrong with one of them, or with all of them together."""
     for layer in layers:
         lines += layer.problems()
-    if own is not None and explicit is None:
-        lines += _not_for_projects(own, user_folder)
+    lines += foreign
     if lines:
         raise ConfigError("\n".join(lines))
     data, origins = _merged(layers)
