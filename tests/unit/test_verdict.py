@@ -93,6 +93,10 @@ def test_a_failure_keeps_the_time_it_began_and_is_new_only_once() -> None:
     second = learn(first, run(All(""), 2), Snapshot("t2", {}), execution(RED, exit_code=1), 2.0)
     assert (first.tests[RED.test].is_new, second.tests[RED.test].is_new) == (True, False)
     assert second.tests[RED.test].red_since == 1.0
+    again = learn(first, run(All(""), 2), Snapshot("t1", {}), execution(RED, exit_code=1), 2.0)
+    assert again.tests[RED.test].is_new  # a second look at the same code
+    other = learn(first, run(Only((GREEN.test,), ""), 2), Snapshot("t1", {}), execution(GREEN), 2.0)
+    assert other.tests[RED.test].is_new
 
 
 def test_a_deleted_test_is_forgotten_only_by_a_whole_collection() -> None:

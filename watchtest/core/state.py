@@ -119,7 +119,7 @@ class KnownTest:
     run: str
     red_since: float | None = None
     is_new: bool = False
-    """Red now and not red at the verdict before."""
+    """Red now, and not red before the code became what it is now."""
 
 
 @dataclass(frozen=True, slots=True)

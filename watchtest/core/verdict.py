@@ -189,7 +189,11 @@ def _remaining(
     is_proven = _is_whole(execution) and covers_everything(run.selection)
     unrun = execution.promised - execution.results.keys()
     return {
-        test: replace(what, is_new=False, snapshot=snapshot.id if is_proven and test not in unrun else what.snapshot)
+        test: replace(
+            what,
+            is_new=what.is_new and what.snapshot == snapshot.id,
+            snapshot=snapshot.id if is_proven and test not in unrun else what.snapshot,
+        )
         for test, what in known.items()
         if test not in gone and not (is_collection_error(what) and test in collected_files)
     }
@@ -221,7 +225,9 @@ def _known(before: KnownTest | None, result: Result, run: Run, snapshot: Snapsho
         return KnownTest(result, snapshot.id, run.id)
     was_red = before is not None and before.result.outcome.is_red
     since = before.red_since if before is not None and was_red else at
-    return KnownTest(result, snapshot.id, run.id, red_since=since, is_new=not was_red)
+    # A second look at the same code makes no failure old.
+    is_still_new = before is not None and before.is_new and before.snapshot == snapshot.id
+    return KnownTest(result, snapshot.id, run.id, red_since=since, is_new=not was_red or is_still_new)
 
 
 def _tests(count: int) -> str:
