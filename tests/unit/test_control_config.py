@@ -11,8 +11,9 @@ from control_bench import Bench, bench, short_folder
 from test_config_command import watchtest, workspace  # noqa: F401  a fixture of the command's own tests
 from test_control_routes import play
 
-from watchtest.config.load import check_text
+from watchtest.config.load import WORKSPACE_FILES, check_text
 from watchtest.control.client import Declined
+from watchtest.control.wishes import CONFIG_FILES
 from watchtest.core.model import Policy
 
 TEXTS = [
@@ -31,6 +32,7 @@ TEXTS = [
     "[tool.watchtest.box]\npids = 0\n",
     "[tool.other]\na = 1\n",
     "tool.watchtest = 3\n",
+    "".join(f"wrong_{number} = 1\n" for number in range(205)),
 ]
 
 
@@ -80,10 +82,9 @@ def test_what_is_no_text_is_refused(body: dict[str, object], words: str) -> None
 
 def test_only_a_few_texts_are_checked_at_a_time() -> None:
     async def whole() -> None:
-        slow = "a = [\n" + "1,\n" * 180 + "]\n"
         with short_folder() as folder:
             async with bench(folder, policy=Policy.OFF) as watcher:
-                body: dict[str, object] = {"text": "".join(f"[x{number}]\n{slow}" for number in range(40))}
+                body: dict[str, object] = {"text": "".join(f"wrong_{number} = 1\n" for number in range(2000))}
                 answers = await asyncio.gather(
                     *(watcher.post("/config/validate", body) for _ in range(12)), return_exceptions=True
                 )
@@ -92,3 +93,7 @@ def test_only_a_few_texts_are_checked_at_a_time() -> None:
                 assert 0 < len(refused) < 12
 
     asyncio.run(whole())
+
+
+def test_files_are_those_of_a_workspace() -> None:
+    assert CONFIG_FILES == WORKSPACE_FILES

@@ -68,7 +68,7 @@ def test_every_operation_says_what_it_takes_and_every_answer_and_error_it_gives(
         for operation in methods.values():
             assert operation["operationId"]
             assert operation["summary"]
-            assert {"400", "401", "403", "503"} <= operation["responses"].keys()
+            assert {"400", "401", "403", "500", "503"} <= operation["responses"].keys()
             assert any(status.startswith("2") for status in operation["responses"])
             named = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
             assert named == set(re.findall(r"\{(\w+)\}", path))

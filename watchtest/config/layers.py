@@ -66,7 +66,8 @@ class Layer:
         if self.name == "environment":
             place = variable(".".join(map(str, problem.path[:2]))) + dotted(problem.path[2:])
             return f"{place}{value}: {problem.demand}"
-        return f"{self.place}: {dotted((*self.root, *problem.path))}{value}: {problem.demand}"
+        where = f"{dotted((*self.root, *problem.path))}{value}: " if problem.path else ""
+        return f"{self.place}: {where}{problem.demand}"
 
 
 class Unreadable(Exception):

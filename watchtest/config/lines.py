@@ -10,7 +10,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 
+ENDS = re.compile(r"""[\]}]|\'{3}|"{3}""")
 LONGEST_STATEMENT = 200  # lines; a longer list is left without a place rather than parsed again for each of them
+MOST_WORK = 2_000_000  # characters read; nobody writes so much by hand
 
 
 def lines_of_keys(text: str, root: tuple[str, ...] = ()) -> Mapping[tuple[str, ...], int]:
@@ -38,6 +40,7 @@ def _statements(text: str, root: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     ours = re.compile(r"\s*\[+\s*" + r"\s*\.\s*".join(root) + r"\b")
     inside = not root  # what other tools keep in the file is passed over unread: it may be long
     statement: list[str] = []
+    work = 0
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if not statement:
             if root and line.lstrip().startswith("["):
@@ -45,10 +48,14 @@ def _statements(text: str, root: tuple[str, ...]) -> Iterator[tuple[int, str]]:
             if not inside or not line.strip() or line.lstrip().startswith("#"):
                 continue
         statement.append(line)
-        if _is_whole("\n".join(statement)):
-            yield number - len(statement) + 1, "\n".join(statement)
-            statement = []
-        elif len(statement) >= LONGEST_STATEMENT:
+        # Lines can be broken inside of a list or a long string alone: only where one may end, it is worth a look.
+        if len(statement) == 1 or ENDS.search(line):
+            whole = "\n".join(statement)
+            work += len(whole)
+            if _is_whole(whole):
+                yield number - len(statement) + 1, whole
+                statement = []
+        if len(statement) >= LONGEST_STATEMENT or work > MOST_WORK:
             return
 
 

@@ -19,6 +19,8 @@ from watchtest.config.literal import literal, read_literal, shortened
 from watchtest.config.model import LISTS, ORDER, SECTIONS, Config, keys
 from watchtest.config.shape import NOT_TEXT, SHAPE
 
+PROBLEMS_LIMIT = 200
+"""Each is compared with every key that may have been meant; nobody reads more."""
 TABLES = (*SECTIONS, *LISTS)
 NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # elsewhere it is a "value"
 LISTS_TOLD = {"box.setup": '"auto" or a list of commands', "notify.hook": "a shell command or a list of words"}
@@ -33,7 +35,8 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`path` is section, key and place in a list; `shown` is the value as TOML, empty for a whole section."""
+    """`path` is section, key and place in a list, empty for a whole file; `shown` is the value as TOML, empty for a
+    whole section."""
 
     path: tuple[str | int, ...]
     shown: str
@@ -50,7 +53,11 @@ class Contradiction:
 
 def problems_in(data: Mapping[str, object]) -> list[Problem]:
     """Of one layer by itself. Contradictions are left to the merged settings: another layer may solve them."""
-    return [_problem(error) for error in _errors(data) if error["type"] != ORDER]
+    found = [error for error in _errors(data) if error["type"] != ORDER]
+    problems = [_problem(error) for error in found[:PROBLEMS_LIMIT]]
+    if len(found) > PROBLEMS_LIMIT:
+        problems.append(Problem((), "", f"{len(found) - PROBLEMS_LIMIT} more problems; is this a config file?"))
+    return problems
 
 
 def contradictions_in(data: Mapping[str, object]) -> list[Contradiction]:

@@ -20,7 +20,7 @@ from watchtest.control.telling import Kind, Told
 from watchtest.control.wishes import Refusal
 
 EVENTS_LIMIT = 4000
-WEIGHT_LIMIT = 8_000_000
+WEIGHT_LIMIT = 4_000_000
 LISTENERS_LIMIT = 400
 AT_A_TIME = 20
 PAUSE_S = 0.02

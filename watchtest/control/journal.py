@@ -14,9 +14,9 @@ from watchtest.core.events import Event, Judged, RunEnded, TestsEnded
 from watchtest.core.model import Result
 from watchtest.core.state import State, Working
 
-BUDGET = 16_000_000
+BUDGET = 4_000_000
 """Characters that all ended runs together may hold, at least the last of them aside."""
-RUNS_LIMIT = 200
+RUNS_LIMIT = 50
 PAGE_WEIGHT = 2_000_000
 """Characters of one answer; a page ends before its limit where it would be longer."""
 PAST = 1_000_000_000

@@ -15,8 +15,8 @@ from watchtest.control.wishes import RUN_ID
 
 Document = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"
-ALWAYS = (400, 401, 403, 503)
-"""A parameter that nobody reads, no token or a foreign host (over TCP), too much to do or no time left."""
+ALWAYS = (400, 401, 403, 500, 503)
+"""A parameter that nobody reads, no token or a foreign host (over TCP), a bug, too much to do or no time left."""
 WITH_BODY = (408, 413)
 WORDS = {
     400: "It is not understood.",
@@ -27,6 +27,7 @@ WORDS = {
     409: "That lane is off.",
     413: "The body is too large.",
     429: "Too much waits already.",
+    500: "A bug of watchtest; its log has the details.",
     503: "The watcher is busy, or leaving.",
 }
 

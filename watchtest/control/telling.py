@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from watchtest.control.journal import Numbered, weight
 from watchtest.control.reports import RunReport
@@ -38,9 +39,9 @@ class Words:
     text: Callable[[str, int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One event. The document is made when somebody wants it, and holds on to no state."""
+class Told(NamedTuple):
+    """One event. The document is made when somebody wants it, and holds on to no state. There is one for every test
+    of every run, so it is of the cheapest kind."""
 
     kind: Kind
     document: Callable[[], Document]
@@ -69,10 +70,11 @@ def tell(
     """`reports` and `results` are what this event brought; results come before the end that they led to."""
     run = before.lanes[event.lane].activity
     if isinstance(run, Working):
+        name, lane_name = run.run.id, event.lane.value
         for number, result in results:
-            yield _result(run.run.id, event.lane.value, number, result, words)
+            yield Told("result", partial(_result, words, name, lane_name, number, result), weight(result))
     for report in reports:
-        yield Told("run", lambda report=report: report.document)  # type: ignore[misc]
+        yield Told("run", partial(_run, report))
     for lane in after.ranked:
         was = before.lanes[lane.lane]
         if was is lane:
@@ -93,9 +95,12 @@ def _of_lane(kind: Literal["problem", "box"], lane: LaneState, document: Documen
     return Told(kind, lambda: whole)
 
 
-def _result(run: str, lane: str, number: int, result: Result, words: Words) -> Told:
-    about = {"run": run, "lane": lane, "number": number}
-    return Told("result", lambda: {**about, **words.result(result)}, weight(result))
+def _run(report: RunReport) -> Document:
+    return report.document
+
+
+def _result(words: Words, run: str, lane: str, number: int, result: Result) -> Document:
+    return {"run": run, "lane": lane, "number": number, **words.result(result)}
 
 
 def _outline(lane: LaneState) -> tuple[object, ...]:
