@@ -55,6 +55,7 @@ class FakeDaemon:
     """It is there and never answers."""
     refusal: str = ""
     first: int = 1
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[list[Any]] = field(default_factory=list)
     """The arguments of each Notify."""
     standing: dict[int, str] = field(default_factory=dict)
@@ -69,12 +70,17 @@ class FakeDaemon:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._bus.disconnect()
-        await asyncio.wait_for(self._bus.wait_for_disconnect(), LIMIT_S)
+        if self._bus.connected:
+            self._bus.disconnect()
+        try:
+            await asyncio.wait_for(self._bus.wait_for_disconnect(), LIMIT_S)
+        except (OSError, EOFError):  # the bus went first
+            pass
 
     def _handle(self, message: Message) -> Message | bool | None:
         if message.message_type is not MessageType.METHOD_CALL or message.interface != NAME:
             return None
+        self.asked.set()
         if self.is_mute:
             return True
         match message.member:

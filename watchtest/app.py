@@ -207,7 +207,7 @@ async def _enter_views(
         StatusFile(setting.workspace / FOLDER, writer_of_this_process(__version__), on_problem=say)
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
-    if not show.once and (notifier := build_notifier(setting, sys.stdout, say)) is not None:
+    if not show.once and (notifier := build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent)) is not None:
         await stack.enter_async_context(notifier)
         views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))
     if show.plain or show.once or not sys.stdout.isatty():
@@ -271,6 +271,10 @@ class Leaving:
     is_interrupted: bool = False
     frontend: Frontend | None = None
 
+    def is_terminal_lent(self) -> bool:
+        """To a pager or an editor."""
+        return self.frontend is not None and self.frontend.is_away
+
 
 @contextmanager
 def _signals(loop: Loop) -> Iterator[Leaving]:
@@ -279,7 +283,7 @@ def _signals(loop: Loop) -> Iterator[Leaving]:
 
     def leave(number: int) -> None:
         if number == signal.SIGINT:
-            if leaving.frontend is not None and leaving.frontend.is_away:
+            if leaving.is_terminal_lent():
                 return  # meant for the pager or the editor that has the terminal
             if leaving.is_interrupted:  # asked twice: now
                 if leaving.frontend is not None:

@@ -18,19 +18,24 @@ from watchtest.views.notify.notices import Mode
 from watchtest.views.notify.notifier import Notifier, Ways, When
 from watchtest.views.notify.quiet import QuietHours
 from watchtest.views.notify.sequences import Form
-from watchtest.views.notify.terminal import TerminalChannel
+from watchtest.views.notify.terminal import Access, TerminalChannel
 from watchtest.views.text import encodable, one_line
 
 log = logging.getLogger(__name__)
 LOOK_S = 4.0
 
 
-def build_notifier(setting: Setting, stream: TextIO, say: Callable[[str], None]) -> Notifier | None:
-    """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal."""
+def build_notifier(
+    setting: Setting, stream: TextIO, say: Callable[[str], None], is_lent: Callable[[], bool] = lambda: False
+) -> Notifier | None:
+    """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal.
+
+    `is_lent`: another program has that terminal for the moment.
+    """
     notify = setting.config.notify
     ways = Ways(
         desktop=_desktop(setting) if notify.desktop else None,
-        terminal=_terminal(setting, stream),
+        terminal=_terminal(setting, stream, is_lent),
         hook=Hook(notify.hook, setting.workspace, setting.environ) if notify.hook else None,
     )
     when = When(Mode(notify.mode), QuietHours.read(notify.quiet_hours))
@@ -67,7 +72,7 @@ def _desktop(setting: Setting) -> Channel:
     return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(setting.environ)
 
 
-def _terminal(setting: Setting, stream: TextIO) -> TerminalChannel | None:
+def _terminal(setting: Setting, stream: TextIO, is_lent: Callable[[], bool]) -> TerminalChannel | None:
     """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
     notify = setting.config.notify
     if notify.terminal == "off" or not stream.isatty():
@@ -82,4 +87,4 @@ def _terminal(setting: Setting, stream: TextIO) -> TerminalChannel | None:
         stream.flush()
 
     form = None if is_auto else Form(notify.terminal)
-    return TerminalChannel(write, setting.environ, str(setting.workspace), form)
+    return TerminalChannel(Access(write, is_lent), setting.environ, str(setting.workspace), form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import tempfile
 from collections.abc import Iterator
@@ -114,17 +115,19 @@ def test_a_bus_that_dies_and_comes_back_is_used_again(folder: Path) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
         with session_bus(folder) as address:
             channel = channel_to(address)
-            daemon = FakeDaemon(address)
-            await daemon.__aenter__()
+            first = await FakeDaemon(address).__aenter__()
             await channel.deliver(RED)
         with pytest.raises(DeliveryFailed, match=r"no session bus at unix:path=.*: (Connection refused|No such file)"):
             await channel.deliver(RED)
+        await first.__aexit__(None, None, None)
         (folder / "bus").unlink(missing_ok=True)
         with session_bus(folder) as address:
             async with FakeDaemon(address, first=7) as daemon:
                 await channel.deliver(GREEN)
                 assert daemon.standing == {7: GREEN.title}
             await channel.close()
+        del first
+        gc.collect()  # what nobody has asked for complains when it goes
         assert complaints == []
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
@@ -140,6 +143,21 @@ def test_a_daemon_that_never_answers_is_left_and_asked_anew(address: str) -> Non
             await channel.deliver(GREEN)
             assert daemon.standing == {1: GREEN.title}
             await channel.close()
+
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+
+
+def test_a_bus_that_dies_in_the_middle_of_a_call_fails_it_at_once(folder: Path) -> None:
+    async def story() -> None:
+        with session_bus(folder) as address:
+            channel = channel_to(address)
+            daemon = await FakeDaemon(address, is_mute=True).__aenter__()
+            delivery = asyncio.create_task(channel.deliver(RED))
+            await daemon.asked.wait()
+        with pytest.raises(DeliveryFailed, match=r"the session bus went away|reset by peer"):
+            await delivery
+        await daemon.__aexit__(None, None, None)
+        await channel.close()
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 

@@ -22,7 +22,7 @@ from watchtest.views.notify.notices import Mode, Notice
 from watchtest.views.notify.notifier import Notifier, Ways, When
 from watchtest.views.notify.quiet import QuietHours
 from watchtest.views.notify.sequences import Form
-from watchtest.views.notify.terminal import TerminalChannel
+from watchtest.views.notify.terminal import Access, TerminalChannel
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
 RED, GREEN = "✘ shop: 1 test red", "✔ shop: green again"
@@ -68,7 +68,7 @@ def notifier(
 
 
 def bell(written: list[str]) -> TerminalChannel:
-    return TerminalChannel(written.append, {}, "/shop", Form.BELL)
+    return TerminalChannel(Access(written.append), {}, "/shop", Form.BELL)
 
 
 async def play(story: Story, teller: Notifier, between_s: float = 0.0) -> None:

@@ -15,7 +15,14 @@ from watchtest.core.model import Lane, Verdict
 from watchtest.views.notify.channel import DeliveryFailed
 from watchtest.views.notify.notices import Notice, NoticeKind
 from watchtest.views.notify.sequences import Form, sequence, through_tmux, withdrawal
-from watchtest.views.notify.terminal import Known, TerminalChannel, ask_tmux_itself, recognise, recognise_through_tmux
+from watchtest.views.notify.terminal import (
+    Access,
+    Known,
+    TerminalChannel,
+    ask_tmux_itself,
+    recognise,
+    recognise_through_tmux,
+)
 
 RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
 BARE = Notice(NoticeKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)
@@ -126,11 +133,11 @@ async def _tmux(_environ: Mapping[str, str]) -> str:
     return "on\nxterm-256color\n\n"
 
 
-def delivered(environ: Mapping[str, str], form: Form | None = None) -> list[str]:
+def delivered(environ: Mapping[str, str], form: Form | None = None, *, is_lent: bool = False) -> list[str]:
     written: list[str] = []
 
     async def deliver() -> None:
-        channel = TerminalChannel(written.append, environ, "/shop", form, _tmux)
+        channel = TerminalChannel(Access(written.append, lambda: is_lent), environ, "/shop", form, _tmux)
         await channel.deliver(RED)
         await channel.withdraw()
         await channel.close()
@@ -147,6 +154,11 @@ def test_a_form_that_the_user_named_is_taken() -> None:
 
 def test_the_bell_rings_as_well_where_the_sequence_may_be_passed_over() -> None:
     assert delivered({"VTE_VERSION": "7600"}) == [sequence(Form.OSC777, RED, "") + "\a"]
+
+
+def test_a_terminal_that_an_editor_has_hears_the_bell_alone() -> None:
+    assert delivered({"TERM": "xterm-kitty"}, is_lent=True) == ["\a"]
+    assert delivered({"TMUX": "/tmp/x,1,0"}, Form.OSC99, is_lent=True) == ["\a"]
 
 
 def test_kitty_is_told_and_untold_under_one_name_a_workspace() -> None:
@@ -170,4 +182,4 @@ def test_a_terminal_that_has_gone_is_a_failed_delivery() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(DeliveryFailed, match="Input/output error"):
-        asyncio.run(TerminalChannel(write, {}, "/shop", Form.BELL).deliver(RED))
+        asyncio.run(TerminalChannel(Access(write), {}, "/shop", Form.BELL).deliver(RED))

@@ -22,13 +22,13 @@ import asyncio, os, sys
 from watchtest.core.model import Lane, Verdict
 from watchtest.views.notify.notices import Notice, NoticeKind
 from watchtest.views.notify.sequences import Form
-from watchtest.views.notify.terminal import TerminalChannel
+from watchtest.views.notify.terminal import Access, TerminalChannel
 
 def write(text):
     sys.stdout.write(text)
     sys.stdout.flush()
 
-channel = TerminalChannel(write, os.environ, "/shop", Form.OSC9)
+channel = TerminalChannel(Access(write), os.environ, "/shop", Form.OSC9)
 notice = Notice(NoticeKind.RED, "shop: 1 test red", ("test_x",), Lane.SAVE, Verdict.FAILED)
 asyncio.run(channel.deliver(notice))
 print("told", channel.known.form.value, flush=True)

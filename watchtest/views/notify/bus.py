@@ -10,7 +10,7 @@ import asyncio
 import html
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +29,7 @@ NAME = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
 LOW, NORMAL = 0, 1
 CLOSE_S = 0.5
+LOOKS = 3
 ICONS = {NoticeKind.GREEN: "emblem-default", NoticeKind.PASSED: "emblem-default", NoticeKind.LOST: "dialog-warning"}
 TROUBLE_ICON, OTHER_ICON = "dialog-error", "dialog-information"
 AS_THE_USER_SET_IT = -1
@@ -54,31 +55,24 @@ class BusChannel:
         self._watches: set[asyncio.Task[None]] = set()
 
     async def look(self) -> str:
-        return (await self._tried(self._current_server)).name
+        return (await self._tried(self._current_server())).name
 
     async def deliver(self, notice: Notice) -> None:
-        await self._tried(lambda: self._deliver(notice))
+        await self._tried(self._deliver(notice))
 
     async def withdraw(self) -> None:
         if self._shown:
-            await self._tried(self._withdraw)
+            await self._tried(self._withdraw())
 
     async def close(self) -> None:
         self._drop()
         if self._watches:
             await asyncio.wait(tuple(self._watches), timeout=CLOSE_S)
 
-    async def _tried(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _tried(self, work: Awaitable[T]) -> T:
         """A connection that failed, or that was given up in the middle of a call, is not used again."""
-        was_connected = self._bus is not None
         try:
-            try:
-                return await work()
-            except (OSError, EOFError):
-                if not was_connected:
-                    raise
-                self._drop()  # it went away since the last notice
-                return await work()
+            return await work
         except DeliveryFailed:  # the daemon's own answer
             raise
         except Exception as error:
@@ -142,6 +136,9 @@ class BusChannel:
     # -- the connection ----------------------------------------------------------------------------
 
     async def _connect(self) -> None:
+        # A bus that died this very moment is noticed by then: dbus-fast leaves stray exceptions when it writes to one.
+        for _ in range(LOOKS):
+            await asyncio.sleep(0)
         if self._bus is not None and self._bus.connected:
             return
         self._drop()

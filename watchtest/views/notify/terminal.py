@@ -83,19 +83,26 @@ def _by_name(name: str) -> Form | None:
     return PROGRAMS.get(first) or PROGRAMS.get(first.partition("-")[0])
 
 
-class TerminalChannel:
-    """`write` must be the one way to this terminal, so that nothing falls into the middle of a drawing."""
+@dataclass(frozen=True, slots=True)
+class Access:
+    """To the terminal. `write` must be the one way to it, so that nothing falls into the middle of a drawing."""
 
+    write: Callable[[str], None]
+    is_lent: Callable[[], bool] = lambda: False
+    """Another program (an editor, a pager) has it: in the middle of its sequences only the bell is harmless."""
+
+
+class TerminalChannel:
     def __init__(
         self,
-        write: Callable[[str], None],
+        access: Access,
         environ: Mapping[str, str],
         workspace: str,
         form: Form | None = None,
         ask_tmux: Callable[[Mapping[str, str]], Awaitable[str]] | None = None,
     ) -> None:
         """`form`: as the user wants it; None: as the terminal knows it."""
-        self._write = write
+        self._access = access
         self._environ = environ
         self._identity = f"watchtest-{hashlib.sha256(workspace.encode('utf-8', 'replace')).hexdigest()[:12]}"
         self._form = form
@@ -112,18 +119,26 @@ class TerminalChannel:
 
     async def deliver(self, notice: Notice) -> None:
         await self.look()
-        self._send(sequence(self.known.form, notice, self._identity), BELL if self.known.is_doubtful else "")
+        text = sequence(self.known.form, notice, self._identity)
+        if self._access.is_lent():
+            self._send(BELL)
+        else:
+            self._send(self._wrapped(text) + (BELL if self.known.is_doubtful else ""))
 
     async def withdraw(self) -> None:
-        if text := withdrawal(self.known.form, self._identity):
-            self._send(text)
+        text = withdrawal(self.known.form, self._identity)
+        if text and not self._access.is_lent():
+            self._send(self._wrapped(text))
 
     async def close(self) -> None:
         pass
 
-    def _send(self, text: str, behind: str = "") -> None:
+    def _wrapped(self, text: str) -> str:
+        return through_tmux(text) if self.known.is_in_tmux else text
+
+    def _send(self, text: str) -> None:
         try:
-            self._write((through_tmux(text) if self.known.is_in_tmux else text) + behind)
+            self._access.write(text)
         except (OSError, ValueError) as error:  # the terminal has gone, or its stream was closed
             raise DeliveryFailed(f"the terminal cannot be written: {error}") from error
 
