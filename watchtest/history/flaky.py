@@ -1,0 +1,208 @@
+"""Which tests are flaky, and what proves it. Never makes anything green. Writes nothing.
+
+flaky       it passed and failed on the same tree in the same environment
+broken      that, too; but it has been red for the last so many runs: that outranks everything
+recovered   it was flaky, and has since passed often enough, or for long enough
+unstable    no proof; it only turned to and fro more often than edits explain
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from watchtest.core.model import Lane
+from watchtest.history.codes import JUDGED, PASSED_CODE, RED_CODES, Proof
+from watchtest.history.database import Connection
+from watchtest.history.queries import identities, runs_where
+from watchtest.history.testhistory import flips
+from watchtest.history.testnames import lines
+from watchtest.history.timeline import Packs
+
+DAY_S = 86_400.0
+RECOVERED_AFTER_S = 7 * DAY_S
+RECOVERED_AFTER_PASSES = 5
+"""In a row, on other trees than those it was flaky on: code that did not change is as flaky as it was."""
+BROKEN_AFTER = 3
+"""So many reds in a row."""
+UNSTABLE_FLIPS = 4
+WINDOW = 200
+"""So many runs are looked back."""
+MOST_PROOFS = 5
+
+
+class Standing(StrEnum):
+    FLAKY = "flaky"
+    BROKEN = "broken"
+    RECOVERED = "recovered"
+    UNSTABLE = "unstable"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """It failed in one run and passed in another (or in the same) of one tree and environment."""
+
+    failed_run: str
+    passed_run: str
+    tree: str
+    proof: Proof
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlakyTest:
+    identity: str
+    standing: Standing
+    evidence: tuple[Evidence, ...]
+    """Newest first, the latest few."""
+    proofs: int
+    codes: tuple[int, ...]
+    """Its outcomes in the latest runs, oldest first."""
+    flips: int
+    signature: str
+    """How it failed last."""
+
+    @property
+    def runs(self) -> int:
+        return len(self.codes)
+
+    @property
+    def failures(self) -> int:
+        return sum(code in RED_CODES for code in self.codes)
+
+
+def flaky_now(connection: Connection, workspace: str, now: float) -> frozenset[str]:
+    """The tests whose red, if they are red, may be chance: what the views mark."""
+    if connection.execute("SELECT 1 FROM evidence LIMIT 1").fetchone() is None:
+        return frozenset()
+    found = flaky_tests(connection, workspace=workspace, now=now, with_unstable=False)
+    return frozenset(test.identity for test in found if test.standing is Standing.FLAKY)
+
+
+def flaky_tests(
+    connection: Connection,
+    *,
+    workspace: str | None,
+    now: float,
+    lane: Lane | None = None,
+    window: int = WINDOW,
+    with_unstable: bool = True,
+) -> tuple[FlakyTest, ...]:
+    """Flaky ones first, those with the most failures before the others."""
+    line_of = lines(connection)
+    proofs = _proofs(connection, line_of)
+    past = _past(connection, workspace, lane, window, line_of, set(proofs), with_unstable)
+    latest = identities(connection, [seen.number for seen in past.values()])
+    found: list[FlakyTest] = []
+    for line, seen in past.items():
+        proof = proofs.get(line, ())
+        turned = flips([code in RED_CODES for _, code in seen.results])
+        standing = _standing(seen.results, proof, turned, now)
+        if standing is not None:
+            shown = tuple(each for each, _ in proof[:MOST_PROOFS])
+            codes = tuple(code for _, code in seen.results)
+            said = _last_signature(connection, seen.number)
+            found.append(FlakyTest(latest[seen.number], standing, shown, len(proof), codes, turned, said))
+    order = list(Standing)
+    return tuple(sorted(found, key=lambda test: (order.index(test.standing), -test.failures, test.identity)))
+
+
+@dataclass(slots=True)
+class _Seen:
+    number: int
+    """Of its latest name."""
+    results: list[tuple[str, int]]
+    """Tree and outcome, oldest first; only what passed or was red."""
+
+
+def _standing(
+    results: Sequence[tuple[str, int]], proof: Sequence[tuple[Evidence, float]], turned: int, now: float
+) -> Standing | None:
+    if not proof:
+        return Standing.UNSTABLE if turned >= UNSTABLE_FLIPS else None
+    last = [code for _, code in results[-BROKEN_AFTER:]]
+    if len(last) == BROKEN_AFTER and all(code in RED_CODES for code in last):
+        return Standing.BROKEN
+    trees = {each.tree for each, _ in proof}
+    passes = 0
+    for tree, code in reversed(results):
+        if code in RED_CODES:
+            break
+        passes += tree not in trees
+    newest = max(at for _, at in proof)
+    if passes >= RECOVERED_AFTER_PASSES or now - newest > RECOVERED_AFTER_S:
+        return Standing.RECOVERED
+    return Standing.FLAKY
+
+
+def _proofs(connection: Connection, line_of: Mapping[int, int]) -> dict[int, list[tuple[Evidence, float]]]:
+    rows = connection.execute(
+        """
+        SELECT evidence.test, evidence.proof, evidence.at, failed.id AS failed_run, passed.id AS passed_run, failed.tree
+        FROM evidence JOIN runs AS failed ON failed.number = failed_run
+                      JOIN runs AS passed ON passed.number = passed_run
+        ORDER BY evidence.at DESC
+        """
+    )
+    found: dict[int, list[tuple[Evidence, float]]] = defaultdict(list)
+    for row in rows:
+        evidence = Evidence(row["failed_run"], row["passed_run"], row["tree"] or "", Proof(row["proof"]), row["at"])
+        found[line_of.get(row["test"], row["test"])].append((evidence, row["at"]))
+    return dict(found)
+
+
+def _past(
+    connection: Connection,
+    workspace: str | None,
+    lane: Lane | None,
+    window: int,
+    line_of: Mapping[int, int],
+    proven: set[int],
+    with_unstable: bool,
+) -> dict[int, _Seen]:
+    """What became of the tests in question in the latest runs that came to their own end."""
+    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED)
+    packs = Packs(connection)
+    latest = list(packs.back(where, values, window))
+    wanted = set(proven)
+    if with_unstable:
+        wanted |= {line_of.get(test, test) for pack in latest for test in pack.red()}
+    numbers: dict[int, list[int]] = {line: [line] for line in wanted}
+    for number, line in line_of.items():
+        if line in numbers:
+            numbers[line].append(number)
+    trees = (
+        dict(
+            connection.execute(
+                f"SELECT number, tree FROM runs WHERE {where} ORDER BY number DESC LIMIT ?", (*values, window)
+            ).fetchall()
+        )
+        if latest
+        else {}
+    )
+    past: dict[int, _Seen] = {}
+    for pack in reversed(latest):
+        outcomes = pack.outcomes()
+        tree = trees.get(pack.run) or ""
+        for line, kin in numbers.items():
+            for number in kin:
+                code = outcomes.get(number, 0)
+                if code == PASSED_CODE or code in RED_CODES:
+                    seen = past.setdefault(line, _Seen(number, []))
+                    seen.number = number
+                    seen.results.append((tree, code))
+                    break
+    return past
+
+
+def _last_signature(connection: Connection, test: int) -> str:
+    row = connection.execute(
+        """
+        SELECT text FROM failures JOIN signatures ON signatures.number = signature
+        WHERE test = ? ORDER BY run DESC LIMIT 1
+        """,
+        (test,),
+    ).fetchone()
+    return "" if row is None else str(row["text"])
