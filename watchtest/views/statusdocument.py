@@ -53,9 +53,7 @@ class Writer:
     heartbeat_s: float = 5.0
 
 
-def document(
-    state: State, *, seq: int, now: float, writer: Writer, flaky: frozenset[str] | None = None
-) -> Document:
+def document(state: State, *, seq: int, now: float, writer: Writer, flaky: frozenset[str] | None = None) -> Document:
     """The whole document; the top level shows the highest lane that is on. `flaky`: None where nobody knows."""
     lanes = {lane: _lane(state.lanes[lane], now, flaky) if lane in state.lanes else None for lane in Lane}
     return {

@@ -80,10 +80,8 @@ def _print_break(console: Console, say: Say, each: Break) -> None:
     passed = run_words(each.passed) if each.passed is not None else "in no run that is kept"
     console.print(say(f"    last passed   {passed}"), soft_wrap=True)
     console.print(say(f"    first failed  {run_words(each.failed)}"), soft_wrap=True)
-    suspects = "not known" if each.suspects is None else names(each.suspects, 15)
-    console.print(
-        say(f"    suspects      {suspects or 'none: nothing changed, so look for chance'}", "bold"), soft_wrap=True
-    )
+    suspects = "not known" if each.suspects is None else names(each.suspects, 15) or "none: nothing had changed"
+    console.print(say(f"    suspects      {suspects}", "bold"), soft_wrap=True)
     if each.this_way.number != each.failed.number:
         console.print(say(f"    in this way   since {run_words(each.this_way)}"), soft_wrap=True)
         if each.turned_by:
