@@ -30,6 +30,7 @@ BROKEN_AFTER = 3
 UNSTABLE_FLIPS = 4
 WINDOW = 200
 """So many runs are looked back."""
+SHORT_WINDOW = 50
 MOST_PROOFS = 5
 
 
@@ -74,10 +75,11 @@ class FlakyTest:
 
 
 def flaky_now(connection: Connection, workspace: str, now: float) -> frozenset[str]:
-    """The tests whose red, if they are red, may be chance: what the views mark."""
-    if connection.execute("SELECT 1 FROM evidence LIMIT 1").fetchone() is None:
+    """The tests whose red, if they are red, may be chance: what the views mark. Asked after every run: quick."""
+    young = now - RECOVERED_AFTER_S
+    if connection.execute("SELECT 1 FROM evidence WHERE at >= ? LIMIT 1", (young,)).fetchone() is None:
         return frozenset()
-    found = flaky_tests(connection, workspace=workspace, now=now, with_unstable=False)
+    found = flaky_tests(connection, workspace=workspace, now=now, window=SHORT_WINDOW, with_unstable=False)
     return frozenset(test.identity for test in found if test.standing is Standing.FLAKY)
 
 
@@ -89,18 +91,25 @@ def flaky_tests(
     lane: Lane | None = None,
     window: int = WINDOW,
     with_unstable: bool = True,
+    with_recovered: bool = False,
 ) -> tuple[FlakyTest, ...]:
     """Flaky ones first, those with the most failures before the others."""
     line_of = lines(connection)
-    proofs = _proofs(connection, line_of)
-    past = _past(connection, workspace, lane, window, line_of, set(proofs), with_unstable)
+    # Of an older proof a test has recovered, whatever it does.
+    young = 0.0 if with_recovered else now - RECOVERED_AFTER_S
+    proofs = _proofs(connection, line_of, young)
+    past = _Runs(connection, workspace, lane, window).past(line_of, set(proofs), with_unstable=with_unstable)
+    for row in connection.execute("SELECT DISTINCT test FROM evidence WHERE at < ?", (young,)):
+        line = line_of.get(row["test"], row["test"])
+        if line not in proofs:
+            past.pop(line, None)
     latest = identities(connection, [seen.number for seen in past.values()])
     found: list[FlakyTest] = []
     for line, seen in past.items():
         proof = proofs.get(line, ())
         turned = flips([code in RED_CODES for _, code in seen.results])
         standing = _standing(seen.results, proof, turned, now)
-        if standing is not None:
+        if standing is not None and (with_recovered or standing is not Standing.RECOVERED):
             shown = tuple(each for each, _ in proof[:MOST_PROOFS])
             codes = tuple(code for _, code in seen.results)
             said = _last_signature(connection, seen.number)
@@ -137,14 +146,17 @@ def _standing(
     return Standing.FLAKY
 
 
-def _proofs(connection: Connection, line_of: Mapping[int, int]) -> dict[int, list[tuple[Evidence, float]]]:
+def _proofs(
+    connection: Connection, line_of: Mapping[int, int], since: float
+) -> dict[int, list[tuple[Evidence, float]]]:
     rows = connection.execute(
         """
         SELECT evidence.test, evidence.proof, evidence.at, failed.id AS failed_run, passed.id AS passed_run, failed.tree
         FROM evidence JOIN runs AS failed ON failed.number = failed_run
                       JOIN runs AS passed ON passed.number = passed_run
-        ORDER BY evidence.at DESC
-        """
+        WHERE evidence.at >= ? ORDER BY evidence.at DESC
+        """,
+        (since,),
     )
     found: dict[int, list[tuple[Evidence, float]]] = defaultdict(list)
     for row in rows:
@@ -153,48 +165,39 @@ def _proofs(connection: Connection, line_of: Mapping[int, int]) -> dict[int, lis
     return dict(found)
 
 
-def _past(
-    connection: Connection,
-    workspace: str | None,
-    lane: Lane | None,
-    window: int,
-    line_of: Mapping[int, int],
-    proven: set[int],
-    with_unstable: bool,
-) -> dict[int, _Seen]:
-    """What became of the tests in question in the latest runs that came to their own end."""
-    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED)
-    packs = Packs(connection)
-    latest = list(packs.back(where, values, window))
-    wanted = set(proven)
-    if with_unstable:
-        wanted |= {line_of.get(test, test) for pack in latest for test in pack.red()}
-    numbers: dict[int, list[int]] = {line: [line] for line in wanted}
-    for number, line in line_of.items():
-        if line in numbers:
-            numbers[line].append(number)
-    trees = (
-        dict(
-            connection.execute(
-                f"SELECT number, tree FROM runs WHERE {where} ORDER BY number DESC LIMIT ?", (*values, window)
-            ).fetchall()
+class _Runs:
+    """The latest runs that came to their own end."""
+
+    def __init__(self, connection: Connection, workspace: str | None, lane: Lane | None, window: int) -> None:
+        where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED)
+        self._packs = list(Packs(connection).back(where, values, window))[::-1]
+        rows = connection.execute(
+            f"SELECT number, tree FROM runs WHERE {where} ORDER BY number DESC LIMIT ?", (*values, window)
         )
-        if latest
-        else {}
-    )
-    past: dict[int, _Seen] = {}
-    for pack in reversed(latest):
-        outcomes = pack.outcomes()
-        tree = trees.get(pack.run) or ""
-        for line, kin in numbers.items():
-            for number in kin:
-                code = outcomes.get(number, 0)
-                if code == PASSED_CODE or code in RED_CODES:
+        self._trees = {row["number"]: row["tree"] or "" for row in rows}
+
+    def past(self, line_of: Mapping[int, int], proven: set[int], *, with_unstable: bool) -> dict[int, _Seen]:
+        """What became of the tests in question: those with a proof, and those that were red at all."""
+        wanted = set(proven)
+        if with_unstable:
+            wanted |= {line_of.get(test, test) for pack in self._packs for test in pack.red()}
+        numbers: dict[int, list[int]] = {line: [line] for line in wanted}
+        for number, line in line_of.items():
+            if line in numbers:
+                numbers[line].append(number)
+        past: dict[int, _Seen] = {}
+        for pack in self._packs:
+            tree, codes = self._trees.get(pack.run, ""), pack.codes
+            for line, kin in numbers.items():
+                for number in kin:
+                    at = pack.position(number)
+                    if at is None or not (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
+                        continue
                     seen = past.setdefault(line, _Seen(number, []))
                     seen.number = number
-                    seen.results.append((tree, code))
+                    seen.results.append((tree, codes[at]))
                     break
-    return past
+        return past
 
 
 def _last_signature(connection: Connection, test: int) -> str:

@@ -11,7 +11,7 @@ from watchtest.core.model import Outcome
 from watchtest.history.codes import OUTCOMES, RED_CODES
 from watchtest.history.contents import failure_of
 from watchtest.history.database import Connection
-from watchtest.history.flaky import Standing, flaky_tests
+from watchtest.history.flaky import flaky_tests
 from watchtest.history.queries import PastRun, identities, recent, runs_where
 from watchtest.history.testhistory import LAST_WORD
 from watchtest.history.testnames import lines
@@ -54,7 +54,6 @@ def page_data(connection: Connection, wish: Wish, clean: Clean) -> Shape:
     flaky = {
         clean(test.identity): test.standing.value
         for test in flaky_tests(connection, workspace=wish.workspace, now=wish.now)
-        if test.standing is not Standing.RECOVERED
     }
     buckets = trend(connection, workspace=wish.workspace, since=wish.since, by="day")[-120:]
     return {

@@ -64,21 +64,33 @@ class Trees:
         self._seen.clear()
 
 
-def links_back(connection: Connection, run: int, most: int = LONGEST_WALK) -> dict[int, Link]:
-    """The changes that led to the tree of a run, as far back as they are known."""
+def links_back(connection: Connection, run: int, most: int) -> dict[int, Link]:
+    """The latest changes that led to the tree of a run."""
     links: dict[int, Link] = {}
-    while len(links) < most:
-        row = connection.execute("SELECT since, paths FROM changes WHERE run = ?", (run,)).fetchone()
-        if row is None:
-            break
-        links[run] = unpack_link(run, row["since"], row["paths"])
-        run = row["since"]
+    while len(links) < most and (link := _link(connection, run)) is not None:
+        links[run] = link
+        run = link.since
     return links
 
 
 def changes_between(connection: Connection, earlier: int, later: int) -> tuple[Versions, Versions] | None:
     """The paths that differ between the trees of two runs, as they were and as they are; None: nobody knows."""
-    return net({**links_back(connection, earlier), **links_back(connection, later)}, earlier, later)
+    links: dict[int, Link] = {}
+    ends = [earlier, later]
+    # Back from whichever is younger, until both are at the run that they have in common.
+    while ends[0] != ends[1]:
+        younger = ends.index(max(ends))
+        link = _link(connection, ends[younger])
+        if link is None or len(links) >= LONGEST_WALK:
+            return None
+        links[link.run] = link
+        ends[younger] = link.since
+    return net(links, earlier, later)
+
+
+def _link(connection: Connection, run: int) -> Link | None:
+    row = connection.execute("SELECT since, paths FROM changes WHERE run = ?", (run,)).fetchone()
+    return unpack_link(run, row["since"], row["paths"]) if row is not None and row["since"] < run else None
 
 
 def _tree_before(connection: Connection, place: tuple[str, str]) -> tuple[int, Versions] | None:
@@ -96,7 +108,7 @@ def _tree_before(connection: Connection, place: tuple[str, str]) -> tuple[int, V
     ).fetchone()["run"]
     if last is None:
         return whole, tree
-    found = net(links_back(connection, last), whole, last)
+    found = changes_between(connection, whole, last)
     if found is None:
         return whole, tree
     tree.update(found[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import time
 from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING
@@ -53,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _probe(arguments)
     if arguments.times:
         raise UsageError("history flaky -n: that is how often --probe runs a test", hint="--runs N looks at N runs")
-    from watchtest.history.flaky import Standing, flaky_tests
+    from watchtest.history.flaky import flaky_tests
     from watchtest.history.shape import told
 
     found = (
@@ -65,19 +64,18 @@ def _run(arguments: argparse.Namespace) -> int:
                 now=time.time(),
                 lane=asked_lane(arguments),
                 window=arguments.runs,
+                with_recovered=arguments.all,
             ),
         )
         or ()
     )
-    shown = [test for test in found if arguments.all or test.standing is not Standing.RECOVERED]
     if arguments.json:
-        print_json({"tests": told(shown)})
+        print_json({"tests": told(found)})
         return 0
     console, say = console_and_say()
-    if not shown:
-        hidden = f"; {len(found)} have recovered (--all shows them)" if found else ""
-        console.print(say(f"no test is known to be flaky{hidden}"))
-    for test in shown:
+    if not found:
+        console.print(say("no test is known to be flaky" + ("" if arguments.all else "; --all shows those that were")))
+    for test in found:
         _print(console, say, test)
     return 0
 
@@ -123,6 +121,8 @@ def _proof(evidence: Evidence) -> str:
 
 
 def _probe(arguments: argparse.Namespace) -> int:
+    import asyncio
+
     from filelock import FileLock, Timeout
 
     from watchtest.commands.outside import setting_of
