@@ -28,6 +28,8 @@ RECOVERED_AFTER_PASSES = 5
 BROKEN_AFTER = 3
 """So many reds in a row."""
 UNSTABLE_FLIPS = 4
+UNSTABLE_WITHIN = 20
+"""So many flips within so many results."""
 WINDOW = 200
 """So many runs are looked back."""
 SHORT_WINDOW = 50
@@ -62,6 +64,7 @@ class FlakyTest:
     codes: tuple[int, ...]
     """Its outcomes in the latest runs, oldest first."""
     flips: int
+    """In the last few of them."""
     signature: str
     """How it failed last."""
 
@@ -107,7 +110,7 @@ def flaky_tests(
     found: list[FlakyTest] = []
     for line, seen in past.items():
         proof = proofs.get(line, ())
-        turned = flips([code in RED_CODES for _, code in seen.results])
+        turned = flips([code in RED_CODES for _, code in seen.results[-UNSTABLE_WITHIN:]])
         standing = _standing(seen.results, proof, turned, now)
         if standing is not None and (with_recovered or standing is not Standing.RECOVERED):
             shown = tuple(each for each, _ in proof[:MOST_PROOFS])

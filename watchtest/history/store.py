@@ -149,6 +149,15 @@ class Store:
             row = connection.execute("SELECT workspace, lane FROM runs WHERE number = ?", (run,)).fetchone()
             self._trees.add(connection, run, (row["workspace"], row["lane"]), snapshot)
 
+    def code_known(self, run_id: str, head: str | None, branch: str | None) -> None:
+        """Of a run that somebody else made, as far as its report says."""
+        values: dict[str, Value] = {
+            "head": None if head is None else text(head),
+            "branch": None if branch is None else text(branch),
+        }
+        with self._writing() as connection:
+            _change(connection, self._open_run(connection, run_id), values)
+
     def add_results(
         self, run_id: str, results: Sequence[Result], at: float, kind: AttemptKind = AttemptKind.WORD
     ) -> None:

@@ -19,6 +19,8 @@ ACTIONS = {
     "trend": ("numbers", "runs of all tests over time"),
     "cost": ("numbers", "time spent on tests, and saved by leaving some out"),
     "html": ("page", "one page to look at in a browser"),
+    "export": ("reports", "a run as JUnit XML or CTRF JSON"),
+    "import": ("reports", "a report of another tool, as a run"),
     "prune": ("pruning", "drop old runs; see first which"),
 }
 

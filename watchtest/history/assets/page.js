@@ -56,6 +56,7 @@ function showTimeline() {
   const height = 120, wide = 9, runs = data.runs;
   const most = Math.max(0.001, ...runs.map((run) => run.took || 0));
   const svg = draw("svg", { width: Math.max(300, runs.length * wide), height: height + 18, role: "img", "aria-label": "runs" });
+  let labelled = -1000;
   runs.forEach((run, index) => {
     const tall = Math.max(4, Math.sqrt((run.took || 0) / most) * height);
     const bar = draw("rect", { class: `run ${look(run.state)}`, x: index * wide, y: height - tall, width: wide - 2, height: tall, rx: 2 });
@@ -63,7 +64,10 @@ function showTimeline() {
     svg.append(titled(bar, `${run.id} · ${run.state} · ${took(run.took)} · ${counted(run.counts)} · ${time(run.at)}`));
     const day = new Date(run.at * 1000).toLocaleDateString();
     const before = index ? new Date(runs[index - 1].at * 1000).toLocaleDateString() : "";
-    if (day !== before && (index === 0 || index % 12 === 0 || runs.length < 60)) svg.append(draw("text", { x: index * wide, y: height + 14 }, day));
+    if (day !== before && index * wide - labelled > 80) {
+      labelled = index * wide;
+      svg.append(draw("text", { x: labelled, y: height + 14 }, day));
+    }
   });
   at("timeline").append(svg);
   at("timeline").scrollLeft = svg.clientWidth || runs.length * wide;
@@ -190,6 +194,20 @@ function showTests() {
   at("count").textContent = found.length > SHOWN_AT_ONCE ? `${SHOWN_AT_ONCE} of ${found.length} shown` : `${found.length} tests`;
 }
 
+// `#run=ID` shows a run, `#test=TEXT` the tests that match, the first of them open: a link to what is meant.
+function follow() {
+  const [kind, ...rest] = location.hash.slice(1).split("=");
+  const wanted = decodeURIComponent(rest.join("="));
+  if (kind === "run") {
+    const index = data.runs.findIndex((run) => run.id === wanted);
+    if (index >= 0) showRun(index);
+  } else if (kind === "test") {
+    at("filter").value = wanted;
+    showTests();
+    at("tests").querySelector("button")?.click();
+  }
+}
+
 at("filters").addEventListener("input", showTests);
 at("filters").addEventListener("submit", (event) => event.preventDefault());
 at("theme").addEventListener("click", () => {
@@ -202,3 +220,5 @@ showTimeline();
 showTrend();
 showSlowest();
 showTests();
+follow();
+window.addEventListener("hashchange", follow);
