@@ -55,7 +55,7 @@ function showNow() {
 function showTimeline() {
   const height = 120, wide = 9, runs = data.runs;
   const most = Math.max(0.001, ...runs.map((run) => run.took || 0));
-  const svg = draw("svg", { width: Math.max(300, runs.length * wide), height: height + 18, role: "img", "aria-label": "runs" });
+  const svg = draw("svg", { width: Math.max(300, runs.length * wide + 60), height: height + 18, role: "img", "aria-label": "runs" });
   let labelled = -1000;
   runs.forEach((run, index) => {
     const tall = Math.max(4, Math.sqrt((run.took || 0) / most) * height);
