@@ -94,7 +94,9 @@ def print_facts(console: Console, say: Say, found: TestHistory) -> None:
     for complaint in found.complaints:
         console.print()
         console.print(say(f"{complaint.times}x  {complaint.signature}", "red"), soft_wrap=True)
-        console.print(say(f"    first {run_words(complaint.first)}, last {run_words(complaint.last)}", "dim"))
+        console.print(
+            say(f"    first {run_words(complaint.first)}, last {run_words(complaint.last)}", "dim"), soft_wrap=True
+        )
 
 
 def _since(found: TestHistory) -> str:
