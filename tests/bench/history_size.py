@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from watchtest.history.compaction import add_pack
 from watchtest.history.contents import add_failure
 from watchtest.history.database import Connection, transaction
 from watchtest.history.evidence import compare_with_others
+from watchtest.history.flaky import flaky_now
 from watchtest.history.opening import open_for_writing
 from watchtest.history.path import history_path
 from watchtest.history.store import Store
@@ -36,7 +38,7 @@ SIZE_LIMIT_MB = 256
 SHARE_LIMIT = 0.05
 DAY_S = 86_400.0
 FULL_EVERY = 3
-"""Every third run is one of all tests; the others run a part. All of them count 500 results with --all-full."""
+"""Every third run is one of all tests; the others say that they are not, and have as many results."""
 ROUNDS = 5
 PASSED, FAILED, SKIPPED = (OUTCOME_CODES[each] for each in (Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED))
 
@@ -164,9 +166,10 @@ def asked(folder: Path, state: Path, *words: str) -> float:
 # -- what writing costs ----------------------------------------------------------------------------
 
 
-def written(folder: Path, tests: int) -> float:
-    """Seconds of processor time that the store takes for a run of so many tests, told in batches as they come."""
-    store = Store.open(folder / "writing.sqlite3")
+def written(path: Path, tests: int) -> float:
+    """Seconds of processor time that the watcher's history takes for a run of so many tests, told in batches as they
+    come, at the end of a long history."""
+    store = Store.open(path)
     ids = names(tests)
     spent = []
     for number in range(30):
@@ -178,6 +181,7 @@ def written(folder: Path, tests: int) -> float:
         for batch in _batches(ids, 10):
             store.add_results(run.id, [Result(test, Outcome.PASSED, 0.01) for test in batch], 2.0)
         store.end(run.id, RunState.PASSED, "", 3.0, "100 passed in 0.3s\n")
+        store.asked(lambda connection: flaky_now(connection, "/w", time.time()))
         spent.append(time.process_time() - began)
     store.close()
     return statistics.median(spent)
@@ -243,7 +247,9 @@ def main() -> int:
             verdict = ("ok" if spent < LIMIT_S else "TOO SLOW") if counts else ""
             is_good = is_good and verdict != "TOO SLOW"
             print(f"{' '.join(words)[:50]:50} {spent * 1000:6.0f} ms  {verdict}")
-        share = written(Path(scratch), 100) / run_of_tests(Path(scratch), 100)
+        copy = Path(scratch) / "writing.sqlite3"
+        shutil.copy(path, copy)
+        share = written(copy, 100) / run_of_tests(Path(scratch), 100)
         is_good = is_good and share < SHARE_LIMIT
         print(f"writing a run of 100 tests: {share:.1%} of it   {'ok' if share < SHARE_LIMIT else 'TOO MUCH'}")
     return 0 if is_good else 1

@@ -12,6 +12,7 @@ import pytest
 from history_bench import NOON, Bench, green, red, tree
 
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
+from watchtest.errors import WorkspaceError
 from watchtest.history.codes import AttemptKind, Proof
 from watchtest.history.database import transaction
 from watchtest.history.flaky import flaky_tests
@@ -309,3 +310,27 @@ def test_a_history_of_version_2_is_carried_over_whole(tmp_path: Path) -> None:
     assert old.results[-1].signature == "K: said # in b.py"
     assert (old.run.timings.wait_s, old.run.timings.run_s) == (1.0, 6.0)
     assert new.run.counts == {Outcome.PASSED: 2}
+
+
+# -- a full disk -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_cannot_be_ended_for_want_of_room_keeps_its_results_and_is_ended_later(bench: Bench) -> None:
+    bench.store.begin(begun("x"), NOON, "/w")
+    bench.store.add_results("x", [green(A), red(B)], NOON)
+    pages = bench.store.asked(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+    bench.store.asked(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    output = Random(1).randbytes(300_000).hex()
+
+    with pytest.raises(WorkspaceError, match="the disk is full"):
+        bench.store.end("x", RunState.FAILED, "", NOON + 1, output)
+
+    assert {each.result.test: each.result.outcome for each in shown(bench, "x").results} == {
+        A: Outcome.PASSED,
+        B: Outcome.FAILED,
+    }
+    assert shown(bench, "x").run.state is RunState.RUNNING
+    bench.store.asked(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
+    bench.store.end("x", RunState.FAILED, "", NOON + 1, output)
+    assert shown(bench, "x").run.counts == {Outcome.PASSED: 1, Outcome.FAILED: 1}
+    assert shown(bench, "x").raw_output == output

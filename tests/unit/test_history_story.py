@@ -355,3 +355,13 @@ def test_pruning_shows_first_and_drops_then(ask: Ask, bench: Bench) -> None:
     assert ask("prune", "--runs", "3", "--days", "0", as_json=False).startswith("nothing to drop")
     bench.ran(tree("t11", {"src/shop.py": "x"}), [green(MOVED + "one")])
     assert ask("test", MOVED + "one")["turn"]["first"]["id"] == "s.11"
+
+
+def test_lanes_that_disagree_are_no_flips(ask: Ask, bench: Bench) -> None:
+    """While a change is on its way, the working tree is red and the commit is green, run after run."""
+    from watchtest.core.model import Lane
+
+    for number in range(8):
+        bench.ran(tree(f"s{number}", {"src/shop.py": f"s{number}"}), [red("tests/x.py::x")])
+        bench.ran(tree("c", {"src/shop.py": "ok"}), [green("tests/x.py::x")], lane=Lane.COMMIT)
+    assert "tests/x.py::x" not in {test["identity"] for test in ask("flaky")["tests"]}

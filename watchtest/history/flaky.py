@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from watchtest.core.model import Lane
@@ -123,10 +123,20 @@ def flaky_tests(
 
 @dataclass(slots=True)
 class _Seen:
-    number: int
+    number: int = 0
     """Of its latest name."""
-    results: list[tuple[str, int]]
-    """Tree and outcome, oldest first; only what passed or was red."""
+    place: str = ""
+    """Workspace and lane of the latest run: others have other code, and are no flips."""
+    by_place: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+    def add(self, number: int, place: str, tree: str, code: int) -> None:
+        self.number, self.place = number, place
+        self.by_place.setdefault(place, []).append((tree, code))
+
+    @property
+    def results(self) -> list[tuple[str, int]]:
+        """Tree and outcome, oldest first; only what passed or was red."""
+        return self.by_place[self.place]
 
 
 def _standing(
@@ -175,9 +185,10 @@ class _Runs:
         where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED)
         self._packs = list(Packs(connection).back(where, values, window))[::-1]
         rows = connection.execute(
-            f"SELECT number, tree FROM runs WHERE {where} ORDER BY number DESC LIMIT ?", (*values, window)
+            f"SELECT number, tree, lane, workspace FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
+            (*values, window),
         )
-        self._trees = {row["number"]: row["tree"] or "" for row in rows}
+        self._of = {row["number"]: (f"{row['lane']} {row['workspace']}", row["tree"] or "") for row in rows}
 
     def past(self, line_of: Mapping[int, int], proven: set[int], *, with_unstable: bool) -> dict[int, _Seen]:
         """What became of the tests in question: those with a proof, and those that were red at all."""
@@ -190,15 +201,13 @@ class _Runs:
                 numbers[line].append(number)
         past: dict[int, _Seen] = {}
         for pack in self._packs:
-            tree, codes = self._trees.get(pack.run, ""), pack.codes
+            (place, tree), codes = self._of.get(pack.run, ("", "")), pack.codes
             for line, kin in numbers.items():
                 for number in kin:
                     at = pack.position(number)
                     if at is None or not (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
                         continue
-                    seen = past.setdefault(line, _Seen(number, []))
-                    seen.number = number
-                    seen.results.append((tree, codes[at]))
+                    past.setdefault(line, _Seen()).add(number, place, tree, codes[at])
                     break
         return past
 

@@ -88,6 +88,8 @@ def _time(at: float) -> str:
 
 PROPERTIES = ("tests", "failures", "runs", "flips", "growth")
 """What an answer says by computing it."""
+HIDDEN = ("numbers",)
+"""What is only the file's own."""
 
 
 def told(value: object) -> object:
@@ -106,7 +108,8 @@ def told(value: object) -> object:
         case tuple() | list():
             return [told(each) for each in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            shape: Shape = {field.name: _field(field.name, getattr(value, field.name)) for field in fields(value)}
+            names = [field.name for field in fields(value) if field.name not in HIDDEN]
+            shape: Shape = {name: _field(name, getattr(value, name)) for name in names}
             own = type(value)
             for name in PROPERTIES:
                 if isinstance(getattr(own, name, None), property):
