@@ -84,6 +84,18 @@ def test_a_signature_names_exception_message_and_function() -> None:
     assert signature(failure) == "ZeroDivisionError: division by # in Shop.total"
 
 
+def test_a_test_that_says_no_itself_shares_its_signature_with_its_neighbours() -> None:
+    def said(test: str, message: str) -> str:
+        failure = Failure("AssertionError", message, crash=Place("t.py", 3), function=f"TestIt.{test}")
+        return signature(failure, f"t.py::TestIt::{test}[a::b]")
+
+    one, other = "assert 4 == 3\n +  where 4 = total([1, 2])", "assert 1 == 0\n +  where 1 = total([])"
+    assert said("test_one", one) == said("test_other", other)
+    assert said("test_one", one) == "AssertionError: assert # == # + where # = total([#]) in t.py"
+    helper = Failure("AssertionError", one, crash=Place("t.py", 3), function="check")
+    assert signature(helper, "t.py::test_one").endswith(" in check")
+
+
 def test_without_a_function_the_file_stands_for_it_and_the_kind_is_said_once() -> None:
     assert signature(Failure("KeyError", "KeyError: 'a'", where=Place("t.py", 3))) == "KeyError: 'a' in t.py"
     assert signature(Failure("", "")) == "unknown"

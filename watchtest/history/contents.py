@@ -15,11 +15,13 @@ from watchtest.history.signature import signature
 LEVEL = 3
 
 
-def add_failure(connection: Connection, run: int, test: int, attempt: int, failure: Failure) -> None:
-    """Within a transaction of the caller's."""
+def add_failure(
+    connection: Connection, run: int, test: int, attempt: int, failure: Failure, identity: str = ""
+) -> None:
+    """Within a transaction of the caller's. `identity` is the test's id."""
     document = json.dumps(_document(failure), separators=(",", ":"), ensure_ascii=False).encode()
     digest = hashlib.blake2b(document, digest_size=16).digest()
-    said = text(signature(failure))
+    said = text(signature(failure, identity))
     connection.execute("INSERT INTO signatures (text) VALUES (?) ON CONFLICT (text) DO NOTHING", (said,))
     if connection.execute("SELECT 1 FROM contents WHERE digest = ?", (digest,)).fetchone() is None:
         packed = zlib.compress(document, LEVEL)

@@ -19,18 +19,24 @@ _MASKS = tuple(
         (r"(?:/(?:private/)?(?:tmp|var/folders|var/tmp)|[A-Za-z]:\\[^\s'\"]*\\Temp)[/\\][^\s'\":,)\]]*", "<path>"),
         (r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,}\b", "<hex>"),
         (r"(?<![A-Za-z_])[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?", "#"),
+        (r"#(?:, ?#)+", "#"),
+        (r"\[(?:#(?:, ?\.\.\.)?)?\]", "[#]"),
     )
 )
 
 
-def signature(failure: Failure) -> str:
-    """`AssertionError: assert # == # in total`. Without a function, the file that it happened in."""
+def signature(failure: Failure, test: str = "") -> str:
+    """`AssertionError: assert # == # in total`. Without a function, the file that it happened in.
+
+    A test that itself says no is no function that several tests have in common: then, too, it is the file.
+    """
     said = masked(failure.message)
     kind = masked(failure.kind) or "unknown"
     # pytest and others put the kind in front of the message already.
     words = said if said.startswith(kind) else f"{kind}: {said}" if said else kind
     at = failure.crash or failure.where
-    place = failure.function or (at.file if at is not None else "")
+    is_own = failure.function.rpartition(".")[2] == test.partition("[")[0].rpartition("::")[2]
+    place = failure.function if failure.function and not is_own else at.file if at is not None else failure.function
     return f"{words[:LIMIT]} in {place}" if place else words[:LIMIT]
 
 

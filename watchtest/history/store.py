@@ -173,7 +173,7 @@ class Store:
                 connection.execute(_ADD_TEST, values)
                 added = connection.execute(_ADD_RESULT, values).fetchone()
                 if result.failure is not None:
-                    add_failure(connection, run, added["test"], added["attempt"], result.failure)
+                    add_failure(connection, run, added["test"], added["attempt"], result.failure, result.test)
                 if result.reruns and result.outcome is Outcome.PASSED:
                     add_proof(connection, run, [added["test"]], Proof.RERUN, at)
 

@@ -187,7 +187,7 @@ def _print_cost(found: tuple[Cost, ...]) -> None:
                 say(f"  {duration(each.saved_s)} saved by leaving tests out of {each.narrowed} runs", "green")
             )
     whole = spent + saved
-    if whole > 0:
+    if any(each.narrowed for each in found) and whole > 0:
         width = max(10, min(40, console.width - 24))
         console.print()
         for name, part, style in (("spent", spent, "cyan"), ("saved", saved, "green")):

@@ -16,7 +16,7 @@ from watchtest.commands.history.asking import (
     print_json,
     unknown_run,
 )
-from watchtest.commands.history.ink import STYLES, Say, console_and_say, plain_table, when, without_columns
+from watchtest.commands.history.ink import STYLES, Say, console_and_say, plain_table, seconds, when, without_columns
 from watchtest.core.model import Outcome, RunState
 
 if TYPE_CHECKING:
@@ -190,11 +190,9 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
 
 
 def _times(run: PastRun) -> str:
-    from watchtest.views.text import duration
-
     parts = ("wait", "sync", "select", "start", "run")
     spent = [(part, getattr(run.timings, f"{part}_s")) for part in parts]
-    return " · ".join(f"{part} {duration(took)}" for part, took in spent if took is not None)
+    return " · ".join(f"{part} {seconds(took)}" for part, took in spent if took is not None)
 
 
 def _print_failure(console: Console, say: Say, past: PastResult) -> None:
