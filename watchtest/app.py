@@ -28,6 +28,7 @@ from watchtest.history.opening import is_there, reading
 from watchtest.history.path import history_path
 from watchtest.history.queries import last_whole
 from watchtest.history.record import Recorder
+from watchtest.history.retention import Limits
 from watchtest.history.store import Store
 from watchtest.loop import Loop, View
 from watchtest.mapkeeper import MapKeeper
@@ -204,7 +205,12 @@ async def _enter_views(
     if recorder is not None:
         views.append(View(stack.enter_context(recorder).show))
     status = stack.enter_context(
-        StatusFile(setting.workspace / FOLDER, writer_of_this_process(__version__), on_problem=say)
+        StatusFile(
+            setting.workspace / FOLDER,
+            writer_of_this_process(__version__),
+            on_problem=say,
+            flaky=lambda: None if recorder is None else recorder.flaky,
+        )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     if not show.once and (notifier := build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent)) is not None:
@@ -229,7 +235,9 @@ def open_recorder(setting: Setting, say: Callable[[str], None], *, is_watcher: b
     except WatchtestError as error:
         say(f"no history is kept: {error}")
         return None
-    return Recorder(store, str(setting.workspace), say, is_watcher=is_watcher)
+    history = setting.config.history
+    limits = Limits(history.max_days, history.max_runs, history.max_mb)
+    return Recorder(store, str(setting.workspace), say, is_watcher=is_watcher, limits=limits)
 
 
 def _earlier_results(setting: Setting) -> Mapping[str, Result]:

@@ -242,7 +242,8 @@ class Testing:
             return warm
         log.info("run %s: %s again in a fresh process", occasion.run.id, "all" if tests is None else f"{len(tests)}")
         if tests is not None:
-            cold, _ = await self._one(replace(wish, tests=tests, is_warm=False), runner.reports(), occasion, runner.env)
+            some = replace(wish, tests=tests, is_warm=False)
+            cold, _ = await self._one(some, runner.reports(), occasion, runner.env, is_check=True)
             if cold.stopped is not None:
                 return replace(cold, has_collected=False)  # it was to look for a few of the tests
             settled = settle(warm, cold)
@@ -250,12 +251,16 @@ class Testing:
                 self._trusted.add(occasion.environment)
                 return settled
         # What passes by itself may still fail among the others: only the same run in a fresh process can tell.
-        cold, _ = await self._one(replace(wish, is_warm=False), runner.reports(), occasion, runner.env)
+        again = replace(wish, is_warm=False)
+        cold, _ = await self._one(again, runner.reports(), occasion, runner.env, is_check=True)
         only_warm = differing(warm, cold)
         if cold.stopped is None and confirms(cold, warm):
             self._trusted.add(occasion.environment)
-        elif cold.stopped is None and not await self._is_by_chance(runner, wish, only_warm, occasion):
-            self._admit(only_warm, warm, occasion)
+        elif cold.stopped is None and not occasion.wish.is_wanted:
+            if await self._is_by_chance(runner, wish, only_warm, occasion):
+                return replace(cold, by_chance=only_warm)
+            if not occasion.wish.is_wanted:
+                self._admit(only_warm, warm, occasion)
         return cold
 
     async def _is_by_chance(
@@ -267,7 +272,7 @@ class Testing:
         is_by_chance = end.is_warm and is_over(again, only_warm)
         if is_by_chance:
             occasion.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
-        return is_by_chance or occasion.wish.is_wanted
+        return is_by_chance
 
     def _admit(self, only_warm: tuple[str, ...], warm: Execution, occasion: Occasion) -> None:
         self._unsound.add(occasion.environment)
@@ -290,6 +295,8 @@ class Testing:
         reports: Reports,
         occasion: Occasion,
         env: Mapping[str, str] = MappingProxyType({}),
+        *,
+        is_check: bool = False,
     ) -> tuple[Execution, JobEnd]:
         run = occasion.run
         if occasion.wish.stop and occasion.wish.jobs.empty():
@@ -298,7 +305,7 @@ class Testing:
         variables = {**self.environment.variables, **env}
         job = Job(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
         recordings = Recordings()
-        with _batches(run, occasion.post) as batch:
+        with _batches(run, occasion.post, is_check) as batch:
 
             def take(rows: list[dict[str, Any]]) -> None:
                 recordings.take(rows)
@@ -372,9 +379,10 @@ def _ended(end: JobEnd) -> Ended:
 class _Batch:
     """Results on their way to the inbox, held back for at most BATCH_S."""
 
-    def __init__(self, run: Run, post: Post) -> None:
+    def __init__(self, run: Run, post: Post, is_check: bool) -> None:
         self._run = run
         self._post = post
+        self._is_check = is_check
         self._waiting: list[Result] = []
         self._timer: asyncio.TimerHandle | None = None
         self.seen: set[str] = set()
@@ -393,12 +401,12 @@ class _Batch:
             self._timer = None
         if self._waiting:
             results, self._waiting = tuple(self._waiting), []
-            self._post(TestsEnded(self._run.lane, time.time(), self._run.id, results))
+            self._post(TestsEnded(self._run.lane, time.time(), self._run.id, results, self._is_check))
 
 
 @contextmanager
-def _batches(run: Run, post: Post) -> Iterator[_Batch]:
-    batch = _Batch(run, post)
+def _batches(run: Run, post: Post, is_check: bool) -> Iterator[_Batch]:
+    batch = _Batch(run, post, is_check)
     try:
         yield batch
     finally:

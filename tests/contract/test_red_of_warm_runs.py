@@ -94,6 +94,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
     bench.get_warm()
     execution = bench.run(test_a=WARM_ONLY)
     assert judge(execution).state is RunState.PASSED
+    assert execution.by_chance == ()
     assert {test for test, result in bench.shown().items() if result.outcome.is_red} == set(), "the last word is cold"
     (note,) = bench.notes
     assert note.startswith("a defect of watchtest: test_a.py::test_a failed in a warm run")
@@ -154,6 +155,7 @@ def test_red_that_is_red_in_a_fresh_process_is_red(warm_bench: WarmBench) -> Non
     bench.get_warm()
     execution = bench.run(test_a=ALWAYS_RED)
     assert judge(execution).state is RunState.FAILED
+    assert {event.is_check for event in bench.events if isinstance(event, TestsEnded)} == {False, True}
     assert bench.notes == []
     bench.get_warm()
 
@@ -175,6 +177,7 @@ def test_a_flaky_test_is_not_taken_for_a_defect_of_ours(warm_bench: WarmBench) -
     once = "import os\ndef test_a():\n    seen = os.path.exists('seen')\n    open('seen', 'w')\n    assert seen\n"
     execution = bench.run(test_a=once)
     assert judge(execution).state is RunState.PASSED
+    assert execution.by_chance == ("test_a.py::test_a",)
     (note,) = bench.notes
     assert note.startswith("flaky: test_a.py::test_a")
     bench.get_warm()

@@ -183,7 +183,7 @@ def test_a_contradiction_that_a_higher_layer_solves_is_none(tmp_path: Path) -> N
         ("BOX_IMAGE", "\udcff", ' = "\\udcff": must be valid UTF-8 text'),
         ("BXO_ENGINE", "local", ": no such setting; did you mean WATCHTEST_BOX_ENGINE?"),
         ("BOX_ENGINES", "local", ": no such setting; did you mean WATCHTEST_BOX_ENGINE?"),
-        ("HISTORY_KEEP", "3", ": no such setting; [history] has enabled"),
+        ("HISTORY_KEEP", "3", ": no such setting; [history] has enabled, max_days, max_runs, max_mb"),
     ],
 )
 def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, text: str, line: str) -> None:

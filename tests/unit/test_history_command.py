@@ -94,7 +94,7 @@ def test_show_without_a_history_says_how_to_begin_one(ask: Ask) -> None:
 def test_list_shows_the_runs_of_this_workspace_newest_first(ask: Ask) -> None:
     heading, *lines = ask("list").splitlines()
 
-    assert heading.split() == ["run", "when", "lane", "by", "state", "tests", "took", "tree"]
+    assert heading.split() == ["run", "when", "lane", "by", "state", "tests", "took", "tree", "branch"]
     assert [line.split()[0] for line in lines] == ["s.3", "s.2", "s.1"]
     assert "failed" in lines[1]
     assert "1 failed, 3 passed" in lines[1]

@@ -17,7 +17,7 @@ import pytest
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import WorkspaceError
 from watchtest.history.opening import open_for_writing, reading
-from watchtest.history.queries import recent
+from watchtest.history.queries import recent, results_of
 from watchtest.history.schema import MIGRATIONS, Migration
 from watchtest.history.store import Store
 
@@ -303,6 +303,8 @@ def test_when_no_more_can_be_written_it_is_said_and_what_was_committed_stays(tmp
     assert ended.returncode == 0, ended.stderr
     assert "said: the history" in ended.stdout
     with closing(sqlite3.connect(path)) as connection:
-        names = {row[0] for row in connection.execute("SELECT identity FROM results JOIN tests ON number = test")}
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    with reading(path) as connection:
+        (run,) = recent(connection, limit=9)
+        names = {past.result.test for past in results_of(connection, run.number)}
     assert names == {"t.py::first", "t.py::last"}

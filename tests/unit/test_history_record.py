@@ -17,13 +17,17 @@ from watchtest.core.events import (
     QuitAsked,
     RunAsked,
     RunEnded,
+    TestsEnded,
     Unchanged,
 )
-from watchtest.core.model import Execution, Lane, Only, Outcome, RunState, Stop
+from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunState, Stop
 from watchtest.core.step import leave
+from watchtest.history.codes import AttemptKind
+from watchtest.history.flaky import flaky_now
 from watchtest.history.opening import reading
-from watchtest.history.queries import RunDetail, detail
+from watchtest.history.queries import RunDetail, detail, recent
 from watchtest.history.record import Recorder
+from watchtest.history.retention import Limits
 from watchtest.history.store import Store
 
 A, B = "tests/test_a.py::test_a", "tests/test_b.py::test_b"
@@ -37,6 +41,11 @@ class Kept:
         self.path = path
         self.story = Story(start(Lane.SAVE))
         self.problems: list[str] = []
+
+    @property
+    def flaky(self) -> frozenset[str]:
+        with reading(self.path) as connection:
+            return flaky_now(connection, "/w", self.story.now)
 
     def ends(self) -> None:
         with Recorder(Store.open(self.path), "/w", self.problems.append) as recorder:
@@ -167,3 +176,66 @@ def test_the_test_in_which_the_process_crashed_is_kept_as_its_result(kept: Kept)
     assert by_test[B].outcome is Outcome.ERROR
     assert by_test[B].failure is not None
     assert (by_test[B].failure.kind, by_test[B].failure.text) == ("crashed", "here")
+
+
+# -- attempts, chance, and what is let go ----------------------------------------------------------
+
+
+def check(story: Story, *results: Result) -> Story:
+    return story.on(TestsEnded(Lane.SAVE, story.now, "s.1", results, is_check=True))
+
+
+def test_what_a_fresh_process_says_is_the_last_word_and_kept_as_such(kept: Kept) -> None:
+    story = kept.story.change("a.py").sync("t1").collect(A, B).results(failed(A), failed(B))
+    check(story, failed(A), passed(B)).end("t1", [failed(A), passed(B)])
+    kept.ends()
+    told = [(each.result.test, each.result.outcome, each.kind) for each in kept.run("s.1").results]
+    assert told == [
+        (A, Outcome.FAILED, AttemptKind.WORD),
+        (A, Outcome.FAILED, AttemptKind.CHECK),
+        (B, Outcome.FAILED, AttemptKind.WORD),
+        (B, Outcome.PASSED, AttemptKind.CHECK),
+    ]
+    assert kept.run("s.1").run.counts == {Outcome.PASSED: 1, Outcome.FAILED: 1}
+    assert kept.flaky == frozenset()
+
+
+def test_what_was_seen_to_be_chance_is_marked_from_then_on(kept: Kept) -> None:
+    story = kept.story.change("a.py").sync("t1").collect(A).results(failed(A))
+    check(story, passed(A))
+    execution = Execution(0, frozenset({A}), {A: passed(A)}, by_chance=(A,))
+    story.on(RunEnded(Lane.SAVE, story.now, "s.1", Judged(snapshot("t1"), execution)))
+    kept.ends()
+    assert kept.run("s.1").run.state is RunState.PASSED
+    assert kept.flaky == {A}
+
+
+def test_each_part_of_a_run_has_its_time(kept: Kept) -> None:
+    story = kept.story.change("a.py").sync("t1")
+    story.on(Collected(Lane.SAVE, story.now + 5, "s.1", frozenset()))
+    story.now += 5
+    story.collect(A).results(passed(A)).end("t1", [passed(A)])
+    kept.ends()
+    timings = kept.run("s.1").run.timings
+    assert (timings.wait_s, timings.sync_s) == (0.0, pytest.approx(0.1))
+    assert timings.select_s == pytest.approx(5)
+    assert (timings.start_s, timings.run_s) == (pytest.approx(0.1), pytest.approx(0.2))
+
+
+def test_results_are_kept_before_the_views_behind_show_them(kept: Kept) -> None:
+    story = kept.story.change("a.py").sync("t1").collect(A).results(passed(A))
+    with Recorder(Store.open(kept.path), "/w", kept.problems.append) as recorder:
+        for before, after, event in story.steps:
+            recorder.show(before, after, event)
+        assert [each.result.test for each in kept.run("s.1").results] == [A]
+
+
+def test_a_watcher_lets_go_what_is_beyond_the_limits(kept: Kept) -> None:
+    for number in range(4):
+        kept.story.run(f"t{number}", passed(A))
+    kept.ends()
+    with Recorder(Store.open(kept.path), "/w", kept.problems.append, limits=Limits(runs=2)):
+        pass
+    with reading(kept.path) as connection:
+        assert [run.id for run in recent(connection, limit=9)] == ["s.4", "s.3"]
+    assert kept.problems == []

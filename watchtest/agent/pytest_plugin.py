@@ -22,6 +22,7 @@ from .modules import third_party
 from .parking import EARLY, LATE, Gate
 from .recorder import Recorder
 from .recording import Recording
+from .testrows import function_of
 from .workers import Workers
 
 TEXT_LIMIT = 64 * 1024
@@ -231,6 +232,8 @@ class Reporter:
             }
             if phases.failure is not None:
                 row["failure"] = phases.failure
+            if phases.attempt > 1:
+                row["reruns"] = phases.attempt - 1
             self.send(row)
 
     # -- the end -----------------------------------------------------------------------------------
@@ -310,6 +313,7 @@ class Reporter:
             places.update(self._place(where[0], where[1]), column=_column(where[2]))
         if own:
             places["crash"] = {"file": self._relative(own[-1][0]), "line": own[-1][1]}
+            places["function"] = function_of(own[-1][2])
         return places
 
     def _places_of_text(self, report: Any, nodeid: str) -> Dict[str, Any]:

@@ -92,6 +92,7 @@ class Describer:
         file, line, trace = (in_test or own)[-1]
         places = dict(self.place(file, line), column=_column(trace))
         places["crash"] = {"file": self.relative(own[-1][0]), "line": own[-1][1]}
+        places["function"] = function_of(own[-1][2])
         return places
 
     def place(self, file: str, line: int) -> Dict[str, Any]:
@@ -103,6 +104,12 @@ class Describer:
 
     def relative(self, file: str) -> str:
         return os.path.relpath(os.path.realpath(file), self._root).replace(os.sep, "/")
+
+
+def function_of(trace: Any) -> str:
+    """The function that a frame of a traceback is in, with its class where this Python knows it (3.11 on)."""
+    code = trace.tb_frame.f_code if trace is not None else None
+    return cut(str(getattr(code, "co_qualname", None) or getattr(code, "co_name", "")), SOURCE_LIMIT)
 
 
 def words_of(error: BaseException) -> str:

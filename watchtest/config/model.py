@@ -279,6 +279,9 @@ class History(Section):
     """What is remembered of past runs."""
 
     enabled: bool = Field(default=True, description="Keep the results of every run.")
+    max_days: int = Field(default=365, ge=0, le=36_500, description="Days a run is kept at most; 0 is no limit.")
+    max_runs: int = Field(default=50_000, ge=0, le=100_000_000, description="Runs kept at most; 0 is no limit.")
+    max_mb: int = Field(default=256, ge=0, le=1_000_000, description="Megabytes kept at most; 0 is no limit.")
 
 
 class Api(Section):

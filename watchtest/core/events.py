@@ -199,6 +199,8 @@ class TestsEnded:
     at: float
     run: str
     results: tuple[Result, ...]
+    is_check: bool = False
+    """A fresh process says it of tests that a warm one has reported already, to confirm or to refute."""
 
 
 # -- how a run ends --------------------------------------------------------------------------------

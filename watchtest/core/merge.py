@@ -42,6 +42,7 @@ def merge(executions: Sequence[Execution]) -> Execution:
         current=next((execution.current for execution in executions if execution.current), ""),
         stacks=_joined(((each.runner, each.stacks) for each in executions), "\n", ":\n"),
         runner=" + ".join(execution.runner for execution in executions if execution.runner),
+        by_chance=tuple(test for execution in executions for test in execution.by_chance),
         parts=tuple(executions),
     )
 

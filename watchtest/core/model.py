@@ -141,6 +141,8 @@ class Failure:
     crash: Place | None = None
     text: str = ""
     output: str = ""
+    function: str = ""
+    """The function that `crash` lies in, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class Result:
     outcome: Outcome
     duration_s: float
     failure: Failure | None = None
+    reruns: int = 0
+    """How often the runner itself had repeated it, because it failed, before it said this."""
 
 
 # -- selections ------------------------------------------------------------------------------------
@@ -282,6 +286,8 @@ class Execution:
     """Who says so, by name; needed where several runners test one workspace."""
     is_needless: bool = False
     """There was nothing to run: no test can be affected."""
+    by_chance: tuple[str, ...] = ()
+    """Tests that failed first, and passed when the very same run was repeated."""
     parts: tuple[Execution, ...] = ()
     """What each runner said, where this is all of them in one; each is judged by itself."""
 

@@ -23,6 +23,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import All, Lane, Result, Run, RunState, Snapshot, Trigger
 from watchtest.core.state import Asked, Executing, LaneState, State, Syncing, Working
+from watchtest.history.codes import AttemptKind
 
 LEFT = "the watcher left"
 LEFT_BEFORE = "the watcher left before it began"
@@ -52,6 +53,7 @@ class Take:
     """The tree and the environment that it is about."""
 
     run: str
+    at: float
     snapshot: Snapshot
     environment: str
 
@@ -61,6 +63,7 @@ class Choose:
     """What it will run, now that its tree is known."""
 
     run: Run
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,28 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """The runner says which tests it will run: it has started."""
+
+    run: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Add:
     run: str
     at: float
     results: tuple[Result, ...]
+    kind: AttemptKind = AttemptKind.WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Of these tests it was seen that they pass and fail by chance."""
+
+    run: str
+    at: float
+    tests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +113,7 @@ class Withdraw:
     run: str
 
 
-Deed = Queue | Start | Take | Choose | Execute | Add | End | Withdraw
+Deed = Queue | Start | Take | Choose | Execute | Report | Add | Doubt | End | Withdraw
 
 
 def deeds(before: State, after: State, event: Event | None, now: float) -> Iterator[Deed]:
@@ -136,16 +157,18 @@ def _of_the_run(working: Working, now: LaneState, event: Event) -> Iterator[Deed
     run = working.run.id
     match event:
         case SnapshotTaken(run=of) if of == run:
-            yield Take(run, event.snapshot, event.environment)
+            yield Take(run, event.at, event.snapshot, event.environment)
         case Selected(run=of) if of == run:
-            yield Choose(replace(working.run, selection=event.selection))
+            yield Choose(replace(working.run, selection=event.selection), event.at)
         case Collected(run=of) if of == run:
             if isinstance(working.phase, Syncing):
                 yield Execute(run, event.at)
+            if event.tests and not (isinstance(working.phase, Executing) and working.phase.promised):
+                yield Report(run, event.at)
         case TestsEnded(run=of) if of == run:
             if isinstance(working.phase, Syncing):
                 yield Execute(run, event.at)
-            yield Add(run, event.at, event.results)
+            yield Add(run, event.at, event.results, AttemptKind.CHECK if event.is_check else AttemptKind.WORD)
         case RunEnded(run=of, ending=Unchanged()) if of == run:
             if working.run.is_forced:
                 yield End(run, event.at, RunState.CANCELLED, NOTHING_NEW)
@@ -164,7 +187,9 @@ def _untold(working: Working, event: RunEnded) -> Iterator[Deed]:
         told = working.phase.results if isinstance(working.phase, Executing) else {}
         results = tuple(result for result in blamed(event.ending.execution) if result != told.get(result.test))
         if results:
-            yield Add(working.run.id, event.at, results)
+            yield Add(working.run.id, event.at, results, AttemptKind.BLAME)
+        if event.ending.execution.by_chance:
+            yield Doubt(working.run.id, event.at, event.ending.execution.by_chance)
 
 
 def _left(lane: LaneState, now: float) -> Iterator[Deed]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from threading import Event as Flag
 from threading import Thread
 from types import TracebackType
 from typing import Self, assert_never
@@ -13,10 +14,29 @@ from watchtest.core.events import Event
 from watchtest.core.model import RunState
 from watchtest.core.state import State
 from watchtest.errors import WatchtestError
-from watchtest.history.deeds import Add, Choose, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
+from watchtest.history.deeds import (
+    Add,
+    Choose,
+    Deed,
+    Doubt,
+    End,
+    Execute,
+    Queue,
+    Report,
+    Start,
+    Take,
+    Withdraw,
+    deeds,
+)
+from watchtest.history.flaky import flaky_now
+from watchtest.history.retention import Limits
 from watchtest.history.store import Store
 
 LEAVE_LIMIT_S = 5.0
+PATIENCE_S = 0.02
+"""So long a view that comes after this one waits until a result is kept: what is shown survives a kill."""
+RUNS_BETWEEN_LOOKS = 50
+"""After so many ended runs it is looked whether old ones have to go."""
 
 
 class Recorder:
@@ -26,14 +46,25 @@ class Recorder:
     """
 
     def __init__(
-        self, store: Store, workspace: str, on_problem: Callable[[str], None], *, is_watcher: bool = True
+        self,
+        store: Store,
+        workspace: str,
+        on_problem: Callable[[str], None],
+        *,
+        is_watcher: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         self._is_watcher = is_watcher
         self._store = store
         self._workspace = workspace
         self._on_problem = on_problem
+        self._limits = limits if limits is not None else Limits()
+        self._ended = 0
+        self._is_behind = False
         self._told: set[str] = set()
         self._deeds: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self.flaky: frozenset[str] | None = None
+        """Tests that are known to pass and fail by chance; None: not known yet. Red stays red."""
         # A daemon: a locked database must not keep the watcher from leaving.
         self._thread = Thread(target=self._work, name="watchtest-history", daemon=True)
         self._thread.start()
@@ -41,6 +72,8 @@ class Recorder:
     def __enter__(self) -> Self:
         if self._is_watcher:
             self._do(lambda: self._store.mend(self._workspace, time.time()))
+        self._do(self._see_flaky)
+        self._do(self._prune)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -52,8 +85,19 @@ class Recorder:
             self._store.close()
 
     def show(self, before: State, after: State, event: Event | None) -> None:
+        has_results = False
         for deed in deeds(before, after, event, time.time()):
             self._do(lambda deed=deed: self._keep(deed))  # type: ignore[misc]
+            has_results = has_results or isinstance(deed, Add)
+        if has_results:
+            self._wait_a_little()
+
+    def _wait_a_little(self) -> None:
+        """The views behind this one shall show what is kept; one that lags behind is not waited for again and again."""
+        kept = Flag()
+        self._do(kept.set)
+        if not self._is_behind or self._deeds.qsize() <= 1:
+            self._is_behind = not kept.wait(PATIENCE_S)
 
     def _keep(self, deed: Deed) -> None:
         store = self._store
@@ -62,20 +106,38 @@ class Recorder:
                 store.begin(run, at, self._workspace, reason)
             case Start(run, at, reason):
                 store.start(run, at, reason)
-            case Take(run_id, snapshot, environment):
-                store.snapshot_taken(run_id, snapshot, environment)
-            case Choose(run):
-                store.choose(run)
+            case Take(run_id, at, snapshot, environment):
+                store.snapshot_taken(run_id, snapshot, environment, at)
+            case Choose(run, at):
+                store.choose(run, at)
             case Execute(run_id, at):
                 store.advance(run_id, RunState.RUNNING, at)
-            case Add(run_id, at, results):
-                store.add_results(run_id, results, at)
+            case Report(run_id, at):
+                store.reports(run_id, at)
+            case Add(run_id, at, results, kind):
+                store.add_results(run_id, results, at, kind)
+            case Doubt(run_id, at, tests):
+                store.by_chance(run_id, tests, at)
             case End(run_id, at, state, reason, raw_output):
                 store.end(run_id, state, reason, at, raw_output)
+                self._after_a_run()
             case Withdraw(run_id):
                 store.withdraw(run_id)
             case _:
                 assert_never(deed)
+
+    def _after_a_run(self) -> None:
+        self._see_flaky()
+        self._ended += 1
+        if self._ended % RUNS_BETWEEN_LOOKS == 0:
+            self._do(self._prune)
+
+    def _see_flaky(self) -> None:
+        self.flaky = self._store.asked(lambda connection: flaky_now(connection, self._workspace, time.time()))
+
+    def _prune(self) -> None:
+        if self._store.prune(self._limits, time.time()):
+            self._do(self._prune)  # behind whatever has come meanwhile
 
     def _do(self, action: Callable[[], object]) -> None:
         self._deeds.put(action)

@@ -5,41 +5,22 @@ from __future__ import annotations
 import os
 
 from watchtest.core.model import Result
+from watchtest.history.codes import OUTCOME_CODES, AttemptKind
 from watchtest.history.database import LARGEST_INTEGER
-from watchtest.history.schema import OUTCOME_CODES
 
 TEXT_LIMIT = 64 * 1024
 
 Value = str | int | float | bytes | None
 
 
-def result_values(run: int, result: Result) -> dict[str, Value]:
+def result_values(run: int, result: Result, kind: AttemptKind = AttemptKind.WORD) -> dict[str, Value]:
     return {
         "run": run,
+        "kind": int(kind),
         "test": text(result.test),
         "file": text(result.test.partition("::")[0]),
         "outcome": OUTCOME_CODES[result.outcome],
         "duration_us": _microseconds(result.duration_s),
-    }
-
-
-def failure_values(run: int, result: Result) -> dict[str, Value]:
-    failure = result.failure
-    assert failure is not None
-    where, crash = failure.where, failure.crash
-    return {
-        "run": run,
-        "test": text(result.test),
-        "kind": text(failure.kind, TEXT_LIMIT),
-        "message": text(failure.message, TEXT_LIMIT),
-        "failure_file": None if where is None else text(where.file),
-        "line": None if where is None else _integer(where.line),
-        "column": None if failure.column is None else _integer(failure.column),
-        "source_line": None if failure.source_line is None else text(failure.source_line, TEXT_LIMIT),
-        "crash_file": None if crash is None else text(crash.file),
-        "crash_line": None if crash is None else _integer(crash.line),
-        "text": text(failure.text, TEXT_LIMIT),
-        "output": text(failure.output, TEXT_LIMIT),
     }
 
 
@@ -50,13 +31,14 @@ def text(said: str, limit: int | None = None) -> str:
     return said.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _integer(number: int) -> int:
+def integer(number: int) -> int:
+    """One that a database and a reader can hold."""
     return max(0, min(number, LARGEST_INTEGER))
 
 
 def _microseconds(seconds: float) -> int:
     # `not >=` takes NaN along.
-    return 0 if not seconds >= 0 else _integer(round(min(seconds, 1e9) * 1_000_000))
+    return 0 if not seconds >= 0 else integer(round(min(seconds, 1e9) * 1_000_000))
 
 
 def workspace_key(workspace: str) -> str:

@@ -6,28 +6,15 @@ is never between two versions. A newer file than this program knows is left alon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
-from watchtest.core.model import Outcome
 from watchtest.errors import WorkspaceError
 from watchtest.history.database import Connection, transaction
+from watchtest.history.refill import refill
 
-Migration = tuple[str, ...]
-"""Statements, one each; no BEGIN, no COMMIT."""
-
-OUTCOME_CODES = MappingProxyType(
-    {
-        Outcome.PASSED: 1,
-        Outcome.FAILED: 2,
-        Outcome.ERROR: 3,
-        Outcome.SKIPPED: 4,
-        Outcome.XFAILED: 5,
-        Outcome.XPASSED: 6,
-    }
-)
-"""Results are by far the most rows: an outcome is one byte. A code is never given to another outcome."""
+Migration = tuple[str | Callable[[Connection], None], ...]
+"""Statements, one each, or what has to be computed between them; no BEGIN, no COMMIT."""
 
 FIRST: Migration = (
     # `number` orders the runs of every workspace; `selected` is null where all tests were asked for.
@@ -115,7 +102,89 @@ SECOND: Migration = (
     "CREATE INDEX runs_of_tree ON runs (tree, environment)",
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND)
+THIRD: Migration = (
+    # When it got how far; what the tests of an ended run became, counted; where a run of somebody else came from.
+    *(f"ALTER TABLE runs ADD COLUMN {name} REAL" for name in ("started_at", "taken_at", "chosen_at", "executing_at")),
+    "ALTER TABLE runs ADD COLUMN first_at REAL",
+    *(f"ALTER TABLE runs ADD COLUMN {name} INTEGER" for name in ("passed", "failed", "error")),
+    *(f"ALTER TABLE runs ADD COLUMN {name} INTEGER" for name in ("skipped", "xfailed", "xpassed")),
+    "ALTER TABLE runs ADD COLUMN imported_from TEXT",
+    "CREATE INDEX runs_of_workspace ON runs (workspace, number)",
+    # A test that was renamed shares the lineage of the name it had before.
+    "ALTER TABLE tests ADD COLUMN lineage INTEGER",
+    "ALTER TABLE tests ADD COLUMN first_run INTEGER",
+    "CREATE INDEX tests_of_lineage ON tests (lineage) WHERE lineage IS NOT NULL",
+    "CREATE INDEX tests_of_file ON tests (file)",
+    # Rows of a run under way; of one that has ended, only tests with several attempts that were not all green.
+    "ALTER TABLE results ADD COLUMN kind INTEGER NOT NULL DEFAULT 1",
+    # All results of an ended run (see `pack`); durations apart, so that timelines read small rows alone.
+    "CREATE TABLE rosters (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, tests BLOB NOT NULL)",
+    """
+    CREATE TABLE packs (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        roster INTEGER NOT NULL REFERENCES rosters (number),
+        outcomes BLOB
+    )
+    """,
+    "CREATE INDEX packs_of_roster ON packs (roster)",
+    """
+    CREATE TABLE timings (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        durations BLOB NOT NULL
+    )
+    """,
+    # A test that stays red says the same in run after run: that is kept once.
+    "CREATE TABLE signatures (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE contents (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, document BLOB NOT NULL)",
+    "ALTER TABLE failures RENAME TO failures_of_version_2",
+    """
+    CREATE TABLE failures (
+        run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        test INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        signature INTEGER NOT NULL REFERENCES signatures (number),
+        content INTEGER NOT NULL REFERENCES contents (number),
+        PRIMARY KEY (run, test, attempt)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX failures_of_test ON failures (test, run)",
+    "CREATE INDEX failures_of_signature ON failures (signature, run)",
+    "CREATE INDEX failures_of_content ON failures (content)",
+    # How the tree of a run differs from that of the run `since`; and one whole tree a lane, to begin with.
+    """
+    CREATE TABLE changes (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        since INTEGER NOT NULL,
+        paths BLOB NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE manifests (
+        workspace TEXT NOT NULL,
+        lane TEXT NOT NULL,
+        run INTEGER NOT NULL,
+        versions BLOB NOT NULL,
+        PRIMARY KEY (workspace, lane)
+    )
+    """,
+    # Passed and failed on the same tree in the same environment.
+    """
+    CREATE TABLE evidence (
+        test INTEGER NOT NULL REFERENCES tests (number),
+        failed_run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        passed_run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        proof INTEGER NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (test, failed_run, passed_run)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX evidence_of_failed ON evidence (failed_run)",
+    "CREATE INDEX evidence_of_passed ON evidence (passed_run)",
+    refill,
+    "DROP TABLE failures_of_version_2",
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD)
 
 
 def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
@@ -129,7 +198,10 @@ def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] 
             if version <= version_of(connection):
                 continue
             for statement in statements:
-                connection.execute(statement)
+                if isinstance(statement, str):
+                    connection.execute(statement)
+                else:
+                    statement(connection)
             connection.execute(f"PRAGMA user_version = {version}")
 
 

@@ -9,39 +9,43 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from watchtest.core.model import Only, Result, Run, RunState, Snapshot
+from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
 from watchtest.errors import WorkspaceError
+from watchtest.history.codes import JUDGED, AttemptKind, Proof
+from watchtest.history.compaction import compact
+from watchtest.history.contents import add_failure
 from watchtest.history.database import Connection, is_damage, said_plainly, transaction
+from watchtest.history.evidence import add_proof, compare_with_others
+from watchtest.history.lineage import follow_moves
 from watchtest.history.opening import Say, open_for_writing
-from watchtest.history.rows import TEXT_LIMIT, Value, failure_values, result_values, text, workspace_key
+from watchtest.history.retention import Limits, drop_some, planned, sweep
+from watchtest.history.rows import TEXT_LIMIT, Value, result_values, text, workspace_key
 from watchtest.history.schema import refuse_newer
+from watchtest.history.trees import Trees
 
 _log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 ON_THE_WAY = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
 DIED = "the watcher died"
 OUTPUT_LIMIT = 1024 * 1024
 
-_ADD_TEST = "INSERT INTO tests (identity, file) VALUES (:test, :file) ON CONFLICT (identity) DO NOTHING"
-_ADD_RESULT = """
-    INSERT INTO results (run, test, attempt, outcome, duration_us)
-    SELECT :run, number, 1 + COALESCE((SELECT MAX(attempt) FROM results WHERE run = :run AND test = number), 0),
-           :outcome, :duration_us
-    FROM tests WHERE identity = :test
+_ADD_TEST = """
+    INSERT INTO tests (identity, file, first_run) VALUES (:test, :file, :run) ON CONFLICT (identity) DO NOTHING
 """
-_ADD_FAILURE = """
-    INSERT INTO failures (run, test, attempt, kind, message, file, line, column_number, source_line,
-                          crash_file, crash_line, text, output)
-    SELECT :run, number, (SELECT MAX(attempt) FROM results WHERE run = :run AND test = number),
-           :kind, :message, :failure_file, :line, :column, :source_line, :crash_file, :crash_line, :text, :output
+_ADD_RESULT = """
+    INSERT INTO results (run, test, attempt, outcome, duration_us, kind)
+    SELECT :run, number, 1 + COALESCE((SELECT MAX(attempt) FROM results WHERE run = :run AND test = number), 0),
+           :outcome, :duration_us, :kind
     FROM tests WHERE identity = :test
+    RETURNING test, attempt
 """
 _ADD_STATE = """
     INSERT INTO run_states (run, position, state, reason, at)
@@ -61,6 +65,8 @@ class Store:
         self._is_suspect = False
         self._must_open = False
         self._is_closed = False
+        self._trees = Trees()
+        self._must_sweep = False
 
     @classmethod
     def open(cls, path: Path, say: Say = _log.warning) -> Self:
@@ -81,8 +87,8 @@ class Store:
 
     # -- the life of a run -------------------------------------------------------------------------
 
-    def begin(self, run: Run, at: float, workspace: str, reason: str = "") -> None:
-        """The run is accepted: queued."""
+    def begin(self, run: Run, at: float, workspace: str, reason: str = "", imported_from: str | None = None) -> None:
+        """The run is accepted: queued. One that somebody else made says where its report came from."""
         values: dict[str, Value] = {
             "id": run.id,
             "workspace": workspace_key(workspace),
@@ -92,6 +98,7 @@ class Store:
             "is_forced": int(run.is_forced),
             "state": RunState.QUEUED.value,
             "queued_at": at,
+            "imported_from": None if imported_from is None else text(imported_from, TEXT_LIMIT),
         }
         with self._writing() as connection:
             names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
@@ -102,22 +109,31 @@ class Store:
         """Its turn has come, and what it selects is decided: syncing."""
         with self._writing() as connection:
             number = self._open_run(connection, run.id)
-            _change(connection, number, _selected(run))
+            _change(connection, number, {**_selected(run), "started_at": at})
             _enter(connection, number, RunState.SYNCING, reason, at)
 
-    def choose(self, run: Run) -> None:
+    def choose(self, run: Run, at: float) -> None:
         """What it selects was decided on its way."""
         with self._writing() as connection:
-            _change(connection, self._open_run(connection, run.id), _selected(run))
+            _change(connection, self._open_run(connection, run.id), {**_selected(run), "chosen_at": at})
 
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
         """A step on the way, where it is known when it was taken."""
         if state not in ON_THE_WAY:
             raise ValueError(f"{state} is an end: use end()")
         with self._writing() as connection:
-            _enter(connection, self._open_run(connection, run_id), state, reason, at)
+            run = self._open_run(connection, run_id)
+            if state is RunState.RUNNING:
+                _change(connection, run, {"executing_at": at})
+            _enter(connection, run, state, reason, at)
 
-    def snapshot_taken(self, run_id: str, snapshot: Snapshot, environment: str) -> None:
+    def reports(self, run_id: str, at: float) -> None:
+        """The runner has begun to say what it does: it has started."""
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
+
+    def snapshot_taken(self, run_id: str, snapshot: Snapshot, environment: str, at: float | None = None) -> None:
         """The run is about exactly this tree in this environment."""
         values: dict[str, Value] = {
             "tree": snapshot.id,
@@ -125,22 +141,50 @@ class Store:
             "branch": None if snapshot.branch is None else text(snapshot.branch),
             "is_dirty": None if snapshot.dirty is None else int(snapshot.dirty),
             "environment": text(environment),
+            "taken_at": at,
+        }
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            _change(connection, run, values)
+            row = connection.execute("SELECT workspace, lane FROM runs WHERE number = ?", (run,)).fetchone()
+            self._trees.add(connection, run, (row["workspace"], row["lane"]), snapshot)
+
+    def code_known(self, run_id: str, head: str | None, branch: str | None) -> None:
+        """Of a run that somebody else made, as far as its report says."""
+        values: dict[str, Value] = {
+            "head": None if head is None else text(head),
+            "branch": None if branch is None else text(branch),
         }
         with self._writing() as connection:
             _change(connection, self._open_run(connection, run_id), values)
 
-    def add_results(self, run_id: str, results: Sequence[Result], at: float) -> None:
-        """Results as they come. A test that is reported again within a run is its next attempt."""
+    def add_results(
+        self, run_id: str, results: Sequence[Result], at: float, kind: AttemptKind = AttemptKind.WORD
+    ) -> None:
+        """Results as they come. A test that is reported again within a run is its next attempt, of this kind."""
         with self._writing() as connection:
             run = self._open_run(connection, run_id)
             if _state_of(connection, run) is not RunState.RUNNING:
+                _change(connection, run, {"executing_at": at})
                 _enter(connection, run, RunState.RUNNING, "", at)
+            connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
             for result in results:
-                values = result_values(run, result)
+                values = result_values(run, result, kind)
                 connection.execute(_ADD_TEST, values)
-                connection.execute(_ADD_RESULT, values)
+                added = connection.execute(_ADD_RESULT, values).fetchone()
                 if result.failure is not None:
-                    connection.execute(_ADD_FAILURE, failure_values(run, result))
+                    add_failure(connection, run, added["test"], added["attempt"], result.failure, result.test)
+                if result.reruns and result.outcome is Outcome.PASSED:
+                    add_proof(connection, run, [added["test"]], Proof.RERUN, at)
+
+    def by_chance(self, run_id: str, tests: Sequence[str], at: float) -> None:
+        """These failed in this run, and passed when it was repeated just so."""
+        with self._writing() as connection:
+            run = self._open_run(connection, run_id)
+            for test in tests:
+                row = connection.execute("SELECT number FROM tests WHERE identity = ?", (text(test),)).fetchone()
+                if row is not None:
+                    add_proof(connection, run, [row["number"]], Proof.REPEAT, at)
 
     def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
         """The last word on a run: nothing is added to it after this."""
@@ -152,6 +196,10 @@ class Store:
                 output = zlib.compress(text(raw_output, OUTPUT_LIMIT).encode(), level=1)
                 connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
             _enter(connection, run, state, reason, at)
+            compact(connection, run)
+            follow_moves(connection, run)
+            if state in JUDGED:
+                compare_with_others(connection, run, at)
 
     def withdraw(self, run_id: str) -> None:
         """It turned out that there was nothing to run (the tree is the one last judged): it was no run."""
@@ -160,6 +208,9 @@ class Store:
             if connection.execute("SELECT 1 FROM results WHERE run = ? LIMIT 1", (run,)).fetchone():
                 raise WorkspaceError(f"run {run_id} has results: it can be ended, not withdrawn")
             connection.execute("DELETE FROM runs WHERE number = ?", (run,))
+            # Its number may be given again: to a run of another tree.
+            connection.execute("DELETE FROM manifests WHERE run = ?", (run,))
+            self._trees.forget()
 
     def mend(self, workspace: str, at: float) -> int:
         """Ends what a dead watcher of this workspace left on its way; how many runs that were.
@@ -172,7 +223,39 @@ class Store:
             ).fetchall()
             for row in dead:
                 _enter(connection, row["number"], RunState.BROKEN, DIED, at)
+                compact(connection, row["number"])
             return len(dead)
+
+    # -- what is kept, and what is asked by the writer itself --------------------------------------
+
+    def prune(self, limits: Limits, now: float, most: int = 100) -> bool:
+        """Drops some of the oldest runs that are beyond the limits; whether there is more to drop.
+
+        A little at a time: others write between. What only those runs spoke of goes when the last of them has.
+        """
+        with self._writing() as connection:
+            plan = planned(connection, limits, now)
+            if plan:
+                self._must_sweep = True
+                if drop_some(connection, plan, most) < plan.runs:
+                    return True
+            if self._must_sweep:
+                sweep(connection)
+                self._must_sweep = False
+            return False
+
+    def asked(self, question: Callable[[Connection], Answer]) -> Answer:
+        """A question, over the writer's own connection."""
+        with self._writing() as connection:
+            return question(connection)
+
+    def shrink(self) -> None:
+        """Gives free pages back to the disk. Rewrites the file: for a command that the user waits for."""
+        with self._lock:
+            self._ready()
+            with said_plainly(self._path):
+                self._connection.execute("VACUUM")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # -- one transaction ---------------------------------------------------------------------------
 
@@ -185,7 +268,9 @@ class Store:
                     # A newer watchtest beside this one may have migrated the file meanwhile.
                     refuse_newer(self._connection, self._path)
                     yield self._connection
-            except WorkspaceError as error:
+            except BaseException as error:
+                # What a transaction that failed had said of trees is not in the file.
+                self._trees.forget()
                 self._is_suspect = self._is_suspect or is_damage(error.__cause__)
                 raise
 
@@ -200,6 +285,7 @@ class Store:
             self._connection.close()
         self._connection = open_for_writing(self._path, self._say, is_suspect=self._is_suspect)
         self._inode, self._is_suspect, self._must_open = _inode(self._path), False, False
+        self._trees.forget()
 
     def _open_run(self, connection: Connection, run_id: str) -> int:
         row = connection.execute("SELECT number, ended_at, state FROM runs WHERE id = ?", (run_id,)).fetchone()

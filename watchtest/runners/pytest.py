@@ -123,7 +123,11 @@ def _results(row: Mapping[str, Any]) -> list[Result]:
     failure = _failure(row.get("failure"))
     if Outcome(outcome).is_red and failure is None:
         failure = Failure(kind="unknown", message="no reason was reported")
-    return [Result(test, Outcome(outcome), _seconds(duration), failure)]
+    return [Result(test, Outcome(outcome), _seconds(duration), failure, _count(row.get("reruns")))]
+
+
+def _count(raw: object) -> int:
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 < raw < 1_000_000 else 0
 
 
 def _seconds(raw: object) -> float:
@@ -144,6 +148,7 @@ def _failure(raw: object) -> Failure | None:
         crash=_place(raw.get("crash")),
         text=_text(raw.get("text")),
         output=_text(raw.get("output")),
+        function=_text(raw.get("function"))[:200],
     )
 
 

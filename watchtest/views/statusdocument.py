@@ -53,9 +53,9 @@ class Writer:
     heartbeat_s: float = 5.0
 
 
-def document(state: State, *, seq: int, now: float, writer: Writer) -> Document:
-    """The whole document; the top level shows the highest lane that is on."""
-    lanes = {lane: _lane(state.lanes[lane], now) if lane in state.lanes else None for lane in Lane}
+def document(state: State, *, seq: int, now: float, writer: Writer, flaky: frozenset[str] | None = None) -> Document:
+    """The whole document; the top level shows the highest lane that is on. `flaky`: None where nobody knows."""
+    lanes = {lane: _lane(state.lanes[lane], now, flaky) if lane in state.lanes else None for lane in Lane}
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -107,9 +107,9 @@ def _location(known: KnownTest) -> str:
     return f"{one_line(place.file, 4096)}:{place.line}:{column}: {message or known.result.outcome.value}"
 
 
-def _lane(lane: LaneState, now: float) -> Document:
+def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document:
     knowledge = lane.knowledge
-    failures, is_truncated = _failures(knowledge.red)
+    failures, is_truncated = _failures(knowledge.red, flaky)
     return {
         **head(lane),
         "scope": _scope(lane),
@@ -226,7 +226,7 @@ def _counts(outcomes: Iterable[Outcome]) -> Document:
     return counts
 
 
-def _failures(red: tuple[KnownTest, ...]) -> tuple[list[Document], bool]:
+def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple[list[Document], bool]:
     left = OUTPUTS_LIMIT
     is_truncated = len(red) > FAILURES_LIMIT
     failures = []
@@ -236,17 +236,18 @@ def _failures(red: tuple[KnownTest, ...]) -> tuple[list[Document], bool]:
         output = cut_front(failure.output, room) if room else ""
         left -= len(output)
         is_truncated = is_truncated or len(failure.output) > room or len(failure.message) > MESSAGE_LIMIT
-        failures.append(_failure(known, failure, output))
+        is_flaky = None if flaky is None else known.result.test in flaky
+        failures.append(_failure(known, failure, output, is_flaky))
     return failures, is_truncated
 
 
-def _failure(known: KnownTest, failure: Failure, output: str) -> Document:
+def _failure(known: KnownTest, failure: Failure, output: str, is_flaky: bool | None) -> Document:
     return {
         "id": cut(known.result.test, MESSAGE_LIMIT),
         **_told(failure),
         "new": known.is_new,
         "since": _time(known.red_since),
-        "flaky": None,
+        "flaky": is_flaky,
         "output": output,
     }
 

@@ -40,8 +40,12 @@ class StatusFile:
         *,
         on_problem: Callable[[str], None],
         clock: Callable[[], float] = time.time,
+        flaky: Callable[[], frozenset[str] | None] = lambda: None,
     ) -> None:
+        """`flaky`: the tests that are known to pass and fail by chance; None: nobody knows."""
         self.folder = folder
+        self._flaky = flaky
+        self._told_flaky: frozenset[str] | None = None
         self._writer = writer
         self._on_problem = on_problem
         self._clock = clock
@@ -80,6 +84,7 @@ class StatusFile:
 
     def tick(self, now: float) -> None:
         """Write what waits, and show that the watcher lives."""
+        self._is_due = self._is_due or self._flaky() != self._told_flaky
         # Both differences are also due when the clock was set back.
         if self._is_due and not 0 <= now - self._written_at < INTERVAL_S:
             self._write(now)
@@ -97,7 +102,7 @@ class StatusFile:
         self.show(state, now)
         if self._is_due:
             self._seq += 1  # no two documents that differ have the same number
-        return document(state, seq=self._seq, now=now, writer=self._writer)
+        return document(state, seq=self._seq, now=now, writer=self._writer, flaky=self._flaky())
 
     def _write(self, now: float) -> None:
         if self._state is None:
@@ -109,7 +114,8 @@ class StatusFile:
         state = self._state
         assert state is not None
         self._make_folder()
-        whole = document(state, seq=self._seq + 1, now=self._written_at, writer=self._writer)
+        flaky = self._flaky()
+        whole = document(state, seq=self._seq + 1, now=self._written_at, writer=self._writer, flaky=flaky)
         said = locations(state.top)
         if said != self._told_locations:
             # Before the status: whoever reads a verdict there finds its places here.
@@ -117,6 +123,7 @@ class StatusFile:
             self._told_locations = said
         replace_file(self.folder / "status.json", json.dumps(whole, indent=1).encode())
         self._seq += 1
+        self._told_flaky = flaky
 
     def _make_folder(self) -> None:
         make_folder(self.folder)

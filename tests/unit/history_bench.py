@@ -1,0 +1,87 @@
+"""A history to ask: runs told in a line each, on trees made of files. Real files, the store's front alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from watchtest.core.model import (
+    All,
+    Entry,
+    Failure,
+    Kind,
+    Lane,
+    Only,
+    Outcome,
+    Place,
+    Result,
+    Run,
+    RunState,
+    Snapshot,
+    Trigger,
+)
+from watchtest.history.codes import AttemptKind
+from watchtest.history.store import Store
+
+NOON = 1_700_000_000.0
+ENVIRONMENT = "image:1"
+
+
+def tree(name: str, files: Mapping[str, str]) -> Snapshot:
+    entries = {path: Entry(Kind.FILE, 0o644, len(text), text) for path, text in files.items()}
+    return Snapshot(name, entries, head="c0ffee", branch="main", dirty=True)
+
+
+def green(test: str, duration_s: float = 0.1) -> Result:
+    return Result(test, Outcome.PASSED, duration_s)
+
+
+def red(test: str, message: str = "assert 1 == 2", function: str = "total") -> Result:
+    failure = Failure(
+        "AssertionError", message, Place("tests/t.py", 7), crash=Place("src/a.py", 3), text=message, function=function
+    )
+    return Result(test, Outcome.FAILED, 0.2, failure)
+
+
+class Bench:
+    """One workspace, one lane, unless said otherwise. Each run begins a minute after the one before."""
+
+    def __init__(self, path: Path, workspace: str = "/w") -> None:
+        self.path = path
+        self.workspace = workspace
+        self.store = Store.open(path)
+        self.now = NOON
+        self.runs = 0
+
+    def ran(
+        self,
+        snapshot: Snapshot | None,
+        results: Sequence[Result] = (),
+        *,
+        checks: Sequence[Result] = (),
+        state: RunState | None = None,
+        only: bool = False,
+        lane: Lane = Lane.SAVE,
+        environment: str = ENVIRONMENT,
+        session: str = "s",
+    ) -> str:
+        """A whole run; its id. `checks` come behind the results, from a fresh process."""
+        self.runs += 1
+        self.now += 60
+        at, name = self.now, f"{session}.{self.runs}"
+        some = Only(tuple(result.test for result in results), "the change can affect them", is_proof=True)
+        run = Run(name, lane, Trigger.SAVE, some if only else All("all tests"))
+        self.store.begin(run, at, self.workspace, "a.py changed")
+        self.store.start(run, at + 1)
+        if snapshot is not None:
+            self.store.snapshot_taken(name, snapshot, environment, at + 2)
+        self.store.choose(run, at + 3)
+        self.store.advance(name, RunState.RUNNING, at + 4)
+        self.store.reports(name, at + 6)
+        self.store.add_results(name, results, at + 7)
+        if checks:
+            self.store.add_results(name, checks, at + 8, AttemptKind.CHECK)
+        last = {result.test: result for result in (*results, *checks)}
+        is_red = any(result.outcome.is_red for result in last.values())
+        self.store.end(name, state or (RunState.FAILED if is_red else RunState.PASSED), "", at + 10, "")
+        return name

@@ -1,0 +1,262 @@
+"""Export, import and the report page: what other tools and browsers make of a history."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from ctrf_schema import CTRF
+from history_bench import Bench, green, red, tree
+
+from watchtest.commands import history
+from watchtest.core.model import Outcome, Result
+from watchtest.errors import UsageError, WorkspaceError
+from watchtest.history.exporting import junit_name, parts
+from watchtest.history.importing import Unreadable, read_ctrf
+from watchtest.history.page import embedded
+from watchtest.history.path import history_path
+
+Ask = Callable[..., str]
+EVIL = 'tests/test_evil.py::test_x[</script><img src=x onerror=document.title="PWNED">::\x1b[31m]'
+EVIL_WORDS = '<b>bold</b></pre></script><script>document.title="PWNED"</script> & \x00 \u2028 ]]> "quoted"'
+ONE = "tests/test_a.py::TestShop::test_one"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "my <shop>"
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def bench(tmp_path: Path, workspace: Path) -> Iterator[Bench]:
+    made = Bench(history_path(tmp_path / "state", workspace), str(workspace))
+    with made.store:
+        made.ran(tree("t1", {"a": "1"}), [green(ONE, 0.25), green(EVIL)])
+        others = [Result(f"tests/test_b.py::{each}", each, 0.001) for each in (Outcome.SKIPPED, Outcome.XFAILED)]
+        made.ran(
+            tree("t2", {"a": "2"}),
+            [red(ONE, "first"), red(EVIL, EVIL_WORDS), green("tests/test_b.py::test_b"), *others],
+            checks=[red(ONE, "second")],
+        )
+        yield made
+
+
+@pytest.fixture
+def ask(bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    monkeypatch.setenv("WATCHTEST_STATE_DIR", str(bench.path.parents[1]))
+
+    def asked(*words: str | Path) -> str:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("-C", "--workspace", type=Path)
+        history.add_to(parser.add_subparsers())
+        arguments = parser.parse_args(["-C", str(workspace), "history", *map(str, words)])
+        assert arguments.run(arguments) == 0
+        return capsys.readouterr().out
+
+    return asked
+
+
+# -- export ----------------------------------------------------------------------------------------
+
+
+def test_junit_has_one_testcase_a_test_and_what_it_says_is_text(ask: Ask) -> None:
+    root = ElementTree.fromstring(ask("export"))
+    (suite,) = root
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "5",
+        "failures": "2",
+        "errors": "0",
+        "skipped": "2",
+    }
+    cases = {f"{case.get('file')}::{case.get('name')}": case for case in suite.iter("testcase")}
+    assert len(cases) == 5
+    one = cases["tests/test_a.py::test_one"]
+    assert one.get("classname") == "tests.test_a.TestShop"
+    failure = one.find("failure")
+    assert failure is not None
+    assert (failure.get("type"), failure.get("message")) == ("AssertionError", "second")
+    evil = next(case for name, case in cases.items() if "evil" in name)
+    said = evil.find("failure")
+    assert said is not None
+    assert said.text == EVIL_WORDS.replace("\x00", "\ufffd")
+
+
+def test_ctrf_is_valid_and_counts_each_test_once(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    assert ask("export", "-o", file) == f"{file}\n"
+    report = json.loads(file.read_text())
+    jsonschema.validate(report, CTRF)
+    summary = report["results"]["summary"]
+    assert (summary["tests"], summary["passed"], summary["failed"], summary["skipped"]) == (5, 1, 2, 2)
+    by_name = {test["name"]: test for test in report["results"]["tests"]}
+    assert (by_name[ONE]["retries"], by_name[ONE]["message"]) == (1, "second")
+    assert by_name[EVIL]["suite"] == ["tests/test_evil.py"]
+
+
+def test_the_schema_refuses_what_the_format_has_no_word_for(ask: Ask) -> None:
+    report = json.loads(ask("export", "--format", "ctrf"))
+    report["results"]["tests"][0]["outcome"] = "passed"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(report, CTRF)
+
+
+@pytest.mark.parametrize("test", [ONE, EVIL, "go.mod", "a.py::test[x::y]"])
+def test_the_parts_of_a_name_are_its_own(test: str) -> None:
+    file, classes, name = parts(test)
+    assert name
+    assert "::".join([file, *classes, name]) in (test, f"{test}::{test}")
+    assert junit_name("a/b.py::C::d[x::y.z]") == "a.b.C.d[x::y.z]"
+
+
+# -- import ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["ctrf", "junit"])
+def test_what_was_exported_can_be_imported_and_asked(ask: Ask, tmp_path: Path, form: str) -> None:
+    file = tmp_path / f"report.{form}"
+    ask("export", "--format", form, "-o", file)
+    said = ask("import", file)
+    name = re.search(r"import-[0-9a-f]{12}", said)
+    assert name is not None
+    assert "5 tests" in said
+    assert "known already" in ask("import", file)
+    found = json.loads(ask("show", name[0], "--json"))
+    was = json.loads(ask("show", "s.2", "--json"))
+    assert (found["state"], found["imported_from"]) == ("failed", str(file))
+    last = {result["test"]: result for result in found["results"]}
+    assert ONE in last
+    assert last[ONE]["failure"]["message"] == "second"
+    assert last[ONE]["duration_s"] == 0.2
+    if form == "ctrf":
+        assert set(last) == {result["test"] for result in was["results"]}
+        assert found["code"]["head"] == "c0ffee"
+    new = [pair["identity"] for pair in json.loads(ask("compare", "s.2", name[0], "--json"))["new_failures"]]
+    # XML has no word for an escape character: that one name is another now.
+    assert all(form == "junit" and "evil" in each for each in new)
+
+
+def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path: Path) -> None:
+    from watchtest.history.opening import reading
+    from watchtest.history.queries import last_whole
+
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps({"results": {"tests": [{"name": "x", "status": "passed", "duration": 5}]}}))
+    ask("import", file)
+    with reading(bench.path) as connection:
+        assert "x" not in last_whole(connection, bench.workspace)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"[]", "no CTRF report"),
+        (b'{"results": {"tests": [{"name": 1}]}}', "name and a status"),
+        (b"<testsuite>", "not valid XML"),
+        (b'<!DOCTYPE a [<!ENTITY b "c">]><a/>', "document type"),
+        (b"\xff\xfe", "not valid XML"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_nothing_is_kept(ask: Ask, tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "report"
+    file.write_bytes(content)
+    good = tmp_path / "good.xml"
+    good.write_text('<testsuite><testcase classname="a" name="b" time="1"/></testsuite>')
+    with pytest.raises(UsageError, match=words) as caught:
+        ask("import", good, file)
+    assert str(file) in str(caught.value)
+    assert "import-" not in ask("list", "--all-worktrees")
+    with pytest.raises(WorkspaceError, match="cannot read"):
+        ask("import", tmp_path / "nowhere.xml")
+
+
+def test_strange_values_in_a_report_are_bounded() -> None:
+    tests = [
+        {"name": "a", "status": "passed", "duration": -5, "suite": "no list", "extra": 7},
+        {"name": "b" * 10_000, "status": "unheard of", "duration": 1e300, "line": True},
+        {
+            "name": "c",
+            "status": "failed",
+            "duration": "x",
+            "message": 5,
+            "stdout": [1, "out"],
+            "line": 3,
+            "filePath": "f",
+        },
+        {"name": "d", "status": "passed", "duration": 3, "flaky": True, "retries": 2},
+        {"name": "c", "status": "passed", "filePath": "f"},
+        "nothing",
+    ]
+    raw = {"results": {"tests": tests, "summary": {"start": 1e20}, "environment": []}}
+    report = read_ctrf(json.dumps(raw).encode())
+    by_name = {result.test[:5]: result for result in report.results}
+    assert [by_name[name].outcome for name in ("a", "bbbbb", "f::c", "d")] == [
+        Outcome.PASSED,
+        Outcome.SKIPPED,
+        Outcome.FAILED,
+        Outcome.PASSED,
+    ]
+    assert [by_name[name].duration_s for name in ("a", "bbbbb", "f::c")] == [0, 0, 0]
+    assert by_name["d"].reruns == 2
+    assert (report.at, report.head) == (None, None)
+    with pytest.raises(Unreadable, match="MiB"):
+        read_ctrf(b" " * (64 * 1024 * 1024 + 1))
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_test_is_markup_in_the_page(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    ask("html", "-o", file)
+    text = file.read_text()
+    assert text.count("<script") == 2
+    assert text.count("</script>") == 2
+    assert "<img" not in text
+    assert "my &lt;shop&gt; · watchtest" in text
+    assert "\x1b" not in text
+    ours = re.sub(r'id="data">.*?</script>', "", text, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)", ours)
+    assert json.loads(embedded({"a": EVIL_WORDS})) == {"a": EVIL_WORDS}
+
+
+def test_the_page_has_to_be_written_somewhere(ask: Ask, tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="cannot write"):
+        ask("html", "-o", tmp_path / "nowhere" / "page.html")
+    assert list(tmp_path.glob("nowhere*")) == []
+
+
+def rendered(page: Path, fragment: str, folder: Path) -> str:
+    """What a browser makes of it: the document after its script has run."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("NO CHROMIUM: the report page was not looked at in a browser; apt-get install chromium")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}"]
+    command = [browser, *options, "--virtual-time-budget=3000", "--dump-dom", f"{page.as_uri()}#{fragment}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+
+
+def test_a_browser_draws_the_page_and_runs_nothing_of_a_test(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    ask("html", "-o", file)
+    seen = rendered(file, "test=evil", tmp_path / "profile")
+    assert "<title>my &lt;shop&gt; · watchtest</title>" in seen
+    assert seen.count('class="run ') == 2
+    assert "1 tests" in seen, "the filter leaves one"
+    assert "&lt;img src=x onerror=" in seen
+    assert "<img" not in seen
+    assert "&lt;b&gt;bold&lt;/b&gt;" in seen, "the failure's text is open"
+    assert '<svg class="strip"' in seen
+    assert 'aria-label="slowest tests"' in seen
+    assert 'aria-label="trend"' in seen

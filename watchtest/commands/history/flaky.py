@@ -1,0 +1,216 @@
+"""`history flaky`: which tests pass and fail by chance, and what proves it; `--probe` looks for a proof."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import aclosing, nullcontext
+from typing import TYPE_CHECKING
+
+from watchtest.commands.history.asking import (
+    add_filters,
+    answer,
+    asked_lane,
+    asked_workspace,
+    limit,
+    print_json,
+    test_named,
+)
+from watchtest.commands.history.ink import Say, console_and_say, strip, when
+from watchtest.commands.options import add_engine, engine_flag
+from watchtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from watchtest.history.database import Connection
+    from watchtest.history.flaky import Evidence, FlakyTest
+    from watchtest.parts import Setting
+    from watchtest.probing import Repeat
+
+DEFAULT_TIMES = 20
+LOCK_LIMIT_S = 600.0
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="those that have recovered, too")
+    parser.add_argument("--runs", type=limit, default=200, metavar="N", help="look at the latest N runs (default: 200)")
+    parser.add_argument("--probe", metavar="ID", help="run this test again and again on the code as it is now")
+    parser.add_argument(
+        "-n", dest="times", type=limit, metavar="N", help=f"with --probe: how often (default: {DEFAULT_TIMES})"
+    )
+    add_engine(parser)
+    add_filters(parser)
+    parser.set_defaults(run=_run)
+
+
+ADD = {"flaky": _add}
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.probe:
+        return _probe(arguments)
+    if arguments.times:
+        raise UsageError("history flaky -n: that is how often --probe runs a test", hint="--runs N looks at N runs")
+    from watchtest.history.flaky import flaky_tests
+    from watchtest.history.shape import told
+
+    found = (
+        answer(
+            arguments,
+            lambda connection: flaky_tests(
+                connection,
+                workspace=asked_workspace(arguments),
+                now=time.time(),
+                lane=asked_lane(arguments),
+                window=arguments.runs,
+                with_recovered=arguments.all,
+            ),
+        )
+        or ()
+    )
+    if arguments.json:
+        print_json({"tests": told(found)})
+        return 0
+    console, say = console_and_say()
+    if not found:
+        console.print(say("no test is known to be flaky" + ("" if arguments.all else "; --all shows those that were")))
+    for test in found:
+        _print(console, say, test)
+    return 0
+
+
+def _print(console: Console, say: Say, test: FlakyTest) -> None:
+    from watchtest.history.codes import OUTCOMES
+    from watchtest.history.flaky import Standing
+
+    styles = {Standing.FLAKY: "bold yellow", Standing.BROKEN: "bold red", Standing.RECOVERED: "green"}
+    console.print(
+        say(f"{test.standing.value:<9}  ", styles.get(test.standing, "")), say(test.identity), sep="", soft_wrap=True
+    )
+    width = max(10, console.width - 11)
+    outcomes = [OUTCOMES[code] for code in test.codes[-width:]]
+    console.print(say("           "), strip(outcomes), sep="", soft_wrap=True)
+    flips = f"{test.flips} flip{'' if test.flips == 1 else 's'}"
+    console.print(say(f"           red in {test.failures} of {test.runs} runs, {flips}", "dim"))
+    if test.signature:
+        console.print(say(f"           {test.signature}", "red"), soft_wrap=True)
+    if test.standing is Standing.UNSTABLE:
+        console.print(say("           no proof: it may be edits; --probe looks for one", "dim"), soft_wrap=True)
+    if test.standing is Standing.BROKEN:
+        console.print(say("           it was flaky; now it is red in run after run: broken", "dim"), soft_wrap=True)
+    for evidence in test.evidence:
+        console.print(say(f"           {_proof(evidence)}"), soft_wrap=True)
+    if test.proofs > len(test.evidence):
+        console.print(say(f"           … and {test.proofs - len(test.evidence)} more such pairs", "dim"))
+
+
+def _proof(evidence: Evidence) -> str:
+    from watchtest.history.codes import Proof
+    from watchtest.views.text import short
+
+    words = {
+        Proof.RUNS: f"failed in {evidence.failed_run}, passed in {evidence.passed_run}",
+        Proof.RERUN: f"in {evidence.failed_run} the runner repeated it until it passed",
+        Proof.REPEAT: f"failed in {evidence.failed_run}, and passed when that run was repeated",
+    }
+    return f"{words[evidence.proof]} (tree {short(evidence.tree)}, {when(evidence.at)})"
+
+
+# -- a probe ---------------------------------------------------------------------------------------
+
+
+def _probe(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from filelock import FileLock, Timeout
+
+    from watchtest.commands.outside import setting_of
+    from watchtest.workspace import FOLDER, make_folder
+
+    # Each repeat in a process of its own: what a warm one did would have to be made sure of first.
+    setting = setting_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
+    test = answer(arguments, lambda connection: _id_of(connection, arguments.probe)) or str(arguments.probe)
+    folder = setting.workspace / FOLDER
+    make_folder(folder)
+    try:
+        # The box of the gate, one at a time.
+        with FileLock(folder / "gate.lock", timeout=LOCK_LIMIT_S):
+            repeats = asyncio.run(_repeat(arguments, setting, test))
+    except Timeout as error:
+        raise UsageError("history flaky --probe: a gate or another probe is running", hint="try again later") from error
+    red = sum(repeat.is_red for repeat in repeats)
+    if arguments.json:
+        print_json(_shape(test, repeats))
+    else:
+        _tell(repeats, red)
+    return 1 if red else 0
+
+
+def _id_of(connection: Connection, name: str) -> str:
+    from watchtest.history.testnames import find_tests
+
+    return test_named(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
+
+
+async def _repeat(arguments: argparse.Namespace, setting: Setting, test: str) -> list[Repeat]:
+    from watchtest.history.path import history_path
+    from watchtest.history.store import Store
+    from watchtest.parts import build_worktree, choose_place
+    from watchtest.probing import probe
+    from watchtest.views.text import short
+
+    console, say = console_and_say()
+    repeats: list[Repeat] = []
+    place = choose_place(setting, "gate", lambda text: None)
+    path = history_path(setting.folders.state, setting.workspace)
+    try:
+        with Store.open(path) if setting.config.history.enabled else nullcontext() as store:
+            source = build_worktree(setting)
+            times = arguments.times or DEFAULT_TIMES
+            async with aclosing(probe(setting, source, place, test, times, store)) as running:
+                async for repeat in running:
+                    repeats.append(repeat)
+                    if not repeat.results:
+                        hint = "give its id as `history show --tests` has it"
+                        raise UsageError(f"history flaky --probe {test}: no such test ran", hint=hint)
+                    if arguments.json:
+                        continue
+                    if len(repeats) == 1:
+                        console.print(say(f"{test} on tree {short(repeat.tree)}"), soft_wrap=True)
+                    console.print(strip(result.outcome for result in repeat.results), end="")
+    finally:
+        place.close()
+        if repeats and not arguments.json:
+            console.print()
+    return repeats
+
+
+def _tell(repeats: list[Repeat], red: int) -> None:
+    console, say = console_and_say()
+    times = len(repeats)
+    if red == 0:
+        console.print(say(f"passed {times} of {times} times", "green"))
+        # The rule of three.
+        console.print(
+            say(f"one that fails more often than {min(1.0, 3 / times):.0%} of the time would have shown it", "dim")
+        )
+        return
+    if red == times:
+        console.print(say(f"failed {times} of {times} times: broken, not flaky", "bold red"))
+    else:
+        console.print(say(f"flaky: failed {red} of {times} times on the same tree", "bold yellow"))
+    failed = next(repeat for repeat in repeats if repeat.is_red)
+    console.print(say(f"see: watchtest history show {failed.run}", "dim"))
+
+
+def _shape(test: str, repeats: list[Repeat]) -> dict[str, object]:
+    red = sum(repeat.is_red for repeat in repeats)
+    return {
+        "test": test,
+        "tree": repeats[0].tree if repeats else None,
+        "times": len(repeats),
+        "failed": red,
+        "flaky": 0 < red < len(repeats),
+        "runs": [{"id": repeat.run, "red": repeat.is_red, "state": repeat.state.value} for repeat in repeats],
+    }

@@ -1,0 +1,154 @@
+"""`history analyse`: the failures of a run by what they have in common, and the suspects. Writes nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from watchtest.core.model import Failure
+from watchtest.history.codes import RED_CODES
+from watchtest.history.contents import failure_of
+from watchtest.history.database import Connection
+from watchtest.history.queries import PastRun, identities
+from watchtest.history.testhistory import paths_of, run_of
+from watchtest.history.testnames import lines
+from watchtest.history.timeline import Packs
+from watchtest.history.trees import changes_between
+
+LONGEST_SEARCH = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Tests that turned red together: the last run they passed in, the first they failed in, what changed between."""
+
+    tests: tuple[str, ...]
+    passed: PastRun | None
+    """None: they passed in no run that is kept."""
+    failed: PastRun
+    suspects: tuple[str, ...] | None
+    """None: it is not known what changed."""
+    this_way: PastRun
+    """The first run of this stretch in which they failed as they do now."""
+    turned_by: tuple[str, ...] | None
+    """What changed when they began to fail in this way; empty where they always did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Failures that are alike."""
+
+    signature: str
+    example: Failure
+    breaks: tuple[Break, ...]
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return tuple(test for each in self.breaks for test in each.tests)
+
+
+@dataclass(slots=True)
+class _Trail:
+    """One test, followed back through the runs of its lane."""
+
+    failed: int
+    this_way: int
+    is_this_way: bool = True
+    passed: int | None = None
+
+
+def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
+    """The largest cluster first; nothing where nothing was red."""
+    packs = Packs(connection)
+    red = packs.one(run.number).red()
+    if not red:
+        return ()
+    signatures, contents = _said(connection, run.number, red)
+    trails = _trails(connection, packs, run, red, signatures)
+    names = identities(connection, red)
+    breaks: dict[int, dict[tuple[int | None, int, int], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for test in sorted(red, key=names.__getitem__):
+        trail = trails[test]
+        breaks[signatures.get(test, 0)][trail.passed, trail.failed, trail.this_way].append(names[test])
+    texts = {row["number"]: row["text"] for row in connection.execute("SELECT number, text FROM signatures")}
+    clusters = [
+        Cluster(
+            texts.get(signature, "no reason was reported"),
+            contents.get(signature, Failure("", "")),
+            tuple(
+                _break(connection, tuple(tests), *when)
+                for when, tests in sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
+            ),
+        )
+        for signature, found in breaks.items()
+    ]
+    return tuple(sorted(clusters, key=lambda cluster: (-len(cluster.tests), cluster.signature)))
+
+
+def _said(connection: Connection, run: int, red: frozenset[int]) -> tuple[dict[int, int], dict[int, Failure]]:
+    """By test its signature; by signature an example. Of several attempts the last one counts."""
+    rows = connection.execute(
+        """
+        SELECT test, signature, document FROM failures JOIN contents ON contents.number = content
+        WHERE run = ? ORDER BY attempt
+        """,
+        (run,),
+    ).fetchall()
+    signatures = {row["test"]: row["signature"] for row in rows if row["test"] in red}
+    examples: dict[int, Failure] = {}
+    for row in rows:
+        if row["signature"] not in examples:
+            examples[row["signature"]] = failure_of(row["document"])
+    return signatures, examples
+
+
+def _trails(
+    connection: Connection, packs: Packs, run: PastRun, red: frozenset[int], signatures: dict[int, int]
+) -> dict[int, _Trail]:
+    """Back from the run until each of the tests has passed."""
+    line_of = lines(connection)
+    kin: dict[int, set[int]] = defaultdict(set)
+    for number, line in line_of.items():
+        kin[line] |= {number, line}
+    trails = {test: _Trail(run.number, run.number) for test in red}
+    open_ = set(red)
+    where = "workspace = ? AND lane = ? AND runs.number < ?"
+    for pack in packs.back(where, (run.workspace, run.lane.value, run.number), LONGEST_SEARCH):
+        if not open_:
+            break
+        said: dict[int, int] | None = None
+        for test in tuple(open_):
+            trail = trails[test]
+            same = kin.get(line_of.get(test, test)) or {test}
+            code = next((code for code in map(pack.code, same) if code), 0)
+            if code in RED_CODES:
+                trail.failed = pack.run
+                if said is None:
+                    rows = connection.execute(
+                        "SELECT test, signature FROM failures WHERE run = ? ORDER BY attempt", (pack.run,)
+                    )
+                    said = {row["test"]: row["signature"] for row in rows}
+                trail.is_this_way = trail.is_this_way and signatures.get(test) in {said.get(each) for each in same}
+                if trail.is_this_way:
+                    trail.this_way = pack.run
+            elif code:
+                trail.passed = pack.run
+                open_.discard(test)
+    return trails
+
+
+def _break(connection: Connection, tests: tuple[str, ...], passed: int | None, failed: int, this_way: int) -> Break:
+    between = changes_between(connection, passed, failed) if passed is not None else None
+    turned: tuple[str, ...] | None = ()
+    if this_way != failed:
+        row = connection.execute("SELECT since FROM changes WHERE run = ?", (this_way,)).fetchone()
+        then = changes_between(connection, row["since"], this_way) if row is not None else None
+        turned = None if then is None else paths_of(then[1])
+    return Break(
+        tests,
+        None if passed is None else run_of(connection, passed),
+        run_of(connection, failed),
+        None if between is None else paths_of(between[1]),
+        run_of(connection, this_way),
+        turned,
+    )

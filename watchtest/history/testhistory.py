@@ -1,0 +1,189 @@
+"""`history test`: what became of one test, since when, and what had changed then. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from watchtest.core.model import Lane, Outcome
+from watchtest.history.changes import Versions
+from watchtest.history.codes import OUTCOMES, RED_CODES
+from watchtest.history.database import Connection
+from watchtest.history.queries import PastRun, past_run, runs_where
+from watchtest.history.testnames import Named
+from watchtest.history.timeline import Pack, Packs
+from watchtest.history.trees import changes_between
+
+LONGEST_SEARCH = 20_000
+"""So many runs are looked through, at most, for the beginning of a stretch of red."""
+LAST_WORD = """
+    NOT EXISTS (SELECT 1 FROM results AS later WHERE later.run = failures.run AND later.test = failures.test
+                                                 AND later.attempt > failures.attempt)
+"""
+"""A condition on `failures`: what a later attempt in the same run has confirmed or refuted does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One run as one test saw it."""
+
+    run: PastRun
+    outcome: Outcome
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where it turned: the first run of the present stretch, the one before it, and what differs between the two."""
+
+    first: PastRun
+    before: PastRun | None
+    paths: tuple[str, ...] | None
+    """None: it is not known what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One way in which it failed."""
+
+    signature: str
+    times: int
+    first: PastRun
+    last: PastRun
+
+
+@dataclass(frozen=True, slots=True)
+class TestHistory:
+    __test__ = False
+
+    test: Named
+    lane: Lane | None
+    moments: tuple[Moment, ...]
+    """Oldest first, the latest so many."""
+    turn: Turn | None
+    """None: it was like this in every run that is kept."""
+    complaints: tuple[Complaint, ...]
+    red_runs: int
+    """In how many runs it was red, of all that are kept."""
+
+    @property
+    def flips(self) -> int:
+        return flips([moment.outcome.is_red for moment in self.moments if moment.outcome is not Outcome.SKIPPED])
+
+
+def flips(reds: Sequence[bool]) -> int:
+    """How often it turned from green to red or back."""
+    return sum(one is not other for one, other in pairwise(reds))
+
+
+def history_of(
+    connection: Connection, test: Named, *, workspace: str | None, lane: Lane | None, limit: int
+) -> TestHistory | None:
+    """In one lane (without one: the lane it last ran in); None: it ran in no run that is kept there."""
+    packs = Packs(connection)
+    if lane is None:
+        lane = _last_lane(connection, packs, test, workspace)
+    where, values = runs_where(workspace=workspace, lane=lane)
+    found: list[tuple[int, int, int]] = []
+    turned: tuple[int, int | None] | None = None
+    for pack in packs.back(where, values, LONGEST_SEARCH):
+        seen = _seen(pack, test)
+        if seen is None:
+            continue
+        position, code = seen
+        is_red = code in RED_CODES
+        if turned is None and found and is_red is not (found[0][2] in RED_CODES):
+            turned = found[-1][0], pack.run
+        found.append((pack.run, position, code))
+        # A long green is not walked through: what lies before its last red is told by the failures.
+        if len(found) >= limit and (turned is not None or found[0][2] not in RED_CODES):
+            break
+    if not found:
+        return None
+    red = _red_runs(connection, test, where, values)
+    if turned is None and found[0][2] not in RED_CODES and red:
+        turned = _green_since(packs, test, where, values, red[0])
+    return TestHistory(
+        test=test,
+        lane=lane,
+        moments=tuple(_moment(connection, packs, *each) for each in reversed(found[:limit])),
+        turn=None if turned is None else turn(connection, *turned),
+        complaints=_complaints(connection, test, where, values),
+        red_runs=len(red),
+    )
+
+
+def turn(connection: Connection, first: int, before: int | None) -> Turn:
+    changed = changes_between(connection, before, first) if before is not None else None
+    return Turn(
+        run_of(connection, first),
+        None if before is None else run_of(connection, before),
+        None if changed is None else paths_of(changed[1]),
+    )
+
+
+def paths_of(after: Versions) -> tuple[str, ...]:
+    return tuple(after)
+
+
+def run_of(connection: Connection, number: int) -> PastRun:
+    return past_run(connection, connection.execute("SELECT * FROM runs WHERE number = ?", (number,)).fetchone())
+
+
+def _seen(pack: Pack, test: Named) -> tuple[int, int] | None:
+    for number in test.numbers:
+        at = pack.position(number)
+        if at is not None:
+            return at, pack.code(number)
+    return None
+
+
+def _last_lane(connection: Connection, packs: Packs, test: Named, workspace: str | None) -> Lane | None:
+    where, values = runs_where(workspace=workspace)
+    pack = next((pack for pack in packs.back(where, values, LONGEST_SEARCH) if _seen(pack, test)), None)
+    return None if pack is None else run_of(connection, pack.run).lane
+
+
+def _moment(connection: Connection, packs: Packs, run: int, position: int, code: int) -> Moment:
+    return Moment(run_of(connection, run), OUTCOMES[code], packs.durations(run)[position] / 1_000_000)
+
+
+def _red_runs(connection: Connection, test: Named, where: str, values: Sequence[str | float]) -> list[int]:
+    """Newest first."""
+    rows = connection.execute(
+        f"""
+        SELECT DISTINCT failures.run FROM failures JOIN runs ON runs.number = failures.run
+        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {LAST_WORD} AND {where} ORDER BY failures.run DESC
+        """,
+        (*test.numbers, *values),
+    ).fetchall()
+    return [row["run"] for row in rows]
+
+
+def _green_since(
+    packs: Packs, test: Named, where: str, values: Sequence[str | float], last_red: int
+) -> tuple[int, int | None] | None:
+    """The first run after the last red one."""
+    condition, more = f"{where} AND runs.number >= ?", (*values, last_red)
+    runs = [pack.run for pack in packs.back(condition, more, LONGEST_SEARCH) if _seen(pack, test)]
+    return (runs[-2], runs[-1]) if len(runs) > 1 else None
+
+
+def _complaints(
+    connection: Connection, test: Named, where: str, values: Sequence[str | float]
+) -> tuple[Complaint, ...]:
+    rows = connection.execute(
+        f"""
+        SELECT signatures.text, COUNT(DISTINCT failures.run) AS times, MIN(failures.run) AS first,
+               MAX(failures.run) AS last
+        FROM failures JOIN runs ON runs.number = failures.run JOIN signatures ON signatures.number = signature
+        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {LAST_WORD} AND {where}
+        GROUP BY signature ORDER BY last DESC LIMIT 10
+        """,
+        (*test.numbers, *values),
+    ).fetchall()
+    return tuple(
+        Complaint(row["text"], row["times"], run_of(connection, row["first"]), run_of(connection, row["last"]))
+        for row in rows
+    )
