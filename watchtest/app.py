@@ -47,6 +47,8 @@ from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
 from watchtest.views.dashboard import Dashboard
 from watchtest.views.desktop import Desktop
+from watchtest.views.eventlog import log_event
+from watchtest.views.jsonlines import JsonLines
 from watchtest.views.keys import HELP_KEY, WHY_KEY, Keys, event_of
 from watchtest.views.plain import Plain
 from watchtest.views.screen import Panel
@@ -63,6 +65,9 @@ class Show:
 
     once: bool = False
     plain: bool = False
+    json_lines: bool = False
+    silent: bool = False
+    """Not at all: in the background the log and the status file tell."""
 
 
 async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None]) -> int:
@@ -207,6 +212,12 @@ async def _enter_views(
     if setting.config.notify.desktop and not show.once:
         desktop = await stack.enter_async_context(Desktop(setting.workspace.name, say))
         views.append(View(lambda _before, after, _event: desktop.show(after)))
+    views.append(View(log_event))
+    if show.silent:
+        return status
+    if show.json_lines:
+        views.append(View(JsonLines(sys.stdout).show))
+        return status
     if show.plain or show.once or not sys.stdout.isatty():
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))

@@ -43,6 +43,7 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.state import Idle, State
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
+from watchtest.logcontext import task_about
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
@@ -164,6 +165,8 @@ class Loop:
             done, _ = await asyncio.wait({next_event, *background}, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {next_event}:
                 next_event.cancel()
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    log.error("the task %r failed", task.get_name(), exc_info=error, extra={"task": task.get_name()})
                 task.result()
                 raise AssertionError(f"the task {task.get_name()!r} ended without being told to")
             event = next_event.result()
@@ -198,7 +201,7 @@ class Loop:
         match effect:
             case StartRun(run):
                 wish = StopWish()
-                task = asyncio.create_task(self._carry_out(effect, wish), name=f"run {run.id}")
+                task = task_about(self._carry_out(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
                 self._runs[run.lane] = _Under(task, wish)
             case StopRun(lane, _, stop):
                 self._runs[lane].wish.ask(stop)
@@ -207,7 +210,7 @@ class Loop:
             case LookAgain(lane, snapshot):
                 self._look_again_later(lane, snapshot)
             case Peek(lane, run_id):
-                peek = asyncio.create_task(self._peek(effect), name=f"peek {lane} for run {run_id}")
+                peek = task_about(self._peek(effect), lane.value, run_id, name=f"peek {lane} for run {run_id}")
                 self._peeks[lane].add(peek)
                 peek.add_done_callback(self._peeks[lane].discard)
             case Leave():
@@ -224,7 +227,8 @@ class Loop:
     def _look_again_later(self, lane: Lane, snapshot: Snapshot) -> None:
         def look() -> None:
             self._timers.discard(timer)
-            self._looks[lane] = asyncio.create_task(self._look_again(lane, snapshot), name=f"look again {lane}")
+            look_again = self._look_again(lane, snapshot)
+            self._looks[lane] = task_about(look_again, lane.value, "", name=f"look again {lane}")
 
         timer = asyncio.get_running_loop().call_later(self._look_again_s, look)
         self._timers.add(timer)

@@ -9,8 +9,9 @@ from typing import Any
 
 from watchtest.control.reports import Reports, RunReport
 from watchtest.control.wishes import Refusal, RunWish
-from watchtest.core.events import CancelAsked, Event, PauseAsked, ResumeAsked, RunAsked
+from watchtest.core.events import EVERYTHING, CancelAsked, Changed, Event, PauseAsked, ResumeAsked, RunAsked
 from watchtest.core.model import All, Lane, Only, Policy, Selection
+from watchtest.core.resting import Rest, rest_of
 from watchtest.core.selection import choose
 from watchtest.core.state import Broken, Executing, LaneState, State, Working, asked_id
 
@@ -123,6 +124,17 @@ class Desk:
             return report
         after = await self._taken_in(CancelAsked(report.lane, time.time(), is_kill, run=report.id))
         return self._reports.find(after, report.id) or report
+
+    async def look(self, lane: Lane | None) -> tuple[Lane, Rest]:
+        """Look at the source of a lane now, whatever its watch has said; how the lane stands once it was told to."""
+        found = self._lane(lane).lane
+        after = await self._taken_in(Changed(found, time.time(), frozenset({EVERYTHING})))
+        return found, rest_of(after.lanes[found])
+
+    def rest(self, lane: Lane | None) -> tuple[Lane, Rest]:
+        """Whether a lane has come to rest since."""
+        found = self._lane(lane)
+        return found.lane, rest_of(found)
 
     async def pause(self, lane: Lane | None, *, is_paused: bool) -> Mapping[Lane, bool]:
         """All lanes, or that one; which of the lanes are paused now."""

@@ -7,6 +7,8 @@
     POST /runs/{id}/cancel     → 202 while it is being ended, 200 once it has ended; asking twice changes nothing
     POST /runs/{id}/kill       the same, at once
     GET  /why?what=W&lane=L    why a test ran or did not, or who depends on a file
+    POST /look                 {lane?} → look at the source now, as if all of it had changed
+    GET  /look?lane=L          → {lane, settled, waits_for}: settled once everything it was told of is judged
     POST /pause, /resume       {lane?} → the lanes, and which of them are paused
 
 Whatever is refused is answered by {code, message, hint}.
@@ -27,7 +29,9 @@ from starlette.routing import Route
 
 from watchtest.control.desk import Desk
 from watchtest.control.reports import RunReport
-from watchtest.control.wishes import BODY_LIMIT, Refusal, lane_wish, no_wish, run_id, run_wish, why_wish
+from watchtest.control.wishes import BODY_LIMIT, Refusal, lane_query, lane_wish, no_wish, run_id, run_wish, why_wish
+from watchtest.core.model import Lane
+from watchtest.core.resting import Rest
 
 log = logging.getLogger(__name__)
 BODY_TIMEOUT_S = 5.0
@@ -56,6 +60,13 @@ def application(desk: Desk, status: Callable[[], dict[str, Any]], about: dict[st
     async def why(request: Request) -> Response:
         return JSONResponse(await desk.why(*why_wish(request.query_params.multi_items())))
 
+    async def look(request: Request) -> Response:
+        lane, rest = await desk.look(lane_wish(await _body(request)))
+        return _rest(lane, rest)
+
+    async def show_rest(request: Request) -> Response:
+        return _rest(*desk.rest(lane_query(request.query_params.multi_items())))
+
     def stop(is_kill: bool) -> Handler:
         async def handle(request: Request) -> Response:
             no_wish(await _body(request))
@@ -75,6 +86,8 @@ def application(desk: Desk, status: Callable[[], dict[str, Any]], about: dict[st
             Route("/health", health, methods=["GET"]),
             Route("/status", show_status, methods=["GET"]),
             Route("/why", why, methods=["GET"]),
+            Route("/look", look, methods=["POST"]),
+            Route("/look", show_rest, methods=["GET"]),
             Route("/runs", ask, methods=["POST"]),
             Route("/runs/{id}", show_run, methods=["GET"]),
             Route("/runs/{id}/cancel", stop(is_kill=False), methods=["POST"]),
@@ -88,6 +101,10 @@ def application(desk: Desk, status: Callable[[], dict[str, Any]], about: dict[st
 
 def _id(request: Request) -> str:
     return run_id(request.path_params["id"])
+
+
+def _rest(lane: Lane, rest: Rest) -> Response:
+    return JSONResponse({"lane": lane.value, "settled": rest.is_settled, "waits_for": rest.waits_for or None})
 
 
 def _report(report: RunReport) -> Response:

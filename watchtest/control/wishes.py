@@ -62,6 +62,13 @@ def why_wish(query: list[tuple[str, str]]) -> tuple[str, Lane | None]:
     return _test(members["what"]), _choice(members, "lane", Lane, tuple(Lane))
 
 
+def lane_query(query: list[tuple[str, str]]) -> Lane | None:
+    members: dict[str, Any] = dict(query)
+    if set(members) - {"lane"}:
+        raise _bad('the query must be like "lane=save"', "or be left out")
+    return _choice(members, "lane", Lane, tuple(Lane))
+
+
 def no_wish(body: bytes) -> None:
     _members(body, ())
 
