@@ -90,7 +90,7 @@ def test_a_watcher_in_the_background_answers_for_the_code_as_it_is(project: Proj
     project.save("test_a.py", GREEN)
     late = project.command("status", "--wait", "--line", "--timeout", "0.5")
     assert late.returncode == 124
-    assert "1 change pending" in late.stdout
+    assert "paused · 2 changes pending" in late.stdout  # the save, and the look
     assert "paused" in late.stderr
     # `git clean -xdf` takes the lock, the log and the status away under a watcher that goes on.
     subprocess.run(["git", "clean", "-xdfq", "-e", "test_a.py"], cwd=project.root, check=True, timeout=30)
@@ -119,13 +119,13 @@ def test_two_starts_at_once_make_one_watcher_and_kill_9_leaves_no_lock(project: 
     command = [sys.executable, "-m", "watchtest", "start", "--engine", "local", *NO_RUNS]
     starts = [
         subprocess.Popen(command, cwd=project.root, env=project.environ, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
+        for _ in range(2)
     ]
     said = [process.communicate(timeout=60)[0] for process in starts]
-    assert [process.returncode for process in starts] == [0, 0, 0], said
+    assert [process.returncode for process in starts] == [0, 0], said
     (pid,) = watchers(project)
-    assert [re.findall(r"process (\d+)", text) for text in said] == [[str(pid)]] * 3
-    assert sum("is watched already" in text for text in said) == 2
+    assert [re.findall(r"process (\d+)", text) for text in said] == [[str(pid)]] * 2
+    assert sum("is watched already" in text for text in said) == 1
     assert all(", in the background" in text for text in said if "already" in text)
 
     os.kill(pid, signal.SIGKILL)

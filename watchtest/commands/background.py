@@ -164,12 +164,13 @@ class Workspace:
         return True
 
     def _is_freed_by(self, holder: Holder, limit_s: float) -> bool:
+        """Whether that process is gone in time, and the lock with it; a lock that is free will do then."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
-            if not self.is_watched() or not is_alive(holder.pid):
+            if not is_alive(holder.pid):
                 return True
             time.sleep(POLL_S)
-        return False
+        return not self.is_watched()
 
     def _writer(self) -> dict[str, Any]:
         try:
