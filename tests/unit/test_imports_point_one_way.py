@@ -14,7 +14,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 OUTSIDE = {
     "docker": ("boxes/docker/", "boxes/inventory.py"),
     "requests": ("boxes/docker/errors.py",),
-    "watchfiles": ("sources/",),
+    "watchfiles": ("sources/native.py",),
+    "inotify_simple": ("sources/inotify.py",),
     "git": ("sources/git.py",),
     "rich": ("views/", "commands/"),
     "sqlite3": ("history/database.py",),
@@ -94,6 +95,7 @@ def test_every_outside_thing_is_a_declared_dependency() -> None:
         "desktop_notifier": "desktop-notifier",
         "pydantic_core": "pydantic",
         "requests": "docker",
+        "inotify_simple": "inotify-simple",
     }
     used = {thing for file in MODULES for thing in outside(file)} - {"pytest", "watchtest_agent", "sqlite3"}
     used.add("desktop_notifier")  # by importlib, so that its import can be listened to while it happens

@@ -47,6 +47,12 @@ class GitWatch:
         self._index_of = index
         self._directory = git.directory()
         self._common = git.common()
+        # Made once: putting a path together costs more than looking at it.
+        self._head_file = self._directory / "HEAD"
+        self._files = [*(self._directory / name for name in LOOKED_AT), self._common / "packed-refs"]
+        self._standing = {str(self._directory / name): words for name, words in HINDRANCES.items()}
+        self._head_read = b""
+        self._branch = self._head_file
         self._index: str | None = None
         self._head: str | None = None
 
@@ -58,7 +64,7 @@ class GitWatch:
         loop = asyncio.get_running_loop()
         while True:
             found = self._signature()
-            standing = hindrance(self._directory)
+            standing = self._hindrance()
             is_due = loop.time() - asked_at > ASK_EVERY_S
             if standing != told:
                 told = standing
@@ -66,10 +72,10 @@ class GitWatch:
             if not standing and (found != seen or is_due):
                 news = await asyncio.to_thread(self._ask)
                 # Only what was still so afterwards is believed: git may have begun anew while we asked.
-                if self._signature() == found and not hindrance(self._directory):
+                if self._signature() == found and not self._hindrance():
                     seen, asked_at = found, loop.time()
-                    if news is not None:
-                        yield self._told(news)
+                    if news is not None and (different := self._told(news)) != GitNews():
+                        yield different
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _ask(self) -> tuple[str, str] | None:
@@ -85,17 +91,22 @@ class GitWatch:
         return news
 
     def _signature(self) -> Signature:
-        files = [self._directory / name for name in LOOKED_AT]
-        files += [self._common / "packed-refs", self._branch_file()]
-        return tuple(_look_of(file) for file in files)
+        return tuple(map(_look_of, (*self._files, self._branch_file())))
 
     def _branch_file(self) -> Path:
         try:
-            head = (self._directory / "HEAD").read_text(encoding="utf-8", errors="replace")
+            head = self._head_file.read_bytes()
         except OSError:
-            return self._directory / "HEAD"
-        reference = head.removeprefix("ref: ").strip()
-        return self._common / reference if head.startswith("ref: ") else self._directory / "HEAD"
+            return self._head_file
+        if head != self._head_read:
+            self._head_read = head
+            text = os.fsdecode(head)
+            reference = text.removeprefix("ref: ").strip()
+            self._branch = self._common / reference if text.startswith("ref: ") else self._head_file
+        return self._branch
+
+    def _hindrance(self) -> str:
+        return next((words for path, words in self._standing.items() if os.path.lexists(path)), "")
 
 
 def hindrance(directory: Path) -> str:

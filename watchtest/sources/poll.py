@@ -24,6 +24,8 @@ class Flag(Protocol):
 class Poll:
     """All files of the folders that matter, compared every `interval_s`. The first look is taken when it is made."""
 
+    is_by_folder = False
+
     def __init__(self, root: str, folders: Callable[[], Sequence[str]], interval_s: float) -> None:
         self._root = root
         self._folders = folders
@@ -43,6 +45,12 @@ class Poll:
             changed = frozenset(path for path, _ in before.items() ^ self._last.items())
             if changed:
                 return changed
+
+    def end(self) -> None:
+        """It looks at the flag in every step."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def _look(self) -> dict[str, Signature]:
         began = time.monotonic()

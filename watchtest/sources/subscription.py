@@ -1,13 +1,4 @@
-"""The system's word on changed files, or our own looking where it will not give it. The only module with watchfiles.
-
-What watchfiles 1.x does, and what is done about it here:
-- A RustNotify is subscribed when its constructor returns; that takes a while, so it is made in a thread.
-- Its recursive mode on Linux follows links out of the workspace, enters ignored folders and gives up at the first
-  unreadable one. So there each folder that matters is subscribed by itself; when folders come or go, all anew.
-  FSEvents and Windows watch a whole tree at once and need none of this.
-- When its timeout passes it clears what has arrived, in a moment that may hold an event. So it is given no timeout.
-- A path that is not UTF-8 makes it fail for good, so it is made anew.
-"""
+"""The system's word on changed files (`inotify` on Linux, `native` elsewhere), or our own looking (`poll`)."""
 
 from __future__ import annotations
 
@@ -19,17 +10,37 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
-
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
-from watchtest.sources.poll import Poll
+from watchtest.sources.native import WatcherFailed
+from watchtest.sources.poll import Flag, Poll
 
-IS_RECURSIVE = sys.platform in ("darwin", "win32")
+if sys.platform == "linux":
+    from watchtest.sources.inotify import Inotify as System
+else:
+    from watchtest.sources.native import Native as System
+
 TRIES = 10
 MOST_SECONDS_TO_CLOSE = 5.0
 
-WatcherFailed = WatchfilesRustInternalError
+__all__ = ["Subscriber", "Subscription", "Territory", "WatcherFailed", "inode_of"]
+
+
+class Source(Protocol):
+    """Where changed paths come from: subscribed, or looked at for the first time, once it is made."""
+
+    @property
+    def is_by_folder(self) -> bool:
+        """It has to be made anew when folders come or go."""
+
+    def wait(self, stop: Flag) -> frozenset[str]:
+        """Blocks until something changed; none: it was stopped."""
+
+    def end(self) -> None:
+        """Wake who waits: the flag is set."""
+
+    def close(self) -> None:
+        """Once nobody waits any more."""
 
 
 class Territory(Protocol):
@@ -47,25 +58,24 @@ class Subscription:
     root: str
     inode: int
     folders: frozenset[str]
-    _source: RustNotify | Poll
-    _step_ms: int
+    _source: Source
     _is_ended: threading.Event = field(default_factory=threading.Event)
     _call: asyncio.Future[frozenset[str]] | None = None
 
     def is_about_folders(self, path: str) -> bool:
         """Whether this change may have made or taken a folder that should be subscribed."""
-        if IS_RECURSIVE or isinstance(self._source, Poll):
+        if not self._source.is_by_folder:
             return False
         is_folder = path in self.folders or _is_folder(f"{self.root}/{path}")
         return is_folder or path == EVERYTHING or path.rpartition("/")[2] == ".gitignore"
 
     def covers(self, folders: Collection[str]) -> bool:
-        return IS_RECURSIVE or isinstance(self._source, Poll) or self.folders == frozenset(folders)
+        return not self._source.is_by_folder or self.folders == frozenset(folders)
 
     async def found_within(self, seconds: float, stop: asyncio.Event) -> frozenset[str]:
         """Changed paths, or none in that time. Raises WatcherFailed when this subscription is of no more use."""
         if self._call is None:
-            self._call = asyncio.get_running_loop().run_in_executor(None, self._wait)
+            self._call = asyncio.get_running_loop().run_in_executor(None, self._source.wait, self._is_ended)
         stopping = asyncio.ensure_future(stop.wait())
         waiting: set[asyncio.Future[object]] = {self._call, stopping}  # type: ignore[arg-type]  # only waited for
         try:
@@ -80,23 +90,19 @@ class Subscription:
     async def close(self) -> None:
         """Ends the call in its thread, which sees it within a step."""
         self._is_ended.set()
+        self._source.end()
         if self._call is not None:
             # What it found or met on its last breath is of no interest: its successor tells EVERYTHING.
             await asyncio.wait({self._call}, timeout=MOST_SECONDS_TO_CLOSE)
-            if self._call.done() and not self._call.cancelled():
+            if not self._call.done():
+                return  # still in use; it goes with its thread
+            if not self._call.cancelled():
                 self._call.exception()
+        self.discard()
 
-    def _wait(self) -> frozenset[str]:
-        if isinstance(self._source, Poll):
-            return self._source.wait(self._is_ended)
-        # It returns one or two steps after an event; a longer debounce of its own would hide that more come in.
-        found = self._source.watch(0, self._step_ms, 0, self._is_ended)
-        if isinstance(found, str):
-            return frozenset()  # stopped
-        return frozenset(self._relative(path) for _, path in found)
-
-    def _relative(self, path: str) -> str:
-        return path.removeprefix(self.root).replace(os.sep, "/").strip("/") or EVERYTHING
+    def discard(self) -> None:
+        """Of a subscription in which nobody waits."""
+        self._source.close()
 
 
 @dataclass(slots=True)
@@ -117,29 +123,28 @@ class Subscriber:
             folders = tuple(self.territory.folders())
             try:
                 source = self._source(folders)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue  # a folder vanished since it was listed; or the workspace, which the next turn tells
             except (OSError, WatcherFailed, UnicodeEncodeError) as error:
                 self.poll_because(_reason(error))
                 continue
-            subscription = Subscription(self.root, inode, frozenset(folders), source, self.step_ms)
+            subscription = Subscription(self.root, inode, frozenset(folders), source)
             # A folder made after its parent was listed and before its parent was subscribed has told nobody.
             if subscription.covers(self.territory.folders()):
                 return subscription
+            subscription.discard()
         self.poll_because("folders come and go too quickly to follow")
-        return Subscription(self.root, inode_of(self.root), frozenset(), self._source(()), self.step_ms)
+        return Subscription(self.root, inode_of(self.root), frozenset(), self._source(()))
 
     def poll_because(self, reason: str) -> None:
         if not self.is_polling:
             self.is_polling = True
             self.note(f"{self.root}: {reason}; looking for changes every {self.poll_s:g} s instead.")
 
-    def _source(self, folders: Sequence[str]) -> RustNotify | Poll:
+    def _source(self, folders: Sequence[str]) -> Source:
         if self.is_polling:
             return Poll(self.root, self.territory.folders, self.poll_s)
-        paths = [self.root] if IS_RECURSIVE else [f"{self.root}/{folder}".rstrip("/") for folder in folders]
-        # Its last argument, which should ignore folders without permission, swallows every other error, too.
-        return RustNotify(paths, False, False, 0, IS_RECURSIVE, False)
+        return System(self.root, folders, self.step_ms)
 
 
 def inode_of(root: str) -> int:
