@@ -40,13 +40,15 @@ from watchtest.core.events import (
     Woke,
 )
 from watchtest.core.model import Lane, Problem, Snapshot, Stop
-from watchtest.core.state import Idle, State
+from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
 from watchtest.logcontext import task_about
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
+REST_TICK_S = 1.0
+"""While no lane is at work and nothing happens: each tick costs more than all that is done in it."""
 LEAVE_LIMIT_S = 8.0
 PEEK_LIMIT_S = 2.0
 LOOK_AGAIN_S = 2.0
@@ -94,6 +96,7 @@ class Loop:
         self._timers: set[asyncio.TimerHandle] = set()
         self._looks: dict[Lane, asyncio.Task[None]] = {}
         self._peeks: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
+        self._stirred = asyncio.Event()
 
     def post(self, event: Event) -> None:
         """Something happened. From the loop's own thread only."""
@@ -173,6 +176,7 @@ class Loop:
             before = self.state
             self.state, effects = step(before, event)
             self._show(before, event)
+            self._stirred.set()
             for effect in effects:
                 self._perform(effect)
             if any(isinstance(effect, Leave) for effect in effects):
@@ -320,10 +324,21 @@ class Loop:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await self._until_the_next_tick()
             now = time.time()
             for view in self._views:
                 view.tick(now)
+
+    async def _until_the_next_tick(self) -> None:
+        is_at_work = any(isinstance(lane.activity, Working) for lane in self.state.lanes.values())
+        if not is_at_work and not self._stirred.is_set():
+            try:
+                async with asyncio.timeout(REST_TICK_S):
+                    await self._stirred.wait()
+            except TimeoutError:
+                return
+        self._stirred.clear()
+        await asyncio.sleep(TICK_S)
 
 
 def _told(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """Tells when what is staged, or HEAD, has changed. Compares ids, not times: `git status` rewrites the index.
 
-Looks at a handful of files a few times a second, which costs less than a watcher on `.git` would: git writes there all
-the time. While a lock, a rebase or a merge stands, it only says so; what changed meanwhile is told once, at its end.
+Looks at a handful of files: on Linux when the kernel says that something stirs in their folders, and every now and then
+in any case; elsewhere a few times a second. While a lock, a rebase or a merge stands, it only says so; what changed
+meanwhile is told once, at its end.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watchtest.sources.git import Git, GitError
+from watchtest.sources.stirring import Stirring
 
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.1
+LOOK_AT_REST_S = 2.0
 ASK_EVERY_S = 10.0
 """So often the ids are asked for although no file seems to have changed."""
 HINDRANCES = {
@@ -62,21 +65,26 @@ class GitWatch:
         told = ""
         asked_at = float("-inf")
         loop = asyncio.get_running_loop()
-        while True:
-            found = self._signature()
-            standing = self._hindrance()
-            is_due = loop.time() - asked_at > ASK_EVERY_S
-            if standing != told:
-                told = standing
-                yield GitNews(hindrance=standing)
-            if not standing and (found != seen or is_due):
-                news = await asyncio.to_thread(self._ask)
-                # Only what was still so afterwards is believed: git may have begun anew while we asked.
-                if self._signature() == found and not self._hindrance():
-                    seen, asked_at = found, loop.time()
-                    if news is not None and (different := self._told(news)) != GitNews():
-                        yield different
-            await asyncio.sleep(LOOK_EVERY_S)
+        stirring = Stirring(LOOK_EVERY_S, LOOK_AT_REST_S)
+        try:
+            while True:
+                await stirring.subscribe(self._folders())
+                found = self._signature()
+                standing = self._hindrance()
+                is_due = loop.time() - asked_at > ASK_EVERY_S
+                if standing != told:
+                    told = standing
+                    yield GitNews(hindrance=standing)
+                if not standing and (found != seen or is_due):
+                    news = await asyncio.to_thread(self._ask)
+                    # Only what was still so afterwards is believed: git may have begun anew while we asked.
+                    if self._signature() == found and not self._hindrance():
+                        seen, asked_at = found, loop.time()
+                        if news is not None and (different := self._told(news)) != GitNews():
+                            yield different
+                await stirring.sleep()
+        finally:
+            await stirring.close()
 
     def _ask(self) -> tuple[str, str] | None:
         try:
@@ -89,6 +97,12 @@ class GitWatch:
         news = GitNews(index if index != self._index else None, head if head != self._head else None)
         self._index, self._head = index, head
         return news
+
+    def _folders(self) -> list[str]:
+        """Of all files that are looked at; nothing can appear in one that is not there without its parent telling."""
+        wanted = (self._directory, self._directory / "logs", self._common, self._branch_file().parent)
+        found = {str(next(folder for folder in (each, *each.parents) if folder.is_dir())) for each in wanted}
+        return sorted(found)
 
     def _signature(self) -> Signature:
         return tuple(map(_look_of, (*self._files, self._branch_file())))
