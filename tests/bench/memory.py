@@ -37,7 +37,7 @@ def main() -> None:
         original = file.read_text()
         own: list[float] = []
         box: list[float] = []
-        with watching(root, "local", "", environ(root)) as watcher:
+        with watching(root, "local", "auto", environ(root)) as watcher:
             tree, _ = next_verdict(root, None, START_LIMIT_S)
             began = time.monotonic()
             for number in range(1, wish.runs + 1):

@@ -55,7 +55,11 @@ def processor_s(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / MEBIBYTE
+    """Nothing of a process that has just ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / MEBIBYTE
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
 
 
 def descendants(pid: int) -> list[int]:
