@@ -46,6 +46,8 @@ from watchtest.pipeline import Pipeline
 from watchtest.scene import StateScene
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
+from watchtest.views.eventlog import log_event
+from watchtest.views.jsonlines import JsonLines
 from watchtest.views.plain import Plain
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.watching import git_news, saves, watch_timing
@@ -60,6 +62,9 @@ class Show:
 
     once: bool = False
     plain: bool = False
+    json_lines: bool = False
+    silent: bool = False
+    """Not at all: in the background the log and the status file tell."""
 
 
 async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None]) -> int:
@@ -216,6 +221,12 @@ async def _enter_views(
     if not show.once and (notifier := build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent)) is not None:
         await stack.enter_async_context(notifier)
         views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))
+    views.append(View(log_event))
+    if show.silent:
+        return status
+    if show.json_lines:
+        views.append(View(JsonLines(sys.stdout).show))
+        return status
     if show.plain or show.once or not sys.stdout.isatty():
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))

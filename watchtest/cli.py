@@ -1,25 +1,28 @@
 """argv → command → exit code. The one error handler: what is expected is said in a line, a bug leaves a crash file.
 
-Only the module of the command that was asked for is imported: `watchtest status` must not pay for the others.
+Only the module of the command that was asked for is imported: `watchtest status` must not pay for the others. Prompts
+ask `watchtest status --line` all the time: that does not even pay for argparse.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 from watchtest import __version__
 from watchtest.errors import BY_ITSELF, WatchtestError
+
+TYPE_CHECKING = False  # typing would cost `watchtest status --line` more than all that it does
+if TYPE_CHECKING:
+    import argparse
 
 BUG = 3
 INTERRUPTED = 130
 COMMANDS = (
     "watch",
+    "start",
+    "stop",
+    "restart",
     "attach",
     "status",
     "run",
@@ -52,8 +55,10 @@ _WITH_VALUE = ("-C", "--workspace", "--config")
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code of a command line. Nothing but a SystemExit of argparse ever leaves it."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        return _run(_with_command(sys.argv[1:] if argv is None else argv))
+        glanced_at = _glanced_at(words)
+        return _run(_with_command(words)) if glanced_at is None else _glance(glanced_at)
     except WatchtestError as error:
         from watchtest.views.text import clean
 
@@ -73,6 +78,23 @@ def main(argv: list[str] | None = None) -> int:
         return BUG
 
 
+def _glanced_at(words: list[str]) -> str | None:
+    """The folder whose status a prompt asks for in the usual words; None: it is something else."""
+    match words:
+        case ["status", "--line"]:
+            return "."
+        case ["-C" | "--workspace", folder, "status", "--line"]:
+            return folder
+        case _:
+            return None
+
+
+def _glance(folder: str) -> int:
+    from watchtest.commands.reading import glance
+
+    return glance(folder)
+
+
 def _run(argv: list[str]) -> int:
     arguments = _parser(_command_of(argv)).parse_args(argv)
     return int(arguments.run(arguments))
@@ -80,6 +102,10 @@ def _run(argv: list[str]) -> int:
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """The parser with the one command that is needed, or with all of them, for the help."""
+    import argparse
+    import importlib
+    from pathlib import Path
+
     parser = argparse.ArgumentParser(
         prog="watchtest",
         description="Reruns the tests your change can affect, in a persistent container that mirrors your code.",
@@ -122,6 +148,8 @@ def _with_command(argv: list[str]) -> list[str]:
 
 
 def _crash_file(error: Exception) -> str:
+    import tempfile
+    import time
     import traceback
 
     text = f"watchtest {__version__}, Python {sys.version}\n{sys.platform}\nargv: {sys.argv}\n\n"

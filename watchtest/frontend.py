@@ -56,20 +56,26 @@ class Frontend:
         self._keys = Keys(sys.stdin.fileno(), self._press)
         self._terminal = ExitStack()
         self._away: asyncio.Task[None] | None = None
+        self._signals: dict[int, Callable[[], None]] = {}
+        if hasattr(signal, "SIGTSTP"):
+            self._signals = {
+                signal.SIGTSTP: self._sleep,
+                signal.SIGWINCH: lambda: self._dashboard.tick(time.time()),
+            }
 
     async def __aenter__(self) -> Self:
         self._take()
         if self._keys.unavailable:
             self._say(self._keys.unavailable)
-        if hasattr(signal, "SIGTSTP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._sleep)
+        for number, react in self._signals.items():
+            asyncio.get_running_loop().add_signal_handler(number, react)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if hasattr(signal, "SIGTSTP"):
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGTSTP)
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
         if self._away is not None and not self._away.done():
             self._away.cancel()
             await asyncio.wait({self._away}, timeout=LEAVE_LIMIT_S)

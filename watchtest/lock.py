@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,8 +13,12 @@ from filelock import FileLock, Timeout
 from watchtest.errors import WorkspaceError
 from watchtest.workspace import make_folder
 
+log = logging.getLogger(__name__)
 WAIT_S = 1.0
 """`watchtest status` holds the lock for an instant, to see whether anybody does."""
+
+
+TAKEN = "is watched already"
 
 
 class WatcherLock:
@@ -32,7 +37,7 @@ class WatcherLock:
             self._inode = self._file.stat().st_ino
         except Timeout as error:
             raise WorkspaceError(
-                f"{self._folder.parent} is watched already{self._by_whom()}", hint="stop that watcher first, or use it"
+                f"{self._folder.parent} {TAKEN}{self._by_whom()}", hint="stop that watcher first, or use it"
             ) from error
         except OSError as error:
             raise WorkspaceError(
@@ -44,18 +49,24 @@ class WatcherLock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._lock.release()
 
+    def is_ours(self) -> bool:
+        """Whether the lock we hold is the one others would find."""
+        try:
+            # The number cannot be another file's: ours is open, be it removed or not.
+            return self._lock.is_locked and self._file.stat().st_ino == self._inode
+        except OSError:
+            return False
+
     def keep(self) -> None:
         """Make sure that the lock we hold is the one others would find. WorkspaceError if another was quicker."""
-        try:
-            if self._file.stat().st_ino == self._inode:
-                return
-        except (FileNotFoundError, NotADirectoryError):
-            pass
+        if self.is_ours():
+            return
         if not self._folder.parent.is_dir():
             return  # the whole workspace is gone; the watch says so, and waits for it
         self._lock.release()
         self._lock = FileLock(self._file)
         self.__enter__()
+        log.warning("%s was removed under us: the lock is taken again", self._file)
 
     def _by_whom(self) -> str:
         try:

@@ -40,12 +40,15 @@ from watchtest.core.events import (
     Woke,
 )
 from watchtest.core.model import Lane, Problem, Snapshot, Stop
-from watchtest.core.state import Idle, State
+from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
+from watchtest.logcontext import task_about
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
+REST_TICK_S = 1.0
+"""While no lane is at work and nothing happens: each tick costs more than all that is done in it."""
 LEAVE_LIMIT_S = 8.0
 PEEK_LIMIT_S = 2.0
 LOOK_AGAIN_S = 2.0
@@ -93,6 +96,7 @@ class Loop:
         self._timers: set[asyncio.TimerHandle] = set()
         self._looks: dict[Lane, asyncio.Task[None]] = {}
         self._peeks: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
+        self._stirred = asyncio.Event()
 
     def post(self, event: Event) -> None:
         """Something happened. From the loop's own thread only."""
@@ -164,12 +168,15 @@ class Loop:
             done, _ = await asyncio.wait({next_event, *background}, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {next_event}:
                 next_event.cancel()
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    log.error("the task %r failed", task.get_name(), exc_info=error, extra={"task": task.get_name()})
                 task.result()
                 raise AssertionError(f"the task {task.get_name()!r} ended without being told to")
             event = next_event.result()
             before = self.state
             self.state, effects = step(before, event)
             self._show(before, event)
+            self._stirred.set()
             for effect in effects:
                 self._perform(effect)
             if any(isinstance(effect, Leave) for effect in effects):
@@ -198,7 +205,7 @@ class Loop:
         match effect:
             case StartRun(run):
                 wish = StopWish()
-                task = asyncio.create_task(self._carry_out(effect, wish), name=f"run {run.id}")
+                task = task_about(self._carry_out(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
                 self._runs[run.lane] = _Under(task, wish)
             case StopRun(lane, _, stop):
                 self._runs[lane].wish.ask(stop)
@@ -207,7 +214,7 @@ class Loop:
             case LookAgain(lane, snapshot):
                 self._look_again_later(lane, snapshot)
             case Peek(lane, run_id):
-                peek = asyncio.create_task(self._peek(effect), name=f"peek {lane} for run {run_id}")
+                peek = task_about(self._peek(effect), lane.value, run_id, name=f"peek {lane} for run {run_id}")
                 self._peeks[lane].add(peek)
                 peek.add_done_callback(self._peeks[lane].discard)
             case Leave():
@@ -224,7 +231,8 @@ class Loop:
     def _look_again_later(self, lane: Lane, snapshot: Snapshot) -> None:
         def look() -> None:
             self._timers.discard(timer)
-            self._looks[lane] = asyncio.create_task(self._look_again(lane, snapshot), name=f"look again {lane}")
+            look_again = self._look_again(lane, snapshot)
+            self._looks[lane] = task_about(look_again, lane.value, "", name=f"look again {lane}")
 
         timer = asyncio.get_running_loop().call_later(self._look_again_s, look)
         self._timers.add(timer)
@@ -316,10 +324,21 @@ class Loop:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await self._until_the_next_tick()
             now = time.time()
             for view in self._views:
                 view.tick(now)
+
+    async def _until_the_next_tick(self) -> None:
+        is_at_work = any(isinstance(lane.activity, Working) for lane in self.state.lanes.values())
+        if not is_at_work and not self._stirred.is_set():
+            try:
+                async with asyncio.timeout(REST_TICK_S):
+                    await self._stirred.wait()
+            except TimeoutError:
+                return
+        self._stirred.clear()
+        await asyncio.sleep(TICK_S)
 
 
 def _told(error: Exception) -> str:

@@ -1,11 +1,14 @@
-"""Where the workspace is. Looks at names alone: imports no git library, so that every command may pay for it."""
+"""Where the workspace is. Looks at names alone: imports neither a git library nor pathlib, for every command pays."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from watchtest.errors import WorkspaceError
+
+TYPE_CHECKING = False  # typing and pathlib would cost `watchtest status --line` more than all that it does
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDER = ".watchtest"
 """The workspace's own folder of watchtest: ignored by git, never watched, never synced."""
@@ -13,22 +16,31 @@ FOLDER = ".watchtest"
 
 def find(start: Path) -> Path:
     """The git top level of `start`; where there is none, `start` itself."""
+    return type(start)(top_of(start))
+
+
+def top_of(start: str | Path) -> str:
+    """`find`, for those who do without paths."""
     try:
-        folder = start.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
+        folder = os.path.realpath(start, strict=True)
+    except (OSError, RuntimeError, ValueError) as error:
         raise WorkspaceError(
             f"{start}: no such folder ({getattr(error, 'strerror', None) or error})",
             hint="change to a folder that exists, or name one with -C FOLDER",
         ) from error
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise WorkspaceError(f"{start}: not a folder", hint="name the folder of your project with -C FOLDER")
-    home = Path.home()
-    for candidate in (folder, *folder.parents):
+    home = os.path.expanduser("~")
+    candidate = folder
+    while True:
         if candidate == home and folder != home:
-            break  # a home folder kept in git for its dot-files is not the project of everything below it
-        if os.path.lexists(candidate / ".git"):
+            return folder  # a home folder kept in git for its dot-files is not the project of everything below it
+        if os.path.lexists(os.path.join(candidate, ".git")):
             return candidate
-    return folder
+        above = os.path.dirname(candidate)
+        if above == candidate:
+            return folder
+        candidate = above
 
 
 def make_folder(folder: Path) -> bool:

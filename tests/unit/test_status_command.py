@@ -14,15 +14,16 @@ from pathlib import Path
 import filelock
 import jsonschema
 import pytest
-from view_states import Story, failed, passed, skipped
+from view_states import Story, failed, passed, skipped, start
 
-from watchtest import workspace
+from watchtest import cli, workspace
 from watchtest.commands import status
 from watchtest.core.events import CancelAsked, Halted, RunEnded
 from watchtest.core.model import Lane, Problem, Stop
 from watchtest.core.state import State
 from watchtest.core.step import leave
-from watchtest.errors import WorkspaceError
+from watchtest.errors import UsageError, WorkspaceError
+from watchtest.views import text
 from watchtest.views.statusfile import StatusFile, Writer
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -245,14 +246,59 @@ def test_a_console_that_knows_no_tick_does_not_crash(folder: Path) -> None:
     _write(folder, leave(story_of_now().run("t1", passed(A)).state))
     code = (
         "import argparse, pathlib, sys; from watchtest.commands import status;"
-        "asked = argparse.Namespace(workspace=pathlib.Path(sys.argv[1]), json=False, line=True, schema=False);"
-        "sys.exit(status.run(asked))"
+        "asked = dict(json=False, line=True, schema=False, lane=None, wait=False, timeout=None);"
+        "asked['workspace'] = pathlib.Path(sys.argv[1]);"
+        "sys.exit(status.run(argparse.Namespace(**asked)))"
     )
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", code, str(folder.parent)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith("? passed 1 test ? save t1")
+
+
+def test_what_a_prompt_asks_for_is_the_same_line_and_costs_next_to_nothing(
+    folder: Path, watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch(story_of_now().run("t1", failed(A), passed(B)).state)
+    code, line = one_line(folder, capsys)
+    for option in ("-C", "--workspace"):
+        assert cli.main([option, str(folder.parent), "status", "--line"]) == code == 1
+        assert capsys.readouterr().out.partition(" t1 ")[0] == line.partition(" t1 ")[0]
+    script = (
+        "import sys; before = set(sys.modules); from watchtest import cli;"
+        f"code = cli.main(['-C', {str(folder.parent)!r}, 'status', '--line']);"
+        "print(*sorted(set(sys.modules) - before), file=sys.stderr)"
+    )
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert asked.stdout.startswith("✘ failed 1 of 2")
+    heavy = {"argparse", "pathlib", "typing", "dataclasses", "tempfile", "importlib.util", "shutil", "urllib.parse"}
+    assert not heavy & set(asked.stderr.split())
+
+
+def test_the_shortcut_for_harmless_text_lets_nothing_through_that_cleaning_takes_out() -> None:
+    pattern = text._unwanted()
+    assert not [code for code in range(0x110000) if pattern.fullmatch(chr(code)) and chr(code).isprintable()]
+
+
+def test_a_lane_can_be_asked_for(folder: Path, watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(state=start(Lane.SAVE, Lane.COMMIT), now=time.time() - 2.5).run("t1", failed(A))
+    story.lane = Lane.COMMIT
+    watch(story.run("t2", passed(A)).state)
+    assert one_line(folder, capsys)[0] == 1
+    assert ask(folder, "--line", "--lane", "commit") == 0
+    assert capsys.readouterr().out.startswith("✔ passed 1 test · commit t2 · ")
+    assert ask(folder, "--json", "--lane", "commit") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["verdict"], said["lanes"]["save"]) == ("passed", None)
+    with pytest.raises(UsageError, match="the stage lane is off") as error:
+        ask(folder, "--lane", "stage")
+    assert "on: save, commit" in error.value.hint
+
+
+def test_a_limit_needs_something_to_wait_for(folder: Path) -> None:
+    with pytest.raises(SystemExit):
+        ask(folder, "--timeout", "3")
 
 
 def test_it_imports_nothing_heavy() -> None:

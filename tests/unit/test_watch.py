@@ -325,16 +325,6 @@ def test_names_that_are_not_utf_8_are_told_like_all_others(root: Path, environ: 
     asyncio.run(run())
 
 
-def test_a_queue_that_overflows_means_everything(root: Path) -> None:
-    source = Inotify(str(root), [""])
-    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    for number in range(most // 2 + 10):  # each is told to be made and to be gone
-        odd(root, b"x%d" % number).touch()
-        odd(root, b"x%d" % number).unlink()
-    assert EVERYTHING in source.wait()
-    source.close()
-
-
 def test_a_source_that_is_ended_lets_its_waiter_go(root: Path) -> None:
     for source in (Inotify(str(root), [""]), WholeTree(str(root)), Poll(str(root), lambda: [""], 60.0)):
         found: list[frozenset[str]] = []

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from watchtest import workspace
-from watchtest.commands.status import load
+from watchtest.commands.reading import load
 from watchtest.errors import UsageError
 from watchtest.views.opening import editor
 

@@ -153,7 +153,7 @@ def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
 
 def _is_watched(setting: Setting, lane: Lane) -> bool:
     """Whether a living watcher tests that lane."""
-    from watchtest.commands.status import read
+    from watchtest.commands.reading import read
     from watchtest.workspace import FOLDER
 
     try:

@@ -1,6 +1,7 @@
-"""`watchtest init`: a `watchtest.toml` to start from, filled with what was found; `--hooks`: hooks that ask the gate.
+"""`watchtest init`: a `watchtest.toml` to start from, filled with what was found; `--hooks`: hooks that ask the gate;
+`--service`: the watcher of this workspace as a service of the user's session.
 
-Neither overwrites what somebody else wrote.
+None overwrites what somebody else wrote.
 """
 
 from __future__ import annotations
@@ -39,12 +40,44 @@ done
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("init", help=f"write a {NAME} to start from")
-    parser.add_argument("--hooks", action="store_true", help="write git hooks (pre-commit, pre-push) instead")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--hooks", action="store_true", help="write git hooks (pre-commit, pre-push) instead")
+    what.add_argument("--service", action="store_true", help="write a systemd user unit or a launchd plist instead")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.service:
+        return _write_service(arguments)
     return _write_hooks(arguments) if arguments.hooks else _write_config(arguments)
+
+
+def _write_service(arguments: argparse.Namespace) -> int:
+    import os
+    import sys
+
+    from watchtest.commands.outside import setting_of
+    from watchtest.commands.service import Service, launchd_plist, systemd_unit, write
+    from watchtest.parts import workspace_key
+
+    workspace = setting_of(arguments).workspace  # wrong settings are said now, not by a service that does not start
+    config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
+    argv = (sys.executable, "-P", "-m", "watchtest", "-C", str(workspace), *config, "watch", "--silent")
+    service = Service(workspace_key(workspace), workspace, argv, os.environ.get("PATH", os.defpath))
+    if sys.platform == "darwin":
+        wanted = launchd_plist(service, Path.home())
+    elif sys.platform == "win32":
+        raise WorkspaceError("init --service: there are no user services here", hint="use `watchtest start`")
+    else:
+        home = os.environ.get("XDG_CONFIG_HOME") or ""
+        wanted = systemd_unit(service, Path(home) if home.startswith("/") else Path.home() / ".config")
+    write(wanted)
+    print(f"wrote {wanted.file}")
+    print("It gets the PATH of this shell and no other variable: what the watcher needs belongs in its settings.")
+    print("Next:")
+    for step in wanted.next_steps:
+        print(f"  {step}")
+    return 0
 
 
 def _write_hooks(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,7 @@
-"""`watchtest logs [NAME]`: what a service, or a command left running, has said. Without a name: what there is."""
+"""`watchtest logs [NAME]`: what a service, or a command left running, has said. Without a name: what there is.
+
+`--watcher`: what the watcher itself has said; needs neither an engine nor a box.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,12 @@ JOIN_LIMIT_S = 5.0
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("logs", help="output of a service, or of a command left running")
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the service or command; without: list them")
+    parser.add_argument("--watcher", action="store_true", help="the log of the watcher itself")
+    parser.add_argument("--json", action="store_true", help="with --watcher: the records as they are, one a line")
     parser.add_argument("-n", "--lines", type=_count, default=100, metavar="N", help="so many of the last lines")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
     add_engine(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def _count(text: str) -> int:
@@ -36,6 +41,37 @@ def _count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.watcher and arguments.name is not None:
+        arguments.parser.error("argument --watcher: not allowed with a NAME")
+    if arguments.json and not arguments.watcher:
+        arguments.parser.error("argument --json: needs --watcher; the output of services has no form")
+    return _of_watcher(arguments) if arguments.watcher else _of_service(arguments)
+
+
+def _of_watcher(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from watchtest import workspace
+    from watchtest.commands.logreading import last_lines, told
+    from watchtest.logfile import NAME
+    from watchtest.views.text import encodable
+
+    file = workspace.find(arguments.workspace or Path.cwd()) / workspace.FOLDER / NAME
+
+    def show(line: str) -> None:
+        text = clean(line) if arguments.json else told(line)
+        print(encodable(text, sys.stdout.encoding), flush=arguments.follow)
+
+    lines, follower = last_lines(file, arguments.lines)
+    for line in lines:
+        show(line)
+    if arguments.follow:
+        for line in follower.follow():
+            show(line)
+    return 0
+
+
+def _of_service(arguments: argparse.Namespace) -> int:
     from watchtest.commands.outside import setting_of
     from watchtest.commands.visit import visited_place
     from watchtest.errors import UsageError

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from watchtest import byhand
 from watchtest.boxes.base import Manner, Place, StopWish
 from watchtest.boxes.environment import Environment
-from watchtest.commands.status import is_locked, load
+from watchtest.commands.reading import is_locked, load
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
 from watchtest.parts import Setting, build_environment, build_pipeline, build_worktree, choose_place

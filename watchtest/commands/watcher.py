@@ -14,9 +14,9 @@ from typing import Any
 from platformdirs import user_runtime_path, user_state_path
 
 from watchtest import workspace
-from watchtest.commands.status import is_locked
+from watchtest.commands.reading import is_locked
 from watchtest.control.address import is_private, socket_places
-from watchtest.control.client import Client, Declined, NobodyListens
+from watchtest.control.client import TIMEOUT_S, Client, Declined, NobodyListens
 from watchtest.core.model import Lane
 from watchtest.errors import ControlError
 
@@ -51,9 +51,12 @@ def add_lane(parser: argparse.ArgumentParser, default: str) -> None:
 class Watcher:
     """The watcher of the workspace that the arguments name. ControlError where there is none."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, *, timeout_s: float = TIMEOUT_S, start_limit_s: float = START_LIMIT_S
+    ) -> None:
         self.folder = workspace.find(arguments.workspace or Path.cwd())
-        self._client = Client(socket_places(self.folder, runtime_folders()))
+        self._client = Client(socket_places(self.folder, runtime_folders()), timeout_s)
+        self._start_limit_s = start_limit_s
 
     def get(self, path: str) -> Report:
         return self._spoken(lambda: self._client.get(path))
@@ -79,7 +82,7 @@ class Watcher:
             time.sleep(POLL_S)
 
     def _spoken(self, speak: Callable[[], Report]) -> Report:
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + self._start_limit_s
         while True:
             is_watched = is_locked(self.folder / workspace.FOLDER / "lock")
             try:

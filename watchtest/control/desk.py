@@ -13,8 +13,18 @@ from watchtest.control.reports import Reports, RunReport
 from watchtest.control.tally import Tally
 from watchtest.control.telling import Words, status_of, tell
 from watchtest.control.wishes import PolicyWish, Refusal, ResultsWish, RunsWish, RunWish
-from watchtest.core.events import CancelAsked, Event, PauseAsked, PolicyAsked, ResumeAsked, RunAsked
+from watchtest.core.events import (
+    EVERYTHING,
+    CancelAsked,
+    Changed,
+    Event,
+    PauseAsked,
+    PolicyAsked,
+    ResumeAsked,
+    RunAsked,
+)
 from watchtest.core.model import All, Lane, Only, Policy, Result, Selection
+from watchtest.core.resting import Rest, rest_of
 from watchtest.core.selection import again, choose, matching
 from watchtest.core.state import Broken, Executing, LaneState, State, Working, asked_id
 
@@ -186,6 +196,17 @@ class Desk:
             event = PauseAsked(each.lane, time.time()) if is_paused else ResumeAsked(each.lane, time.time())
             await self._taken_in(event)
         return {each.lane: each.is_paused for each in self._state().ranked}
+
+    async def look(self, lane: Lane | None) -> tuple[Lane, Rest]:
+        """Look at the source now, as if all of it had changed: a save that nobody was told of is in it, too."""
+        found = self._lane(lane).lane
+        after = await self._taken_in(Changed(found, time.time(), frozenset({EVERYTHING})))
+        return found, rest_of(after.lanes[found])
+
+    def rest(self, lane: Lane | None) -> tuple[Lane, Rest]:
+        """Whether a lane has come to rest since."""
+        found = self._lane(lane)
+        return found.lane, rest_of(found)
 
     async def policy(self, wish: PolicyWish) -> LaneState:
         """What a change of that lane runs from now on; the lane after that."""

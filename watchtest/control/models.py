@@ -94,6 +94,14 @@ class LaneRequest(Shape):
     lane: Lane | None = Field(default=None, description="All lanes, if left out.")
 
 
+class LookRequest(Shape):
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+
+
+class LookQuery(LookRequest):
+    """The same as a query."""
+
+
 class Nothing(Shape):
     """An empty object, or no body at all."""
 
@@ -274,6 +282,12 @@ class Pause(Shape):
 
 class Paused(Shape):
     lanes: dict[str, Pause]
+
+
+class Rest(Shape):
+    lane: Lane
+    settled: bool
+    waits_for: str | None = Field(description="Why it does not come to rest by itself.")
 
 
 class PolicySet(Shape):

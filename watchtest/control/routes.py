@@ -31,6 +31,8 @@ from watchtest.control.operations import OPERATIONS
 from watchtest.control.reports import RunReport
 from watchtest.control.streaming import EventStream
 from watchtest.control.wishes import BODY_LIMIT, CONFIG_LIMIT, Refusal
+from watchtest.core.model import Lane
+from watchtest.core.resting import Rest
 from watchtest.core.state import LaneState
 from watchtest.errors import WatchtestError
 
@@ -204,6 +206,13 @@ class Handlers:
         lanes = await self._desk.pause(wishes.lane_wish(await _body(request)), is_paused=is_paused)
         return Answer({"lanes": {lane.value: {"paused": paused} for lane, paused in lanes.items()}})
 
+    async def look(self, request: Request) -> Response:
+        _no_query(request)
+        return _rest(*await self._desk.look(wishes.lane_wish(await _body(request))))
+
+    async def rest(self, request: Request) -> Response:
+        return _rest(*self._desk.rest(wishes.lane_query(_query(request))))
+
     async def policy(self, request: Request) -> Response:
         _no_query(request)
         lane = await self._desk.policy(wishes.policy_wish(await _body(request)))
@@ -243,6 +252,10 @@ def _no_query(request: Request) -> None:
 
 def _id(request: Request) -> str:
     return wishes.run_id(request.path_params["id"])
+
+
+def _rest(lane: Lane, rest: Rest) -> Response:
+    return Answer({"lane": lane.value, "settled": rest.is_settled, "waits_for": rest.waits_for or None})
 
 
 def _report(report: RunReport) -> Response:

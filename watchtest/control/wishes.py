@@ -198,6 +198,10 @@ def config_wish(body: bytes) -> ConfigWish:
     return ConfigWish(text, file)
 
 
+def lane_query(query: Query) -> Lane | None:
+    return _choice(_parameters(query, ("lane",)), "lane", Lane, tuple(Lane))
+
+
 def no_query(query: Query) -> None:
     _parameters(query, ())
 

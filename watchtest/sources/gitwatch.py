@@ -1,7 +1,8 @@
 """Tells when what is staged, or HEAD, has changed. Compares ids, not times: `git status` rewrites the index.
 
-Looks at a handful of files a few times a second, which costs less than a watcher on `.git` would: git writes there all
-the time. While a lock, a rebase or a merge stands, it only says so; what changed meanwhile is told once, at its end.
+Looks at a handful of files: on Linux when the kernel says that something stirs in their folders, and every now and then
+in any case; elsewhere a few times a second. While a lock, a rebase or a merge stands, it only says so; what changed
+meanwhile is told once, at its end.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watchtest.sources.git import Git, GitError
+from watchtest.sources.stirring import Stirring
 
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.1
+LOOK_AT_REST_S = 2.0
 ASK_EVERY_S = 10.0
 """So often the ids are asked for although no file seems to have changed."""
 HINDRANCES = {
@@ -47,6 +50,12 @@ class GitWatch:
         self._index_of = index
         self._directory = git.directory()
         self._common = git.common()
+        # Made once: putting a path together costs more than looking at it.
+        self._head_file = self._directory / "HEAD"
+        self._files = [*(self._directory / name for name in LOOKED_AT), self._common / "packed-refs"]
+        self._standing = {str(self._directory / name): words for name, words in HINDRANCES.items()}
+        self._head_read = b""
+        self._branch = self._head_file
         self._index: str | None = None
         self._head: str | None = None
 
@@ -56,21 +65,26 @@ class GitWatch:
         told = ""
         asked_at = float("-inf")
         loop = asyncio.get_running_loop()
-        while True:
-            found = self._signature()
-            standing = hindrance(self._directory)
-            is_due = loop.time() - asked_at > ASK_EVERY_S
-            if standing != told:
-                told = standing
-                yield GitNews(hindrance=standing)
-            if not standing and (found != seen or is_due):
-                news = await asyncio.to_thread(self._ask)
-                # Only what was still so afterwards is believed: git may have begun anew while we asked.
-                if self._signature() == found and not hindrance(self._directory):
-                    seen, asked_at = found, loop.time()
-                    if news is not None:
-                        yield self._told(news)
-            await asyncio.sleep(LOOK_EVERY_S)
+        stirring = Stirring(LOOK_EVERY_S, LOOK_AT_REST_S)
+        try:
+            while True:
+                await stirring.subscribe(self._folders())
+                found = self._signature()
+                standing = self._hindrance()
+                is_due = loop.time() - asked_at > ASK_EVERY_S
+                if standing != told:
+                    told = standing
+                    yield GitNews(hindrance=standing)
+                if not standing and (found != seen or is_due):
+                    news = await asyncio.to_thread(self._ask)
+                    # Only what was still so afterwards is believed: git may have begun anew while we asked.
+                    if self._signature() == found and not self._hindrance():
+                        seen, asked_at = found, loop.time()
+                        if news is not None and (different := self._told(news)) != GitNews():
+                            yield different
+                await stirring.sleep()
+        finally:
+            await stirring.close()
 
     def _ask(self) -> tuple[str, str] | None:
         try:
@@ -84,18 +98,29 @@ class GitWatch:
         self._index, self._head = index, head
         return news
 
+    def _folders(self) -> list[str]:
+        """Of all files that are looked at; nothing can appear in one that is not there without its parent telling."""
+        wanted = (self._directory, self._directory / "logs", self._common, self._branch_file().parent)
+        found = {str(next(folder for folder in (each, *each.parents) if folder.is_dir())) for each in wanted}
+        return sorted(found)
+
     def _signature(self) -> Signature:
-        files = [self._directory / name for name in LOOKED_AT]
-        files += [self._common / "packed-refs", self._branch_file()]
-        return tuple(_look_of(file) for file in files)
+        return tuple(map(_look_of, (*self._files, self._branch_file())))
 
     def _branch_file(self) -> Path:
         try:
-            head = (self._directory / "HEAD").read_text(encoding="utf-8", errors="replace")
+            head = self._head_file.read_bytes()
         except OSError:
-            return self._directory / "HEAD"
-        reference = head.removeprefix("ref: ").strip()
-        return self._common / reference if head.startswith("ref: ") else self._directory / "HEAD"
+            return self._head_file
+        if head != self._head_read:
+            self._head_read = head
+            text = os.fsdecode(head)
+            reference = text.removeprefix("ref: ").strip()
+            self._branch = self._common / reference if text.startswith("ref: ") else self._head_file
+        return self._branch
+
+    def _hindrance(self) -> str:
+        return next((words for path, words in self._standing.items() if os.path.lexists(path)), "")
 
 
 def hindrance(directory: Path) -> str:

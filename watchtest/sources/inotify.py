@@ -30,7 +30,9 @@ MASK = (
     | flags.MOVE_SELF
     | flags.ONLYDIR
     | flags.DONT_FOLLOW
+    | flags.EXCL_UNLINK
 )
+LOST = flags.Q_OVERFLOW | flags.UNMOUNT
 
 
 class Inotify:
@@ -72,9 +74,9 @@ class Inotify:
     def _path(self, event: tuple[int, int, int, str]) -> str:
         watch, mask, _, name = event
         folder = self._folders.get(watch)
-        if mask & flags.Q_OVERFLOW or folder is None:
+        if mask & LOST:
             return EVERYTHING
-        if mask & flags.IGNORED:  # the watch has ended with its folder, which was told
+        if folder is None or mask & flags.IGNORED:  # the watch has ended with its folder, which was told
             return ""
         return "/".join(part for part in (folder, name) if part) or EVERYTHING
 

@@ -34,7 +34,7 @@ from watchtest.core.events import (
     Unchanged,
     Woke,
 )
-from watchtest.core.model import RunState, Stop, Verdict
+from watchtest.core.model import Lane, RunState, Stop, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Working
 from watchtest.views import words
 from watchtest.views.text import count, duration, encodable, names, one_line, short, tail, tests
@@ -51,13 +51,9 @@ class Plain:
         self._is_heard = True
 
     def show(self, before: State, after: State, event: Event) -> None:
-        prefix = f"[{event.lane.value}] " if len(after.lanes) > 1 else ""
-        for line in lines(before.lanes[event.lane], after.lanes[event.lane], event):
-            self._write(event.at, prefix + line)
-        # An event of one lane may let another start.
-        for lane in after.ranked:
-            for line in _started(before.lanes[lane.lane], lane):
-                self._write(event.at, f"[{lane.lane.value}] {line}" if prefix else line)
+        has_lanes = len(after.lanes) > 1
+        for lane, line in told(before, after, event):
+            self._write(event.at, f"[{lane.value}] {line}" if has_lanes else line)
         if after.is_leaving and not before.is_leaving:
             self._write(event.at, "bye")
 
@@ -74,10 +70,20 @@ class Plain:
             self._stream.flush()
         except (OSError, ValueError):  # the reader has gone, or the stream was closed: the watcher goes on unheard
             self._is_heard = False
-            _silence(self._stream)
+            silence(self._stream)
 
 
-def _silence(stream: TextIO) -> None:
+def told(before: State, after: State, event: Event) -> Iterator[tuple[Lane, str]]:
+    """What to say of `event`, and of which lane."""
+    for line in lines(before.lanes[event.lane], after.lanes[event.lane], event):
+        yield event.lane, line
+    # An event of one lane may let another start.
+    for lane in after.ranked:
+        for line in _started(before.lanes[lane.lane], lane):
+            yield lane.lane, line
+
+
+def silence(stream: TextIO) -> None:
     """Let the interpreter's own last flush of this stream succeed, or the exit code becomes 120."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from watchtest.views.text import age, count, one_line, tests
+
+TYPE_CHECKING = False  # typing would cost `watchtest status --line` more than all that is done here
+if TYPE_CHECKING:
+    from typing import Any
+
+    Document = dict[str, Any]
 
 SIGNS = {"passed": "✔", "failed": "✘", "error": "✘", "no_tests": "○", "unknown": "?"}
 COLOURS = {"passed": "32", "failed": "31", "error": "31"}
 SHOWN_FAILURES = 10
-
-Document = dict[str, Any]
 
 
 def line(document: Document, trouble: str, now: float) -> str:
@@ -109,6 +110,8 @@ def _place(failure: Document) -> str:
 
 
 def _age(document: Document, now: float) -> str:
+    from datetime import datetime
+
     try:
         return age(now - datetime.fromisoformat(str(document.get("verdict_at"))).timestamp())
     except (ValueError, OverflowError):  # no verdict yet

@@ -1,0 +1,92 @@
+"""What a watcher costs while nothing happens: its share of one core, in processor time, beside a box that waits.
+
+    python tests/bench/idle.py [--seconds S] [--lanes save|all] [--view plain|silent|dashboard]
+
+A tiny project in a repository; all three lanes on, each with its box. The watcher has to stay below LIMIT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tiny import descendants, environ, is_at_rest, make_project, processor_s, wait_until
+
+LIMIT = 0.005
+START_LIMIT_S = 180.0
+CALM_S = 10.0
+"""After the last verdict: the second look, the kept map, the second run of the warm process."""
+ALL_LANES = ("--trigger", "stage=all", "--trigger", "commit=all")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--lanes", choices=("save", "all"), default="all")
+    parser.add_argument("--view", choices=("plain", "silent", "dashboard"), default="plain")
+    wish = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "project"
+        root.mkdir()
+        make_project(root)
+        flags = [] if wish.view == "dashboard" else [f"--{wish.view}"]
+        flags += ALL_LANES if wish.lanes == "all" else ()
+        with watcher(root, flags, has_terminal=wish.view == "dashboard") as process:
+            wait_until("all lanes at rest", lambda: is_at_rest(root), START_LIMIT_S)
+            time.sleep(CALM_S)
+            share, boxes = shares(process.pid, wish.seconds)
+    print(f"lanes: {wish.lanes} · view: {wish.view} · over {wish.seconds:g} s of nothing")
+    print(f"  watcher    {share:8.3%} of a core, limit {LIMIT:.1%}")
+    print(f"  its boxes  {boxes:8.3%}")
+    sys.exit(0 if share < LIMIT else 1)
+
+
+def shares(pid: int, seconds: float) -> tuple[float, float]:
+    children = descendants(pid)
+    own, others, began = processor_s(pid), sum(map(processor_s, children)), time.monotonic()
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    if descendants(pid) != children:
+        raise SystemExit("processes of the box came or went: the watcher was not at rest")
+    return (processor_s(pid) - own) / took, (sum(map(processor_s, children)) - others) / took
+
+
+@contextmanager
+def watcher(root: Path, flags: list[str], *, has_terminal: bool) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "watchtest", "-C", str(root), "watch", "--engine", "local", *flags]
+    own = {"WATCHTEST_CACHE_DIR": str(root.parent / "cache"), "WATCHTEST_STATE_DIR": str(root.parent / "state")}
+    surroundings = {**os.environ, **environ(root), **own, "WATCHTEST_NOTIFY_DESKTOP": "false", "TERM": "xterm-256color"}
+    ours, theirs = pty.openpty()
+    output = theirs if has_terminal else subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, env=surroundings, stdin=theirs if has_terminal else subprocess.DEVNULL, stdout=output, stderr=output
+    )
+    os.close(theirs)
+    threading.Thread(target=drain, args=(ours,), daemon=True).start()
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def drain(terminal: int) -> None:
+    """A terminal that nobody reads would hold the watcher up."""
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        return  # the other end is closed
+
+
+if __name__ == "__main__":
+    main()

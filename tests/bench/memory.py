@@ -1,0 +1,66 @@
+"""Whether the watcher, and what it keeps in the box, grow with the number of runs.
+
+    python tests/bench/memory.py [--runs N] [--every N]
+
+A tiny project on the local box, saved again as soon as a verdict is there. Resident memory of the watcher and of all
+processes it keeps, each `--every` runs. Flat: the mean of the last fifth is at most LIMIT of that of the second fifth
+(the first one fills caches that have a bound).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tiny import descendants, environ, make_project, resident_mib
+from watched import next_verdict, watching
+
+LIMIT = 1.05
+START_LIMIT_S = 180.0
+RUN_LIMIT_S = 60.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--every", type=int, default=50)
+    wish = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "project"
+        root.mkdir()
+        make_project(root)
+        file = root / "shop.py"
+        original = file.read_text()
+        own: list[float] = []
+        box: list[float] = []
+        with watching(root, "local", "auto", environ(root)) as watcher:
+            tree, _ = next_verdict(root, None, START_LIMIT_S)
+            began = time.monotonic()
+            for number in range(1, wish.runs + 1):
+                # The body, not just the file: each save affects the test, so each is a run.
+                file.write_text(original.replace("sum(prices)", f"sum(prices) + {number} - {number}"))
+                tree, verdict = next_verdict(root, tree, RUN_LIMIT_S)
+                if verdict != "passed":
+                    raise SystemExit(f"run {number}: {verdict}")
+                if number % wish.every == 0:
+                    own.append(resident_mib(watcher.pid))
+                    box.append(sum(map(resident_mib, descendants(watcher.pid))))
+                    took = (time.monotonic() - began) / number
+                    print(f"{number:6} runs  watcher {own[-1]:7.1f} MiB  box {box[-1]:7.1f} MiB  {took:.2f} s a run")
+    growths = {"watcher": growth(own), "box": growth(box)}
+    for name, (before, after) in growths.items():
+        print(f"{name:8} {before:7.1f} MiB → {after:7.1f} MiB: {after / before:.3f}, limit {LIMIT}")
+    sys.exit(0 if all(after / before <= LIMIT for before, after in growths.values()) else 1)
+
+
+def growth(samples: list[float]) -> tuple[float, float]:
+    fifth = max(1, len(samples) // 5)
+    return statistics.mean(samples[fifth : 2 * fifth] or samples), statistics.mean(samples[-fifth:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Which process watches: proven by more than a number in a file, so that no other is ever taken for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from view_states import Story, passed
+
+from watchtest.commands import background
+from watchtest.commands.background import Workspace
+from watchtest.commands.processes import held, is_alive, proven
+from watchtest.errors import ControlError, WorkspaceError
+from watchtest.lock import WatcherLock
+from watchtest.views.statusfile import StatusFile, writer_of_this_process
+
+# Holds the lock as a watcher does, and says so in its status; obeys no polite word if told so.
+WATCHER = """
+import signal, sys, time
+from pathlib import Path
+from watchtest.lock import WatcherLock
+from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from view_states import Story, passed
+own, is_deaf = Path(sys.argv[1]), sys.argv[2] == "deaf"
+if is_deaf:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with WatcherLock(own):
+    file = StatusFile(own, writer_of_this_process("1"), on_problem=sys.exit).__enter__()
+    file.show(Story().run("t1", passed("a")).state, time.time())
+    print("watches", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("WATCHTEST_RUNTIME_DIR", str(tmp_path / "run"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workspace(folder)
+
+
+@contextmanager
+def watcher(workspace: Workspace, manner: str = "polite") -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", WATCHER, str(workspace.own), manner]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"watches\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def show(own: Path, **changes: object) -> None:
+    """A status of this very process, but for the changes."""
+    file = StatusFile(own, writer_of_this_process("1"), on_problem=pytest.fail)
+    file.__enter__()
+    file.show(Story().run("t1", passed("a")).state, time.time())
+    document = json.loads((own / "status.json").read_bytes())
+    document["writer"] |= changes
+    (own / "status.json").write_text(json.dumps(document))
+
+
+def test_nobody_watches_without_the_lock(workspace: Workspace) -> None:
+    assert workspace.holder() is None
+    workspace.own.mkdir()
+    show(workspace.own)
+    assert workspace.holder() is None, "a status alone is no watcher, though its writer lives"
+    assert workspace.stop(pytest.fail) is None
+
+
+def test_the_holder_is_named_with_its_start_and_its_place(workspace: Workspace) -> None:
+    with watcher(workspace) as process:
+        holder = workspace.holder()
+        assert holder is not None
+        assert (holder.pid, holder.is_background) == (process.pid, True)
+        assert f"process {process.pid}, since 20" in str(holder)
+        assert str(holder).endswith(", in the background")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.parametrize(
+    "changes", [{"pid_start": 1}, {"boot_id": "another"}, {"host": "elsewhere"}, {"pid": 1}, {"pid": "x"}]
+)
+def test_a_process_that_merely_has_the_number_is_not_taken_for_the_watcher(
+    workspace: Workspace, changes: dict[str, object]
+) -> None:
+    with WatcherLock(workspace.own):
+        show(workspace.own)
+        assert (found := workspace.holder()) is not None
+        assert found.pid == os.getpid()
+        show(workspace.own, **changes)
+        assert workspace.holder() is None
+
+
+def test_a_process_that_ended_is_no_writer() -> None:
+    writer = writer_of_this_process("1")
+    known = {"pid": writer.pid, "pid_start": writer.pid_start, "boot_id": writer.boot_id, "host": writer.host}
+    assert proven(known) == os.getpid()
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        deadline = time.monotonic() + 10
+        while is_alive(process.pid):  # a zombie by then, for nobody has waited for it
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert proven({**known, "pid": process.pid}) is None
+    with pytest.raises(ProcessLookupError), held(process.pid) as send:
+        send(signal.SIGTERM)
+
+
+def test_stop_returns_when_the_lock_is_free(workspace: Workspace) -> None:
+    with watcher(workspace) as process:
+        holder = workspace.stop(pytest.fail)
+        assert holder is not None
+        assert holder.pid == process.pid
+        assert not workspace.is_watched()
+        assert process.wait(10) == -signal.SIGTERM
+
+
+def test_a_watcher_that_does_not_listen_is_killed_and_that_is_said(workspace: Workspace) -> None:
+    said: list[str] = []
+    with watcher(workspace, "deaf") as process:
+        assert workspace.stop(said.append, limit_s=0.3) is not None
+        assert process.wait(10) == -signal.SIGKILL
+    assert len(said) == 1
+    assert f"process {process.pid}" in said[0]
+    assert "it is killed" in said[0]
+    assert not workspace.is_watched()
+
+
+def test_who_cannot_be_told_is_not_killed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "START_LIMIT_S", 0.2)
+    with WatcherLock(workspace.own):
+        show(workspace.own, host="elsewhere")
+        with pytest.raises(ControlError, match=r"nobody can tell by which process .*elsewhere"):
+            workspace.stop(pytest.fail)
+
+
+def test_a_watcher_that_dies_at_once_is_told_in_its_own_words(workspace: Workspace) -> None:
+    with pytest.raises(ControlError, match=r"exit code 2 before it got to its work: /nowhere: no such folder") as error:
+        workspace.start(["-C", "/nowhere", "watch", "--silent"])
+    assert error.value.exit_code == 2
+    assert "name one with -C FOLDER" in error.value.hint
+    assert not workspace.is_watched()
+
+
+def test_a_folder_that_cannot_be_written_is_said(workspace: Workspace) -> None:
+    workspace.own.write_text("in the way")
+    with pytest.raises(WorkspaceError, match="cannot be written"):
+        workspace.start(["watch", "--silent"])

@@ -1,0 +1,149 @@
+"""A service file that starts the watcher of one workspace with the user's session: systemd on Linux, launchd on macOS.
+
+Text in, text out; `write` alone touches the disk, and overwrites nothing that is not ours.
+"""
+
+from __future__ import annotations
+
+import plistlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+from watchtest.errors import WorkspaceError
+
+MARK = "# written by `watchtest init --service`; run that again after watchtest, its Python or the PATH has moved"
+UNIT = """\
+{mark}
+[Unit]
+Description=watchtest on {description}
+
+[Service]
+ExecStart={command}
+Environment={path}
+Restart=on-failure
+RestartSec=5
+# Wrong settings, or another watcher there already: trying again would not help.
+RestartPreventExitStatus=2
+# It ends its own runs, and then its box.
+KillMode=mixed
+TimeoutStopSec=30
+
+[Install]
+WantedBy=default.target
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What to start, and under which name."""
+
+    name: str
+    """Of this workspace alone: letters, digits, dots and dashes."""
+    workspace: Path
+    argv: Sequence[str]
+    path: str
+    """The PATH of the shell that asked: a session manager has one of its own, without much in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    file: Path
+    content: bytes
+    next_steps: tuple[str, ...]
+
+
+def systemd_unit(service: Service, config_home: Path) -> ServiceFile:
+    _check(service)
+    name = f"watchtest-{service.name}.service"
+    content = UNIT.format(
+        mark=MARK,
+        description=_specifiers(str(service.workspace)),
+        command=" ".join([_program(service.argv[0]), *map(_argument, service.argv[1:])]),
+        path=_quoted(f"PATH={service.path}"),
+    )
+    steps = (
+        f"systemctl --user daemon-reload && systemctl --user enable --now {name}",
+        f"systemctl --user status {name}    # how it goes",
+        f"systemctl --user disable --now {name}    # to be rid of it",
+        "loginctl enable-linger    # if it shall run while you are not logged in",
+    )
+    return ServiceFile(config_home / "systemd" / "user" / name, content.encode(), steps)
+
+
+def launchd_plist(service: Service, home: Path) -> ServiceFile:
+    _check(service)
+    label = f"watchtest.{service.name}"
+    content: dict[str, Any] = {
+        "Label": label,
+        "ProgramArguments": list(service.argv),
+        "WorkingDirectory": str(service.workspace),
+        "EnvironmentVariables": {"PATH": service.path},
+        "RunAtLoad": True,
+        # Not after an exit code: wrong settings, or another watcher there already, are not mended by trying again.
+        "KeepAlive": {"Crashed": True},
+    }
+    file = home / "Library" / "LaunchAgents" / f"{label}.plist"
+    quoted = shlex.quote(str(file))
+    steps = (
+        f"launchctl bootstrap gui/$(id -u) {quoted}",
+        f"launchctl print gui/$(id -u)/{label}    # how it goes",
+        f"launchctl bootout gui/$(id -u)/{label} && rm {quoted}    # to be rid of it",
+    )
+    return ServiceFile(file, plistlib.dumps(content), steps)
+
+
+def write(wanted: ServiceFile) -> None:
+    """WorkspaceError where somebody else's file is in the way."""
+    file = wanted.file
+    try:
+        if file.exists() and not is_ours(file.read_bytes()):
+            raise WorkspaceError(
+                f"{file} is there already, and watchtest has not written it", hint="move it away first"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f".{file.name}.new")
+        fresh.write_bytes(wanted.content)
+        fresh.replace(file)
+    except OSError as error:
+        raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def is_ours(content: bytes) -> bool:
+    """Written by `init --service`, of whatever version."""
+    if content.startswith(MARK.partition(";")[0].encode()):
+        return True
+    try:
+        document = plistlib.loads(content)
+        return str(document["Label"]).startswith("watchtest.") and "--silent" in document["ProgramArguments"]
+    except (plistlib.InvalidFileException, ExpatError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _check(service: Service) -> None:
+    for text in (*service.argv, service.path):
+        if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in text):
+            text = f"{text!r}: a service file can hold names in UTF-8 without control characters alone"
+            raise WorkspaceError(text, hint="rename the folder")
+
+
+def _specifiers(text: str) -> str:
+    """`%` begins a specifier of systemd wherever it stands."""
+    return text.replace("%", "%%")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_specifiers(escaped)}"'
+
+
+def _program(text: str) -> str:
+    """The first word: systemd looks for no variables in it."""
+    return _quoted(text)
+
+
+def _argument(text: str) -> str:
+    return _quoted(text.replace("$", "$$"))
