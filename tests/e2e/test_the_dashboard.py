@@ -60,12 +60,12 @@ def look(terminal: Terminal, stage: str) -> None:
     """The screen at each size, against the one that was kept."""
     for width, height in SIZES:
         terminal.resize(width, height)
-        rows = terminal.steady()
         kept = SCREENS / f"{stage}-{width}x{height}.txt"
         if os.environ.get("WATCHTEST_WRITE_SCREENS"):
             kept.parent.mkdir(exist_ok=True)
-            kept.write_text("\n".join(rows) + "\n", encoding="utf-8")
-        assert "\n".join(rows) == kept.read_text(encoding="utf-8").rstrip("\n"), f"{kept.name} looks different"
+            kept.write_text("\n".join(terminal.steady()) + "\n", encoding="utf-8")
+        expected = kept.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        assert terminal.comes_to(expected) == expected, f"{kept.name} looks different"
     terminal.resize(*SIZES[0])
 
 

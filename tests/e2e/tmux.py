@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 LIMIT_S = 30.0
+COMES_LIMIT_S = 10.0
 POLL_S = 0.05
 MASKS = (
     (re.compile(r"\b\d+(\.\d+)?[smhd] ago"), "AGE"),
@@ -83,6 +84,13 @@ class Terminal:
                 return rows
             assert time.monotonic() < deadline, f"{texts} did not come within {limit_s:g} s:\n{whole}"
             time.sleep(POLL_S)
+
+    def comes_to(self, expected: list[str]) -> list[str]:
+        """The screen once it is as expected; or as it is when that has taken too long."""
+        deadline = time.monotonic() + COMES_LIMIT_S
+        while (rows := masked(self.screen)) != expected and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return rows
 
     def steady(self) -> list[str]:
         """The screen once two looks in a row agree, clocks aside."""
