@@ -24,6 +24,7 @@ from watchtest.core.events import (
     PauseAsked,
     Peek,
     Peeked,
+    PolicyAsked,
     QuitAsked,
     ResumeAsked,
     RunAsked,
@@ -222,6 +223,10 @@ class Watching(RuleBasedStateMachine):
     def look(self, is_touch: bool) -> None:
         peek = self.peeks.pop(0)
         self.happen(Peeked(Lane.SAVE, self.at(), peek.run, frozenset() if is_touch else peek.paths))
+
+    @rule(policy=st.sampled_from([None, Policy.FAILED, Policy.ALL, Policy.AFFECTED]))
+    def want_another_policy(self, policy: Policy | None) -> None:
+        self.happen(PolicyAsked(Lane.SAVE, self.at(), policy))
 
     @rule()
     def pause(self) -> None:
