@@ -142,7 +142,8 @@ def _task_name() -> str:
         task = asyncio.current_task()
     except RuntimeError:  # a thread without a loop
         return ""
-    return task.get_name() if task is not None else ""
+    name = task.get_name() if task is not None else ""
+    return "" if name.startswith("Task-") else name  # a number is no name
 
 
 class _Lines(logging.Formatter):

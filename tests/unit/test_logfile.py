@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_states import Story, failed
 
 from watchtest import cli
 from watchtest.commands.logreading import Follower, last_lines, told
@@ -23,7 +24,9 @@ from watchtest.errors import WorkspaceError
 from watchtest.lock import WatcherLock
 from watchtest.logcontext import task_about
 from watchtest.logfile import LOG_BYTES, NAME, OLD_FILES, logging_to
+from watchtest.views.eventlog import log_event
 
+A = "tests/test_a.py::test_a"
 log = logging.getLogger("a.part")
 
 
@@ -255,3 +258,24 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
         process.stdout.close()
         assert process.wait(30) == 0
         assert process.stderr.read() == b""
+
+
+# -- what happens ----------------------------------------------------------------------------------
+
+
+def test_what_happens_is_told_with_its_lane_and_run(folder: Path) -> None:
+    story = Story().change().sync("3f2a91c4d5e6").collect(A).results(failed(A))
+    story.end("3f2a91c4d5e6", [failed(A)]).change("a.py")
+    with watcher(folder):
+        for step in story.steps:
+            log_event(*step)
+        log_event(story.state, story.state, None)
+    told_of = [(record["message"], record["lane"], record.get("run")) for record in records(folder / NAME)]
+    assert told_of == [
+        ("starting", "save", "s.1"),
+        ("syncing · run s.1 · save · all tests", "save", "s.1"),
+        ("running 1 test", "save", "s.1"),
+        ("failed 1 of 1 test in 0.8s · tree 3f2a91c4 · save", "save", "s.1"),
+        ("changed 1 file: a.py", "save", "s.2"),
+        ("syncing · run s.2 · save · all tests", "save", "s.2"),
+    ]

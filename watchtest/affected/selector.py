@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 JOURNAL_LENGTH = 200
 REASONS_KEPT = 50
 FILES_LIMIT = 20_000
+PRINTS_SPARE = 50
+"""So many prints of contents that are no more are kept, which saves looking for them at each save."""
 """More Python files than this are not printed; then every change is a change of everything."""
 
 Fetch = Callable[[Collection[str]], Awaitable[Mapping[str, FilePrint]]]
@@ -80,6 +82,8 @@ class Selector:
     """The tree that all of this is true of."""
     _prints: dict[str, FilePrint] = field(default_factory=dict)
     """By the digest of a file's content."""
+    _prints_needed: int = 0
+    """How many of them were still of use when that was last looked at."""
     _unsettled: list[_Unsettled] = field(default_factory=list)
     _printing: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -115,6 +119,15 @@ class Selector:
         for path, known in prints.items():
             if path in snapshot.entries:
                 self._prints[snapshot.entries[path].digest] = known
+
+    def _forget_prints(self, *snapshots: Snapshot) -> None:
+        """Of contents that no tree has any more of which something is still to be learned or compared."""
+        if len(self._prints) <= self._prints_needed + PRINTS_SPARE:
+            return
+        trees = (*snapshots, *(entry.snapshot for entry in self._unsettled))
+        digests = {entry.digest for tree in trees for entry in tree.entries.values()}
+        self._prints = {digest: known for digest, known in self._prints.items() if digest in digests}
+        self._prints_needed = len(self._prints)
 
     def end(self, situation: Situation, recordings: Recordings) -> None:
         """What tests that came to their end have told."""
@@ -225,6 +238,7 @@ class Selector:
         fresh = [path for path in changed if _is_unprinted(path, situation.snapshot, self._prints)]
         if fresh:
             self._keep(situation.snapshot, await situation.fetch(fresh))
+        self._forget_prints(known, situation.snapshot)
         async with self._lock:
             return self._selected(situation, known, changed)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 
+from watchtest import __version__
 from watchtest.commands.options import add_engine, add_trigger, engine_flag, trigger_flags
+
+log = logging.getLogger(__name__)
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,4 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         os.chdir(setting.workspace)
     show = Show(arguments.once, arguments.plain, arguments.json_lines, arguments.silent)
     with WatcherLock(folder) as lock, logging_to(folder / NAME, lock.is_ours):
-        return asyncio.run(run_watcher(setting, show, lock.keep))
+        log.info("watching %s: watchtest %s, process %d", setting.workspace, __version__, os.getpid())
+        code = asyncio.run(run_watcher(setting, show, lock.keep))
+        log.info("the watcher has ended, with exit code %d", code)
+        return code

@@ -93,7 +93,7 @@ class Watcher:
                 if is_watched is not True:
                     raise ControlError(
                         f"no watcher runs on {self.folder}",
-                        hint="start one with `watchtest watch`; `watchtest watch --once` runs the tests without one",
+                        hint="start one with `watchtest watch` or `start`; `watch --once` runs the tests without one",
                     ) from error
                 if time.monotonic() > deadline:
                     raise ControlError(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 
 from watchtest.core.events import Event, TestsEnded
-from watchtest.core.model import Lane
-from watchtest.core.state import State, Working
-from watchtest.views.plain import told
+from watchtest.core.state import LaneState, State, Working
+from watchtest.views.plain import lines, started
 
 log = logging.getLogger(__name__)
 
@@ -16,13 +15,17 @@ def log_event(before: State, after: State, event: Event | None) -> None:
     """A view of the loop. Single tests are left to the history: a red suite would push everything else out."""
     if event is None or isinstance(event, TestsEnded):
         return
-    for lane, line in told(before, after, event):
-        log.info("%s", line, extra={"lane": lane.value, **_run(before, after, lane)})
+    was, now = before.lanes[event.lane], after.lanes[event.lane]
+    for line in lines(was, now, event):
+        _say(line, now, getattr(event, "run", "") or _run(was) or _run(now))
+    for lane in after.ranked:
+        for line in started(before.lanes[lane.lane], lane):
+            _say(line, lane, _run(lane))
 
 
-def _run(before: State, after: State, lane: Lane) -> dict[str, str]:
-    for state in (after, before):
-        activity = state.lanes[lane].activity
-        if isinstance(activity, Working):
-            return {"run": activity.run.id}
-    return {}
+def _say(line: str, lane: LaneState, run: str) -> None:
+    log.info("%s", line, extra={"lane": lane.lane.value, "run": run})
+
+
+def _run(lane: LaneState) -> str:
+    return lane.activity.run.id if isinstance(lane.activity, Working) else ""

@@ -34,7 +34,7 @@ from watchtest.core.events import (
     Unchanged,
     Woke,
 )
-from watchtest.core.model import Lane, RunState, Stop, Verdict
+from watchtest.core.model import RunState, Stop, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Working
 from watchtest.views import words
 from watchtest.views.text import count, duration, encodable, names, one_line, short, tail, tests
@@ -51,9 +51,13 @@ class Plain:
         self._is_heard = True
 
     def show(self, before: State, after: State, event: Event) -> None:
-        has_lanes = len(after.lanes) > 1
-        for lane, line in told(before, after, event):
-            self._write(event.at, f"[{lane.value}] {line}" if has_lanes else line)
+        prefix = f"[{event.lane.value}] " if len(after.lanes) > 1 else ""
+        for line in lines(before.lanes[event.lane], after.lanes[event.lane], event):
+            self._write(event.at, prefix + line)
+        # An event of one lane may let another start.
+        for lane in after.ranked:
+            for line in started(before.lanes[lane.lane], lane):
+                self._write(event.at, f"[{lane.lane.value}] {line}" if prefix else line)
         if after.is_leaving and not before.is_leaving:
             self._write(event.at, "bye")
 
@@ -71,16 +75,6 @@ class Plain:
         except (OSError, ValueError):  # the reader has gone, or the stream was closed: the watcher goes on unheard
             self._is_heard = False
             silence(self._stream)
-
-
-def told(before: State, after: State, event: Event) -> Iterator[tuple[Lane, str]]:
-    """What to say of `event`, and of which lane."""
-    for line in lines(before.lanes[event.lane], after.lanes[event.lane], event):
-        yield event.lane, line
-    # An event of one lane may let another start.
-    for lane in after.ranked:
-        for line in _started(before.lanes[lane.lane], lane):
-            yield lane.lane, line
 
 
 def silence(stream: TextIO) -> None:
@@ -146,7 +140,7 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
             assert_never(event)
 
 
-def _started(before: LaneState, after: LaneState) -> Iterator[str]:
+def started(before: LaneState, after: LaneState) -> Iterator[str]:
     if _new_run(before, after) and isinstance(after.activity, Working):
         run = after.activity.run
         yield f"syncing · run {run.id} · {run.trigger.value} · {words.intent(run)}"

@@ -1,0 +1,45 @@
+"""A watcher that lives for weeks: what it keeps of old contents has a bound, and what it needs is always there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from watchtest.affected.selector import PRINTS_SPARE, Selector, Situation
+from watchtest.core.model import Entry, Kind, Only, Snapshot
+from watchtest.core.touching import FilePrint, Recorded, Touched
+
+TEST = "tests/test_a.py::test_a"
+SAVES = 4 * PRINTS_SPARE
+
+
+def tree(number: int) -> Snapshot:
+    files = {"shop.py": f"shop {number}", "other.py": "other"}
+    return Snapshot(f"t{number}", {path: Entry(Kind.FILE, 0o644, 3, digest) for path, digest in files.items()})
+
+
+def test_prints_of_contents_that_are_no_more_are_forgotten_and_those_in_use_are_not() -> None:
+    asked: list[str] = []
+
+    async def fetch(paths: Collection[str]) -> dict[str, FilePrint]:
+        asked.extend(paths)
+        return {path: FilePrint("s", {"f": f"{path} {len(asked)}"}, {(1, "f"): ("f",)}) for path in paths}
+
+    async def save_again_and_again() -> None:
+        selector = Selector()
+        touched = Touched(units=frozenset({("shop.py", "f")}))
+        selector.atlas.learn(Recorded({TEST: touched}, {}, {}), is_proven=True)
+        selector._environment = "env"
+        first = Situation(tree(0), "env", None, frozenset({TEST}), frozenset(), fetch)
+        selector.begin(first)
+        await selector.settle(None)
+        for number in range(1, SAVES):
+            situation = Situation(tree(number), "env", tree(number - 1), frozenset({TEST}), frozenset(), fetch)
+            selection = await selector.select(situation)
+            assert isinstance(selection, Only) or "f changed" in selection.because
+            assert "shop.py: f changed" in selection.because, "both contents were there to be compared"
+            assert len(selector._prints) <= PRINTS_SPARE + 4
+
+    asyncio.run(save_again_and_again())
+    assert asked.count("other.py") == 1, "what is still in use is not asked for again"
+    assert asked.count("shop.py") == SAVES
