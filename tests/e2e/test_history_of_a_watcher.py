@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeProject
 from watcher import Project
 
 QUICK = """
@@ -33,7 +33,7 @@ def test_chance():
 
 
 @pytest.fixture
-def local(tmp_path: Path, make_project: MakeProject) -> Project:
+def local(tmp_path: Path, make_project: Callable[..., Project]) -> Project:
     return make_project(tmp_path, "local")
 
 
