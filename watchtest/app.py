@@ -209,12 +209,13 @@ async def _enter_views(
     recorder = open_recorder(setting, say, is_watcher=True)
     if recorder is not None:
         views.append(View(stack.enter_context(recorder).show))
+        scene.flaky = lambda: recorder.flaky
     status = stack.enter_context(
         StatusFile(
             setting.workspace / FOLDER,
             writer_of_this_process(__version__),
             on_problem=say,
-            flaky=lambda: None if recorder is None else recorder.flaky,
+            flaky=scene.flaky,
         )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))

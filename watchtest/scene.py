@@ -12,7 +12,7 @@ from watchtest.core.events import Event
 from watchtest.core.model import Place
 from watchtest.core.state import State
 from watchtest.views.asking import events_of
-from watchtest.views.failures import choices, place_of
+from watchtest.views.failures import Around, choices, place_of
 from watchtest.views.look import NOTHING_CHOSEN, Look, Panel, Wish
 from watchtest.views.page import page
 from watchtest.views.rows import Row, as_document
@@ -30,9 +30,12 @@ class StateScene:
         self._post = post
         self._title = title
         self._root = root
+        self.flaky: Callable[[], frozenset[str] | None] = lambda: None
+        """The tests that are known to pass and fail by chance; None: nobody knows."""
 
     def rows(self, look: Look, height: int, now: float) -> Sequence[Row]:
-        return rows(self._state(), now=now, height=height, title=self._title, root=self._root, look=look)
+        around = Around(self._root, self.flaky() or frozenset())
+        return rows(self._state(), now=now, height=height, title=self._title, look=look, around=around)
 
     def choices(self, look: Look) -> int:
         return len(choices(self._state().top, look))

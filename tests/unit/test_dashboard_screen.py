@@ -14,6 +14,7 @@ from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnd
 from watchtest.core.model import Lane, Only, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
+from watchtest.views.failures import Around
 from watchtest.views.look import HELP, Look
 from watchtest.views.screen import rows as screen_rows
 
@@ -24,7 +25,9 @@ def screen(state: State, width: int, height: int, now: float, look: Look | None 
     """The rows as a terminal would show them, without blanks at their ends."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
-    console.print(render(screen_rows(state, now=now, height=height, title="shop", root="/w", look=look), width))
+    console.print(
+        render(screen_rows(state, now=now, height=height, title="shop", look=look, around=Around("/w")), width)
+    )
     rows = out.getvalue().removesuffix("\n").split("\n")
     assert len(rows) == height
     assert all(len(row) <= width for row in rows)
@@ -306,7 +309,7 @@ def test_a_failure_links_to_its_file() -> None:
     story = Story().run("t1", failed("tests/test ä.py::test_x", 14))
     out = io.StringIO()
     console = Console(file=out, width=80, height=10, force_terminal=True, legacy_windows=False)
-    console.print(render(screen_rows(story.state, now=story.now, height=10, root="/my work"), 80))
+    console.print(render(screen_rows(story.state, now=story.now, height=10, around=Around("/my work")), 80))
     assert "file:///my%20work/tests/test%20%C3%A4.py#14" in out.getvalue()
 
 
@@ -314,3 +317,12 @@ def test_lines_of_a_difference_have_colours_of_their_own() -> None:
     story = Story().run("t1", failed(T + "a", 1, "assert 'a' == 'b'\n  - b\n  + a\n  ? ^"))
     found = {text.strip(): style for row in screen_rows(story.state, now=0.0, height=24) for text, style in row.left}
     assert [found[line] for line in ("assert 'a' == 'b'", "- b", "+ a", "? ^")] == ["red", "magenta", "green", "dim"]
+
+
+def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
+    story = red_story()
+    around = Around(flaky=frozenset({T + "b"}))
+    rows = screen_rows(story.state, now=story.now, height=24, around=around)
+    said = ["".join(text for text, _ in row.left) for row in rows]
+    assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in said
+    assert " ✘ tests/test_cart.py:40  test_c  new" in said

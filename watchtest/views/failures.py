@@ -31,6 +31,14 @@ SIGNS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What the state does not know: where the workspace is, and which tests are red or green by chance."""
+
+    root: str = ""
+    flaky: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """One failure: where it is, its line of source, what it says."""
 
@@ -48,8 +56,8 @@ class Block:
         return [self.head, *source, *self.message[: max(depth - 1 - len(source), 0)]][:depth]
 
 
-def body(lane: LaneState, look: Look, room: int, root: str) -> list[Row]:
-    blocks = _blocks(lane, look, root)
+def body(lane: LaneState, look: Look, room: int, around: Around) -> list[Row]:
+    blocks = _blocks(lane, look, around)
     if look.filter:
         return _listed(lane, look, blocks, room)
     if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.last:
@@ -60,7 +68,7 @@ def body(lane: LaneState, look: Look, room: int, root: str) -> list[Row]:
 
 def choices(lane: LaneState, look: Look) -> tuple[Result, ...]:
     """The failures that can be chosen from, in the order in which they are shown."""
-    return tuple(block.result for block in _blocks(lane, look, "") if block.result.outcome.is_red)
+    return tuple(block.result for block in _blocks(lane, look, Around()) if block.result.outcome.is_red)
 
 
 # -- as much as there is room for ------------------------------------------------------------------
@@ -122,7 +130,7 @@ def _listed(lane: LaneState, look: Look, blocks: Sequence[Block], room: int) -> 
 # -- failures --------------------------------------------------------------------------------------
 
 
-def _blocks(lane: LaneState, look: Look, root: str) -> list[Block]:
+def _blocks(lane: LaneState, look: Look, around: Around) -> list[Block]:
     match lane.activity:
         case Working(phase=Executing(results=live)):
             pass
@@ -134,10 +142,14 @@ def _blocks(lane: LaneState, look: Look, root: str) -> list[Block]:
     waiting = sorted((known for known in red if known.result.test not in live), key=_rank)
     healed = [live[test] for test in was_red & live.keys() if not live[test].outcome.is_red]
     blocks = [
-        *(_block(one, "again" if one.test in was_red else "new", root) for one in live.values() if one.outcome.is_red),
-        *(_block(known.result, "new" if known.is_new else "", root) for known in waiting),
         *(
-            Block(one, _headline(one, "✔", "green", "passes now", root))
+            _block(one, "again" if one.test in was_red else "new", around)
+            for one in live.values()
+            if one.outcome.is_red
+        ),
+        *(_block(known.result, "new" if known.is_new else "", around) for known in waiting),
+        *(
+            Block(one, _headline(one, "✔", "green", "passes now", around))
             for one in sorted(healed, key=lambda one: one.test)
         ),
     ]
@@ -150,9 +162,9 @@ def _rank(known: KnownTest) -> tuple[bool, str, int, str]:
     return (not known.is_new, where.file if where else "", where.line if where else 0, known.result.test)
 
 
-def _block(result: Result, mark: str, root: str) -> Block:
+def _block(result: Result, mark: str, around: Around) -> Block:
     sign, style = SIGNS[result.outcome]
-    head = _headline(result, sign, style, mark, root)
+    head = _headline(result, sign, style, mark, around)
     failure = result.failure
     if failure is None:
         return Block(result, head)
@@ -179,14 +191,15 @@ def _colour(line: str) -> str:
             return "red"
 
 
-def _headline(result: Result, sign: str, style: str, mark: str, root: str) -> Row:
+def _headline(result: Result, sign: str, style: str, mark: str, around: Around) -> Row:
     place = words.place(result.failure)
+    marks = " · ".join(word for word in (mark, "flaky" if result.test in around.flaky else "") if word)
     return Row(
         left=(
             (f" {sign} ", f"bold {style}"),
-            (f"{place}  " if place else "", f"cyan{_link(result, root)}"),
+            (f"{place}  " if place else "", f"cyan{_link(result, around.root)}"),
             (words.name(result.test), "bold"),
-            (f"  {mark}" if mark else "", "yellow"),
+            (f"  {marks}" if marks else "", "yellow"),
         )
     )
 

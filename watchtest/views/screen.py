@@ -8,7 +8,7 @@ foot      box, last runs, keys
 from __future__ import annotations
 
 from watchtest.core.state import State
-from watchtest.views.failures import body
+from watchtest.views.failures import Around, body
 from watchtest.views.foot import foot
 from watchtest.views.head import head
 from watchtest.views.look import Look
@@ -19,15 +19,21 @@ ROOMY = 20
 
 
 def rows(
-    state: State, *, now: float, height: int, title: str = "", root: str = "", look: Look | None = None
+    state: State,
+    *,
+    now: float,
+    height: int,
+    title: str = "",
+    look: Look | None = None,
+    around: Around | None = None,
 ) -> list[Row]:
-    """The rows of a screen of `height`, exactly. `root` is the workspace, for links to its files."""
-    look = look or Look()
+    """The rows of a screen of `height`, exactly."""
+    look, around = look or Look(), around or Around()
     lane = state.top
     above = head(state, now, title)
     below = foot(lane, look, max(height - len(above) - 6, 0))
     gap = [Row()] if height >= ROOMY else []
     room = height - len(above) - len(below) - 2 * len(gap)
-    between = body(lane, look, max(room, 0), root)
+    between = body(lane, look, max(room, 0), around)
     filling = [Row()] * (room - len(between))
     return [*above, *gap, *between, *filling, *gap, *below][:height]
