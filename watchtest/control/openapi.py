@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from watchtest.control import models
+from watchtest.control.eventmodels import EVENTS
 from watchtest.control.operations import OPERATIONS, Answer, Named, Operation, Text
 from watchtest.control.wishes import RUN_ID
 
@@ -73,7 +74,7 @@ def _operation(operation: Operation) -> Document:
             "content": {"application/json": {"schema": _reference(operation.body)}},
         }
     if operation.name == "events":
-        described["x-events"] = {kind: _reference(model) for kind, model in models.EVENTS.items()}
+        described["x-events"] = {kind: _reference(model) for kind, model in EVENTS.items()}
     return described
 
 
@@ -146,7 +147,7 @@ def _models() -> Document:
     asked = {operation.body for operation in OPERATIONS if operation.body}
     asked |= {operation.query for operation in OPERATIONS if operation.query}
     told = {answer for operation in OPERATIONS for answer in operation.answers.values() if isinstance(answer, type)}
-    told |= {models.Refused, *models.EVENTS.values()}
+    told |= {models.Refused, *EVENTS.values()}
     both: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         *((model, "validation") for model in sorted(asked, key=lambda model: model.__name__)),
         *((model, "serialization") for model in sorted(told, key=lambda model: model.__name__)),
