@@ -195,3 +195,11 @@ def test_the_snapshot_of_a_detached_head_has_no_branch() -> None:
     bare = replace(lane, knowledge=replace(lane.knowledge, snapshot=replace(snapshot("t1"), branch=None, head=None)))
     written = of(State({lane.lane: bare}))
     assert (written["code"]["branch"], written["code"]["head"], written["run_id"]) == (None, None, run)
+
+
+def test_a_flaky_test_is_marked_and_is_as_red_as_any_other() -> None:
+    state = Story().run("t1", failed(A), failed(B), passed(C)).state
+    written = document(state, seq=1, now=NOON, writer=WRITER, flaky=frozenset({A, C}))
+    jsonschema.Draft202012Validator(status_schema()).validate(written)
+    assert written["verdict"] == "failed"
+    assert {failure["id"]: failure["flaky"] for failure in written["failures"]} == {A: True, B: False}

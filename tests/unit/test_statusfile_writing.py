@@ -227,3 +227,17 @@ def test_the_writer_is_this_very_process() -> None:
     if sys.platform == "linux":
         assert writer.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         assert writer.pid_start == int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
+def test_a_test_that_is_found_to_be_flaky_is_marked_without_another_event(folder: Path) -> None:
+    flaky: list[frozenset[str] | None] = [None]
+    file = StatusFile(folder, WRITER, on_problem=pytest.fail, clock=lambda: NOON, flaky=lambda: flaky[0])
+    with file:
+        file.show(Story().run("t1", failed(A)).state, NOON)
+        assert [failure["flaky"] for failure in read(folder)["failures"]] == [None]
+        flaky[0] = frozenset({A})
+        file.tick(NOON + 1)
+        assert [failure["flaky"] for failure in read(folder)["failures"]] == [True]
+        seq = read(folder)["seq"]
+        file.tick(NOON + 2)
+        assert read(folder)["seq"] == seq
