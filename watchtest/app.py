@@ -46,10 +46,13 @@ from watchtest.pipeline import Pipeline
 from watchtest.scene import StateScene
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
+from watchtest.views import words
 from watchtest.views.eventlog import log_event
+from watchtest.views.head import SIGNS
 from watchtest.views.jsonlines import JsonLines
 from watchtest.views.plain import Plain
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.views.text import encodable
 from watchtest.watching import git_news, saves, watch_timing
 from watchtest.workspace import FOLDER
 
@@ -123,6 +126,11 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
         last = await loop.run()
         await keeper.close(last)
+    if leaving.frontend is not None:
+        # The dashboard is gone with its screen: what it said last stays where the user can scroll to it.
+        verdict = last.top.knowledge.verdict
+        said = f"{SIGNS[verdict]} {words.verdict(last.top.knowledge)}\n"
+        sys.stdout.write(encodable(said, sys.stdout.encoding))
     return 130 if leaving.is_interrupted else exit_code(last, show.once)
 
 

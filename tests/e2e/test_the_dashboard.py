@@ -101,6 +101,7 @@ def test_a_day_at_the_dashboard(docker_project: Project) -> None:
         terminal.press("q")
         assert "left with code 0" in "\n".join(terminal.shows("left with code"))
         assert not any("PASSED" in row for row in terminal.screen)  # the screen of before is back
+        assert terminal.screen[0] == "✔ passed 4 tests"  # and the last word stays
 
 
 @pytest.fixture

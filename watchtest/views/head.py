@@ -127,6 +127,8 @@ def _working(lane: LaneState, working: Working, now: float) -> Row:
             doing, share = f"running {len(results)}/{len(promised)}", min(len(results) / len(promised), 1.0)
             eta = eta_s(lane, now)
             left = f"about {duration(eta)} left · " if eta is not None and eta >= SHOWN_ETA_S else ""
+            if len(results) >= len(promised) and any(result.outcome.is_red for result in results.values()):
+                doing += " · making sure of what failed"  # in a fresh process, where the first was a warm one
         case Executing():
             doing = "collecting"
         case _:
