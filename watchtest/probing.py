@@ -67,12 +67,14 @@ class Frozen:
 async def probe(
     setting: Setting, source: Source, place: Place, test: str, times: int, store: Store | None
 ) -> AsyncGenerator[Repeat, None]:
-    """So many runs of that test on the tree as it is now, each told as it ends."""
+    """So many runs of that test on the tree as it is now, each told as it ends. The caller holds the gate's lock."""
     frozen = Frozen(source)
     # As the commit lane: what was done by hand in the box of saves is none of this one's.
     pipeline = build_pipeline(setting, Lane.COMMIT, place, frozen)
     pipeline.listen(lambda _event: None)
     session = secrets.token_hex(3)
+    if store is not None:
+        store.mend(str(setting.workspace), time.time(), is_beside=True)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pipeline.box.close)
         for number in range(1, times + 1):

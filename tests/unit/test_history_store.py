@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,23 @@ def test_mending_ends_the_open_runs_of_this_workspace_and_no_others(store: Store
         "s.4": (RunState.QUEUED, "", None),
     }
     assert shown(path, "s.2").transitions[-1].reason == "the watcher died"
+
+
+def test_a_watcher_and_a_gate_beside_it_mend_only_what_is_their_own(store: Store, path: Path) -> None:
+    for name in ("s.1", "a1-gate.1", "a2-probe.7"):
+        store.begin(replace(a_run(), id=name), 100.0, "/w")
+
+    def open_runs() -> set[str]:
+        return {run.id for run in listed(path) if run.ended_at is None}
+
+    store.mend("/w", 200.0)
+    assert open_runs() == {"a1-gate.1", "a2-probe.7"}, "they may be alive"
+    store.begin(replace(a_run(), id="s.2"), 200.0, "/w")
+    store.mend("/w", 200.0, is_beside=True)
+    assert open_runs() == {"s.2"}
+    store.begin(replace(a_run(), id="a3-gate.1"), 300.0, "/w")
+    store.mend("/w", 300.0 + 2 * 3600)
+    assert open_runs() == set(), "that one is long dead"
 
 
 def test_an_ended_run_is_final(store: Store, path: Path) -> None:

@@ -42,7 +42,8 @@ RUNS_BETWEEN_LOOKS = 50
 class Recorder:
     """`on_problem` hears, once per text, why something could not be kept; the watcher goes on.
 
-    `is_watcher`: we hold the workspace's lock, so runs that are still open belong to a watcher that died.
+    `is_watcher`: we hold the workspace's lock, so runs that are still open belong to a watcher that died. Otherwise we
+    are a gate, and hold the lock of gates.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class Recorder:
         self._thread.start()
 
     def __enter__(self) -> Self:
-        if self._is_watcher:
-            self._do(lambda: self._store.mend(self._workspace, time.time()))
+        is_beside = not self._is_watcher
+        self._do(lambda: self._store.mend(self._workspace, time.time(), is_beside=is_beside))
         self._do(self._see_flaky)
         self._do(self._prune)
         return self

@@ -36,6 +36,9 @@ Answer = TypeVar("Answer")
 ON_THE_WAY = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
 DIED = "the watcher died"
 OUTPUT_LIMIT = 1024 * 1024
+BESIDE_LIMIT_S = 3600.0
+"""No run of a gate or of a probe takes so long."""
+_BESIDE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
 
 _ADD_TEST = """
     INSERT INTO tests (identity, file, first_run) VALUES (:test, :file, :run) ON CONFLICT (identity) DO NOTHING
@@ -212,14 +215,18 @@ class Store:
             connection.execute("DELETE FROM manifests WHERE run = ?", (run,))
             self._trees.forget()
 
-    def mend(self, workspace: str, at: float) -> int:
+    def mend(self, workspace: str, at: float, *, is_beside: bool = False) -> int:
         """Ends what a dead watcher of this workspace left on its way; how many runs that were.
 
-        To be called by whoever holds the watcher's lock of the workspace: every open run of it is a dead one's then.
+        To be called by whoever holds the watcher's lock of the workspace: every open run is a dead one's then, save
+        those of a gate or a probe beside it, unless they are too old to be alive. `is_beside`: by whoever holds the
+        lock of gates and probes, for theirs.
         """
+        whose = _BESIDE if is_beside else f"(NOT {_BESIDE} OR queued_at < :long_ago)"
+        values: dict[str, Value] = {"workspace": workspace_key(workspace), "long_ago": at - BESIDE_LIMIT_S}
         with self._writing() as connection:
             dead = connection.execute(
-                "SELECT number FROM runs WHERE ended_at IS NULL AND workspace = ?", (workspace_key(workspace),)
+                f"SELECT number FROM runs WHERE ended_at IS NULL AND workspace = :workspace AND {whose}", values
             ).fetchall()
             for row in dead:
                 _enter(connection, row["number"], RunState.BROKEN, DIED, at)
