@@ -89,6 +89,10 @@ PROJECTS = {
         "markupsafe", "C beside Python", "src/markupsafe/_native.py", "tests/test_markupsafe.py::test_adding"
     ),
     "tinydb": Real("tinydb", "parametrized fixtures", "tinydb/queries.py", "tests/test_queries.py", ("pyyaml",)),
+    "boltons": Real("boltons", "many small modules", "boltons/strutils.py", "tests/test_strutils.py"),
+    "humanize": Real(
+        "humanize", "parametrized functions", "src/humanize/number.py", "tests/test_number.py", ("freezegun",)
+    ),
     "attrs": Real(
         "attrs", "generated classes", "src/attr/_make.py", "tests/test_make.py", ("hypothesis", "cloudpickle")
     ),

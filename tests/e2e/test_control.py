@@ -224,7 +224,7 @@ def test_without_a_watcher_a_command_says_so_and_what_to_do(project: Project, co
     done = project.command(*command)
     assert done.returncode == 4
     assert f"no watcher runs on {project.root}" in done.stderr
-    assert "watchtest watch --once" in done.stderr
+    assert "watch --once" in done.stderr
 
 
 def test_a_command_right_after_the_start_waits_for_the_watcher_to_listen(project: Project) -> None:

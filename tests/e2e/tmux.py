@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 LIMIT_S = 30.0
-COMES_LIMIT_S = 10.0
+COMES_LIMIT_S = 30.0
 POLL_S = 0.05
 MASKS = (
     (re.compile(r"\b\d+(\.\d+)?[smhd] ago"), "AGE"),

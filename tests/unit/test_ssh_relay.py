@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from control_bench import short_folder
 from fake_engine import PODMAN, fake_engine, fake_ssh
 
 from watchtest.boxes.docker.engines import find_engine
@@ -17,6 +19,12 @@ from watchtest.boxes.docker.sshrelay import Remote
 from watchtest.errors import EngineError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    with short_folder() as folder:
+        yield folder
 
 
 def ssh_processes(folder: Path) -> list[int]:
@@ -40,12 +48,12 @@ def wait_until_none(folder: Path) -> None:
 
 
 def test_an_engine_behind_ssh_answers_and_nothing_is_left_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = fake_ssh(tmp_path / "bin", tmp_path / "far.sock")
+    folder = fake_ssh(short_path / "bin", short_path / "far.sock")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with fake_engine(tmp_path / "far.sock", PODMAN, info={"ID": "far"}):
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
+    with fake_engine(short_path / "far.sock", PODMAN, info={"ID": "far"}):
         engine = find_engine({"DOCKER_HOST": "ssh://me@far:2222"})
         assert (engine.kind, engine.at.url) == ("podman", "ssh://me@far:2222")
         assert engine.client.info() == {"ID": "far"}
@@ -56,34 +64,36 @@ def test_an_engine_behind_ssh_answers_and_nothing_is_left_afterwards(
         assert len(ssh_processes(folder)) == 2
         engine.close()
     wait_until_none(folder)
-    assert list(tmp_path.glob("watchtest-ssh-*")) == []
+    assert list(short_path.glob("watchtest-ssh-*")) == []
 
 
-def test_what_ssh_complains_of_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fake_ssh(tmp_path / "bin", tmp_path / "far.sock", complaint="Permission denied (publickey).")
+def test_what_ssh_complains_of_is_shown(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake_ssh(short_path / "bin", short_path / "far.sock", complaint="Permission denied (publickey).")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     with pytest.raises(EngineError, match=r"does not reach .*ssh://far: Permission denied \(publickey\)") as caught:
         find_engine({"DOCKER_HOST": "ssh://far"})
     assert "`ssh -- far docker version` must work" in caught.value.hint
 
 
-def test_an_ssh_that_reaches_the_machine_but_no_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fake_ssh(tmp_path / "bin", tmp_path / "nobody.sock")
+def test_an_ssh_that_reaches_the_machine_but_no_engine_says_so(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fake_ssh(short_path / "bin", short_path / "nobody.sock")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     with pytest.raises(EngineError, match="ssh reaches ssh://far, but no engine answers there"):
         find_engine({"DOCKER_HOST": "ssh://far"})
     wait_until_none(folder)
 
 
-def test_every_ssh_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
-    folder = fake_ssh(tmp_path / "bin", tmp_path / "far.sock")
+def test_every_ssh_ends_with_a_process_that_is_killed(short_path: Path) -> None:
+    folder = fake_ssh(short_path / "bin", short_path / "far.sock")
     script = (
         "import time; from watchtest.boxes.docker.engines import find_engine\n"
         "engine = find_engine({'DOCKER_HOST': 'ssh://far'}); print('ready', flush=True); time.sleep(60)"
     )
-    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(short_path)}
     with (
-        fake_engine(tmp_path / "far.sock"),
+        fake_engine(short_path / "far.sock"),
         subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE) as process,
     ):
         assert process.stdout is not None
