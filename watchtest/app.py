@@ -126,7 +126,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
             say(text)
         views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
         housekeeping = Housekeeping()
-        views.append(View(lambda _before, _after, _event: None, lambda _now: housekeeping.tick(loop.state)))
+        views.append(View(lambda _before, _after, _event: None, lambda now: housekeeping.tick(loop.state, now)))
         last = await loop.run()
         await keeper.close(last)
     if leaving.frontend is not None:
