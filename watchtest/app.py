@@ -30,6 +30,7 @@ from watchtest.history.queries import last_whole
 from watchtest.history.record import Recorder
 from watchtest.history.retention import Limits
 from watchtest.history.store import Store
+from watchtest.housekeeping import Housekeeping
 from watchtest.loop import Loop, View
 from watchtest.mapkeeper import MapKeeper
 from watchtest.notifying import build_notifier
@@ -124,6 +125,8 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         for text in lanes.notes:
             say(text)
         views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
+        housekeeping = Housekeeping()
+        views.append(View(lambda _before, _after, _event: None, lambda now: housekeeping.tick(loop.state, now)))
         last = await loop.run()
         await keeper.close(last)
     if leaving.frontend is not None:

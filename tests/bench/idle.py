@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--lanes", choices=("save", "all"), default="all")
     parser.add_argument("--view", choices=("plain", "silent", "dashboard"), default="plain")
     wish = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the watcher must not outlive us
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "project"
         root.mkdir()

@@ -10,6 +10,7 @@ processes it keeps, each `--every` runs. Flat: the mean of the last fifth is at 
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--every", type=int, default=50)
     wish = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the watcher must not outlive us
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "project"
         root.mkdir()
