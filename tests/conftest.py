@@ -41,6 +41,10 @@ VARIANTS = re.compile(
       | test_on_change\.py.*after\ its\ end
       | contract/test_(services|jobs_are_supervised)\.py.*\[podman\]
       | contract/test_services\.py.*\[bubblewrap
+      | test_worktree_random\.py.*\[2\]
+      | test_a_library_that_looks_into_the_project_when_it_is_imported.*\[(os|pathlib)
+      | test_a_project_may_shadow_what_pytest_itself_uses\[(?!difflib)
+      | test_a_program_that_writes_all_the_time.*restart
     """,
     re.VERBOSE,
 )

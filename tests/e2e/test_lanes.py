@@ -27,7 +27,7 @@ def repo(project: Project) -> Repo:
     return repo
 
 
-OPERATIONS = int(os.environ.get("WATCHTEST_OPERATIONS", "200"))
+OPERATIONS = int(os.environ.get("WATCHTEST_OPERATIONS", "120"))
 
 
 def watch(project: Project, *lanes: str) -> Watcher:
