@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import shutil
+import time
 import zlib
 from pathlib import Path
 
@@ -52,6 +53,9 @@ VARIANTS = re.compile(
 
 MANY = re.compile(r"contract/test_nasty_edits\.py.*\[|contract/.*\[(podman|bubblewrap)\b")
 """Of these, a third that their names choose."""
+SLOW = re.compile(r"^tests/(e2e|docker|contract)/")
+SHARES = 4
+"""Of these, one share rests each day, another one the next: all of them run within so many days."""
 KIND = re.compile(r"(\[|-)(local|docker)(-|\])")
 
 collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
@@ -82,6 +86,11 @@ def lack_of(mark: str) -> str | None:
     return NEEDS[mark]()
 
 
+def pytest_configure() -> None:
+    """One day for all workers, also of a session that begins before midnight."""
+    os.environ.setdefault("WATCHTEST_DAY", str(int(time.time() // 86400)))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("WATCHTEST_THOROUGH") == "1" or any("::" in argument for argument in config.args):
         return
@@ -89,6 +98,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if lack_of("docker") is None:
         left_out += _one_of_two(items)
     left_out += [item for item in items if MANY.search(item.nodeid) and zlib.crc32(item.nodeid.encode()) % 3]
+    day = int(os.environ["WATCHTEST_DAY"])
+    left_out += [
+        item for item in items if SLOW.search(item.nodeid) and zlib.crc32(item.nodeid.encode()) % SHARES == day % SHARES
+    ]
+    left_out = list(dict.fromkeys(left_out))
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 
