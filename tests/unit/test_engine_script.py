@@ -154,6 +154,7 @@ def verdict(suite: Path, *, required: bool, host: str = "unix:///nowhere.sock", 
         "DOCKER_HOST": host,
         "WATCHTEST_REQUIRE_ENGINE": "1" if required else "0",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "WATCHTEST_THOROUGH": "1",
     }
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -33,7 +34,9 @@ class Dashboard:
 
     def __init__(self, rows: Rows, console: Console | None = None) -> None:
         self._rows = rows
-        self._console = console or Console(highlight=False)
+        # By what the terminal itself says: a size in the environment is that of yesterday once the window was resized.
+        environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        self._console = console or Console(highlight=False, _environ=environ)
         # No refresh thread and no swapped streams: nothing is drawn but from here.
         self._live = Live(
             console=self._console, auto_refresh=False, screen=True, redirect_stdout=False, redirect_stderr=False
