@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -256,10 +257,10 @@ def test_without_a_bus_the_dashboard_has_one_line_and_its_terminal_rings(project
     project.save("shop.py", SHOP.format(value=2))
     project.save("test_a.py", FIRST)
     environ = {**project.environ, "WATCHTEST_NOTIFY_DESKTOP": "true", **NO_DESKTOP, "TERM": "xterm-256color"}
-    environ |= {"COLUMNS": "240", "LINES": "40"}
     for name in ("TMUX", "TERM_PROGRAM", "VTE_VERSION"):
         environ.pop(name, None)
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 240))
     command = [sys.executable, "-m", "watchtest", "watch", "--engine", "local"]
     seen = b""
     with subprocess.Popen(
