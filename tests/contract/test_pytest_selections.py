@@ -61,3 +61,13 @@ def test_a_test_that_ends_its_worker_is_red_by_its_name(bench: WarmBench) -> Non
     assert seen.outcomes == {**dict.fromkeys({INSIDE, *MANY, DEEP}, "passed"), LEAVES: "error"}
     assert "crashed while running" in seen.failure(LEAVES)
     assert seen.end.current == ""
+
+
+def test_a_test_that_fails_before_any_of_its_code_runs_is_shown_where_it_begins(bench: WarmBench) -> None:
+    bench.put({"test_lacking.py": "def test_good(): pass\n\ndef test_lacks(no_such_fixture): pass\n"})
+    seen = bench.cold("test_lacking.py")
+    (failure,) = [
+        row["failure"] for row in seen.rows if row.get("test") == "test_lacking.py::test_lacks" and "failure" in row
+    ]
+    assert (failure["file"], failure["line"]) == ("test_lacking.py", 3)
+    assert "fixture 'no_such_fixture' not found" in failure["text"]

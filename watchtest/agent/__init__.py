@@ -1,17 +1,19 @@
 """The program inside the box. Standard library only, Python >= 3.8, sent over its own stdin; nothing is installed.
 
-main      the serving loop: frames in, frames out, one job at a time
+main      the serving loop: frames in, frames out
 frames    how a message looks on the wire (the host reads with the same code)
 mirror    the tree in the box: what is ours, whether it is still so, applying a delta
-job       one supervised process: limits, output, results, the ladder that stops it; launch starts it
+job       one supervised process: limits, output, results, the ladder that stops it; launch starts it,
+          jobs has one at a time
 supervise the small process around a job that leaves no descendant behind
 holding   locks that a dead holder frees, and processes known by their environment
-steward   the process that keeps services as they were ordered; stewardlink is the agent's line to it
+steward   the process that keeps services as they were ordered; stewardlink and servicerelay are the agent's line to it
 service   one service: its states, its restarts and their limit; with supervised, ready, servicelog
-pytest_plugin   what runs inside the project's own pytest; workers has worker_plugin run in the workers of pytest-xdist
+pytest_plugin   what runs inside the project's own pytest, with pytest_failure; workers has worker_plugin run in those
+          of pytest-xdist
 zygote    the process that warm runs are forked from: warmup makes it fit, parking begins runs ahead of their save;
           zygotelink is the agent's line to it
-unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what they write
+unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what both write
 """
 
 PROTOCOL = 1

@@ -10,7 +10,7 @@ import json
 import linecache
 import os
 import signal
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 TEXT_LIMIT = 64 * 1024
 MESSAGE_LIMIT = 4 * 1024
@@ -60,39 +60,35 @@ class Describer:
 
     def describe(self, error: BaseException, test_file: str, text: str, title: str = "") -> Dict[str, Any]:
         """`test_file`: the file of the test. `text`: the whole report; `title` goes before the message."""
-        message = "{}: {}".format(type(error).__name__, words_of(error))
         failure: Dict[str, Any] = {
-            "kind": type(error).__name__,
-            "message": cut(title + message, MESSAGE_LIMIT),
+            "message": cut(title + message_of(error), MESSAGE_LIMIT),
             "text": cut(text, TEXT_LIMIT),
             "output": "",
         }
-        try:
-            failure.update(self._places(error, os.path.realpath(test_file)))
-        except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's tests
-            pass
+        failure.update(self.places(error, test_file))
         return failure
 
-    def _places(self, error: BaseException, test_file: str) -> Dict[str, Any]:
-        """The deepest frame in the test's own file, and the deepest in the workspace."""
-        own: List[Tuple[str, int, Any]] = []
-        trace = error.__traceback__
-        while trace is not None:
-            file = os.path.realpath(trace.tb_frame.f_code.co_filename)
-            if self.is_own(file):
-                own.append((file, trace.tb_lineno, trace))
-            trace = trace.tb_next
-        if isinstance(error, SyntaxError) and error.filename:
-            file = os.path.realpath(error.filename)
-            if self.is_own(file):
-                own.append((file, error.lineno or 1, None))
-        in_test = [frame for frame in own if frame[0] == test_file]
+    def places(self, error: BaseException, test_file: str, line: int = 1) -> Dict[str, Any]:
+        """From the traceback itself: what it was, and where. `line`: of the test, if none of the project's is in it."""
+        places: Dict[str, Any] = {"kind": type(error).__name__}
+        try:
+            own = [(file, line, trace) for file, line, trace in _frames(error) if self.is_own(file)]
+            places.update(self.deepest([frame[:2] for frame in own], test_file, line))
+            if own:
+                shown = _last_in(own, os.path.realpath(test_file))
+                places.update(column=_column(shown[2]), function=function_of(own[-1][2]))
+        except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's tests
+            pass
+        return places
+
+    def deepest(self, frames: List[Tuple[str, int]], test_file: str, line: int = 1) -> Dict[str, Any]:
+        """Of these: the deepest in the test's own file, which is shown, and the deepest in the workspace."""
+        test_file = os.path.realpath(test_file)
+        own = [frame for frame in frames if self.is_own(frame[0])]
         if not own:
-            return self.place(test_file, 1) if os.path.isfile(test_file) else {}
-        file, line, trace = (in_test or own)[-1]
-        places = dict(self.place(file, line), column=_column(trace))
+            return self.place(test_file, line) if os.path.isfile(test_file) else {}
+        places = self.place(*_last_in(own, test_file))
         places["crash"] = {"file": self.relative(own[-1][0]), "line": own[-1][1]}
-        places["function"] = function_of(own[-1][2])
         return places
 
     def place(self, file: str, line: int) -> Dict[str, Any]:
@@ -106,17 +102,33 @@ class Describer:
         return os.path.relpath(os.path.realpath(file), self._root).replace(os.sep, "/")
 
 
+def _frames(error: BaseException) -> Iterator[Tuple[str, int, Any]]:
+    """From the outermost to the deepest; of a syntax error the line that is wrong comes last."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield os.path.realpath(trace.tb_frame.f_code.co_filename), trace.tb_lineno, trace
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename:
+        yield os.path.realpath(error.filename), error.lineno or 1, None
+
+
+def _last_in(frames: List[Any], file: str) -> Any:
+    """The last frame in that file; if there is none, the last of all."""
+    return ([frame for frame in frames if frame[0] == file] or frames)[-1]
+
+
 def function_of(trace: Any) -> str:
     """The function that a frame of a traceback is in, with its class where this Python knows it (3.11 on)."""
     code = trace.tb_frame.f_code if trace is not None else None
     return cut(str(getattr(code, "co_qualname", None) or getattr(code, "co_name", "")), SOURCE_LIMIT)
 
 
-def words_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     try:
-        return str(error)
+        words = str(error)
     except Exception:  # noqa: BLE001  its own __str__ is the project's code, and may be what is broken
-        return "<it has no words>"
+        words = "<it has no words>"
+    return "{}: {}".format(type(error).__name__, words)
 
 
 def cut(text: str, limit: int) -> str:
