@@ -243,25 +243,40 @@ def terminal() -> tuple[io.StringIO, Console]:
 def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
     out, console = terminal()
     story = red_story()
+    began = story.now
 
     def drawn() -> int:
         return out.getvalue().count("FAILED 2 of 3")
 
     with Dashboard(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
-        dashboard.refresh(NOON)
+        dashboard.refresh(began)
         assert drawn() == 1
         story.change("x.py")
-        dashboard.refresh(NOON + 0.05)
+        dashboard.refresh(began + 0.05)
         assert drawn() == 1
-        dashboard.tick(NOON + 0.2)
+        dashboard.tick(began + 0.2)
         assert drawn() == 2
-        dashboard.tick(NOON + 0.9)
+        dashboard.tick(began + 0.9)
         assert drawn() == 2
-        dashboard.tick(NOON + 1.3)
+        dashboard.tick(began + 1.3)
         assert drawn() == 3
         console.size = (70, 20)  # type: ignore[assignment]
-        dashboard.tick(NOON + 1.31)
+        dashboard.tick(began + 1.31)
         assert drawn() == 4
+
+
+def test_what_has_not_changed_is_drawn_again_only_to_repair_it() -> None:
+    out, console = terminal()
+    story = red_story()
+    with Dashboard(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
+        dashboard.refresh(story.now + 60)
+        for seconds in range(1, 10):
+            dashboard.tick(story.now + 60 + seconds)
+        assert out.getvalue().count("1m ago") == 1
+        dashboard.tick(story.now + 71)
+        assert out.getvalue().count("1m ago") == 2
+        dashboard.tick(story.now + 120)
+        assert out.getvalue().count("2m ago") == 1
 
 
 def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:

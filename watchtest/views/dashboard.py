@@ -18,7 +18,9 @@ from watchtest.views.text import clean
 INTERVAL_S = 0.12
 """Between two drawings of what goes on changing."""
 IDLE_INTERVAL_S = 1.0
-"""Between two drawings of one state: its ages grow."""
+"""Between two looks at one state: its ages grow."""
+REPAIR_S = 10.0
+"""What has not changed is drawn again after so long: somebody else may have written on the terminal."""
 
 Rows = Callable[[Look, int, float], Sequence[Row]]
 """What to show for a look, on so many rows, at that time."""
@@ -43,8 +45,10 @@ class Dashboard:
         )
         self._is_due = False
         self._is_on = False
+        self._looked_at = float("-inf")
         self._drawn_at = float("-inf")
         self._size: tuple[int, int] = (0, 0)
+        self._shown: Sequence[Row] = ()
         self.look = Look()
 
     def __enter__(self) -> Self:
@@ -69,17 +73,28 @@ class Dashboard:
 
     def tick(self, now: float) -> None:
         """Draw what waits, what grew old, and everything after a change of the terminal's size."""
-        waited = now - self._drawn_at
         due_s = INTERVAL_S if self._is_due else IDLE_INTERVAL_S
-        if not 0 <= waited < due_s or self._console.size != self._size:
+        if self._console.size != self._size:
             self.draw(now)
+        elif not 0 <= now - self._looked_at < due_s:
+            rows = self._looked(now)
+            # Most of what a watcher at rest costs would be drawing the same again and again.
+            if rows != self._shown or not 0 <= now - self._drawn_at < REPAIR_S:
+                self._draw(rows, now)
 
     def draw(self, now: float) -> None:
-        if not self._is_on:
-            return
-        self._size = size = self._console.size
-        self._drawn_at, self._is_due = now, False
-        self._live.update(render(self._rows(self.look, size.height, now), size.width), refresh=True)
+        if self._is_on:
+            self._size = self._console.size
+            self._draw(self._looked(now), now)
+
+    def _looked(self, now: float) -> Sequence[Row]:
+        self._looked_at, self._is_due = now, False
+        return self._rows(self.look, self._size[1], now)
+
+    def _draw(self, rows: Sequence[Row], now: float) -> None:
+        if self._is_on:
+            self._shown, self._drawn_at = rows, now
+            self._live.update(render(rows, self._size[0]), refresh=True)
 
 
 def _text(row: Row, width: int) -> Text:

@@ -94,7 +94,7 @@ def age(seconds: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
             return f"{int(seconds // size)}{unit} ago"
-    return f"{max(seconds, 0.0):.1f}s ago" if seconds < 10 else f"{int(seconds)}s ago"
+    return f"{max(seconds, 0.0):.1f}s ago" if seconds < 10 else f"{int(seconds // 5) * 5}s ago"
 
 
 def names(paths: frozenset[str], most: int = 3) -> str:
