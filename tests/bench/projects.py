@@ -46,7 +46,7 @@ PROJECTS = {
         "uncertainties",
         "numpy",
         "uncertainties/formatting.py",
-        "tests/test_formatting.py",
+        "tests/test_formatting.py::test_PDG_precision",
         ("numpy", "scipy", "hypothesis"),
     ),
     "flask": Real(
