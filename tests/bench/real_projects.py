@@ -2,7 +2,8 @@
 
     python tests/bench/real_projects.py [--projects flask,asgiref] [--times 3] [--engine docker|local] [--image IMAGE]
 
-For each project: a box made ready for its tests, one cold run, then so many warm ones and as many cold ones in turn.
+For each project: a box made ready for its tests, one cold run, then so many warm ones and as many cold ones in turn,
+with one of its modules saved before each, so that warm ones are of those that were begun ahead.
 A test whose outcome differs among the cold runs is flaky by itself and is named; any other difference is ours.
 """
 
@@ -97,11 +98,19 @@ async def run(session: BoxSession, project: Unpacked, is_warm: bool) -> Ran:
     return Ran(outcomes, end, took_s)
 
 
+async def save(session: BoxSession, project: Unpacked) -> None:
+    with (project.root / project.module).open("a") as stream:
+        stream.write("# saved\n")
+    await session.refresh()
+    await session.sync(snapshot_of(project.root), lambda path, _entry: (project.root / path).read_bytes())
+
+
 async def warm_run(session: BoxSession, project: Unpacked) -> Ran:
     deadline = time.monotonic() + READY_LIMIT_S
     reasons: set[str] = set()
     while time.monotonic() < deadline:
         await asyncio.sleep(REST_S)
+        await save(session, project)
         ran = await run(session, project, is_warm=True)
         if ran.end.is_warm:
             return ran
@@ -117,6 +126,7 @@ async def compared(project: Unpacked, engine: str, image: str, around: Path, tim
         warm = []
         for _ in range(times):
             warm.append(await warm_run(session, project))
+            await save(session, project)
             cold.append(await run(session, project, is_warm=False))
     finally:
         await box.close()

@@ -298,4 +298,4 @@ def test_many_runs_leave_no_open_file_and_no_process(warm: WarmBench) -> None:
     files_later, memory_later = agent()
     assert files_later == files
     assert memory_later < memory + 1024
-    assert len(warm.left()) == 5
+    assert len(warm.left()) == 7

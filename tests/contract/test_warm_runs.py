@@ -302,8 +302,8 @@ def note():
 # -- the end of it -----------------------------------------------------------------------------------
 
 
-AT_REST = 5
-"""Processes: the warm one, and two runs that wait, each with its supervisor."""
+AT_REST = 7
+"""Processes: the warm one, and three runs that wait, each with its supervisor."""
 
 
 def at_rest(warm: WarmBench) -> list[int]:

@@ -21,9 +21,13 @@ tempfile.gettempdir()  # tries it out, once a process; the warm process has done
 class Held:
     def first_change(self):
         return 'a library' if os.path.exists('library-changed') else ''
-gate = Gate(int(sys.argv[1]), sys.argv[2], os.getcwd(), sys.argv[4:], Held())
+awaited = ['awaited.py', 'package/__init__.py'] if sys.argv[2] == 'deep' else []
+gate = Gate(int(sys.argv[1]), sys.argv[2], os.getcwd(), sys.argv[4:], Held(), awaited)
+orders = []
+gate.on_awaited = lambda: orders.append(gate.wait())
+sys.path.insert(0, os.getcwd())
 exec(sys.argv[3])
-order = gate.wait()
+order = orders[0] if orders else gate.wait()
 open('went', 'w').write(repr(order))
 """
 
@@ -140,4 +144,40 @@ def test_what_nobody_notices_is_no_reason_to_end(root: Path, code: str) -> None:
 def test_it_ends_when_nobody_wants_it_any_more(root: Path) -> None:
     with Session(root, "early", "") as session:
         assert session.close() == 0
+    assert not (root / "went").exists()
+
+
+@pytest.mark.parametrize("name", ["awaited", "package", "package.inner"])
+def test_a_deep_one_waits_before_it_looks_for_what_is_likely_to_change(root: Path, name: str) -> None:
+    (root / "awaited.py").write_text("VALUE = 'old'\n")
+    (root / "package").mkdir()
+    (root / "package" / "__init__.py").write_text("VALUE = 'old'\n")
+    (root / "package" / "inner.py").write_text("")
+    (root / "before.py").write_text("READ = True\n")
+    code = f"import before, {name}; assert {name.partition('.')[0]}.VALUE == 'new'"
+    with Session(root, "deep", code) as session:
+        assert session.said == {"parked": "deep"}
+        # Of the same size and the same second: not even the date of a file may have been asked for.
+        for file in ("awaited.py", "package/__init__.py"):
+            (root / file).write_text("VALUE = 'new'\n")
+        assert session.go() == {"going": True}
+        assert session.close() == 0
+    assert (root / "went").read_text() == "{'tests': 1}"
+
+
+def test_a_deep_one_does_not_go_on_when_what_it_has_imported_changed(root: Path) -> None:
+    (root / "awaited.py").write_text("")
+    (root / "before.py").write_text("READ = True\n")
+    with Session(root, "deep", "import before, awaited") as session:
+        (root / "before.py").write_text("READ = None\n")
+        assert "stale" in session.go()
+    assert not (root / "went").exists()
+
+
+def test_a_deep_one_that_reads_the_file_in_another_way_does_not_go_on_with_what_it_read(root: Path) -> None:
+    (root / "awaited.py").write_text("VALUE = 'old'\n")
+    code = "import importlib; importlib.import_module('awaited')"
+    with Session(root, "deep", code) as session:
+        (root / "awaited.py").write_text("VALUE = 'newer'\n")
+        assert "stale" in session.go()
     assert not (root / "went").exists()

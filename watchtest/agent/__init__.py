@@ -12,7 +12,7 @@ service   one service: its states, its restarts and their limit; with supervised
 pytest_plugin   what runs inside the project's own pytest, with pytest_failure; workers has worker_plugin run in those
           of pytest-xdist
 zygote    the process that warm runs are forked from: warmup makes it fit, parking begins runs ahead of their save;
-          zygotelink is the agent's line to it
+          zygotelink is the agent's line to it, parked that to a run which waits; learned is what it preloads
 unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what both write
 """
 

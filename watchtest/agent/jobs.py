@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from . import holding, launch, pytest_job, unittest_job
 from .errors import MirrorError, full_disk
@@ -14,6 +14,8 @@ from .job import HARD_SLACK_S, Job, complete
 from .zygotelink import ZygoteLink
 
 REPORT_LIMIT = 64 * 1024 * 1024
+MOST_AWAITED = 3
+"""Who changes more files at once does something else next."""
 
 
 class Jobs:
@@ -34,6 +36,10 @@ class Jobs:
         self._own_fds = own_fds
         self._job: Optional[Job] = None
         self._last_warm: Optional[Dict[str, Any]] = None
+        self._written: Set[str] = set()
+        """Since the last job began."""
+        self._awaited: List[str] = []
+        """What was changed before it, and so is likely to be changed again."""
         self.lock_file = os.path.join(home, "runs.lock")
         self._zygote = ZygoteLink(home, root, self.lock_file)
 
@@ -51,6 +57,9 @@ class Jobs:
             unittest_job.complete(order, self._home)
         if order.get("report"):
             self._give_report_file(order)
+        if self._written:
+            self._awaited = sorted(self._written) if len(self._written) <= MOST_AWAITED else []
+            self._written.clear()
         self._launch(identity, order, is_warm="pytest" in order and bool(order["pytest"]["is_warm"]))
         self._send({"t": "started", "id": identity})
 
@@ -81,6 +90,13 @@ class Jobs:
         job.tick()
         for fd in job.forsaken():
             self._drop(job, fd)
+
+    def note_change(self, path: str) -> None:
+        """A file of the tree is written."""
+        if path.endswith(".py") and not path.endswith("conftest.py"):
+            self._written.add(path)
+        else:
+            self.forget_guesses()  # nobody sees who asked for a file's size or date
 
     def forget_guesses(self) -> None:
         self._zygote.forget_guesses()
@@ -162,7 +178,7 @@ class Jobs:
         self._last_warm = order
         with self._zygote_heard():
             self._zygote.prepare(order, self._own_fds())
-            self._zygote.park(order, _hard_limit_s(order))
+            self._zygote.park(order, _hard_limit_s(order), self._awaited)
 
     def _hear_zygote(self, fd: int) -> None:
         with self._zygote_heard():

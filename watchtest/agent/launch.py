@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from typing import Any, Dict, List
@@ -10,6 +11,9 @@ from . import holding, supervise
 
 TESTS_OOM_SCORE = 1000
 NAMES = ("output", "results", "stacks", "status", "control")
+SET_PIPE_SIZE = 1031
+"""fcntl.F_SETPIPE_SZ, which has its name only from Python 3.10 on."""
+RESULTS_ROOM = 1024 * 1024
 
 
 class Ends:
@@ -35,9 +39,18 @@ class Pipes:
 
     def __init__(self) -> None:
         pairs = {name: os.pipe() for name in NAMES}
+        _widen(pairs["results"][1])
         pairs["control"] = pairs["control"][::-1]
         self.own = Ends(**{name: pair[0] for name, pair in pairs.items()})
         self.given = Ends(**{name: pair[1] for name, pair in pairs.items()})
+
+
+def _widen(pipe: int) -> None:
+    """Room for what a run that was begun ahead has to tell before anybody reads it."""
+    try:
+        fcntl.fcntl(pipe, SET_PIPE_SIZE, RESULTS_ROOM)
+    except OSError:
+        pass  # not Linux, or not allowed so much: such a run then waits in vain, and another takes its place
 
 
 def cold(order: Dict[str, Any], pipes: Pipes, close_in_child: List[int], runs_lock: str, hard_limit_s: float) -> int:

@@ -199,8 +199,7 @@ class Agent:
         self._mirror.remove(json.loads(body.decode("ascii")))
 
     def _write(self, header: Header, body: bytes) -> None:
-        if not str(header["row"][0]).endswith(".py") or str(header["row"][0]).endswith("conftest.py"):
-            self._jobs.forget_guesses()  # nobody sees who asked for a file's size or date
+        self._jobs.note_change(str(header["row"][0]))
         self._mirror.write(header["row"], body, header["last"])
 
     def _commit(self, header: Header, body: bytes) -> None:

@@ -1,5 +1,6 @@
 """A run that was begun ahead of its save, and waits: EARLY before anything of the project is read but its settings,
-LATE when the first conftest files are loaded and the session has begun.
+LATE when the first conftest files are loaded and the session has begun, DEEP where it is about to read a file that is
+likely to change next, with all that comes before that collected and imported, in the very order of any other run.
 
 It goes on only if a run that began now would be where it is. So whatever it has read must be as it was; and on its way
 it may do nothing that others could notice: the first attempt to write, connect or start something ends it before that
@@ -14,13 +15,13 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Protocol, Tuple
+from typing import Any, Callable, Dict, List, Protocol, Sequence, Tuple
 
 from .held import Stamp, stamp
 from .noticing import noticed, read
 from .words import hear, say
 
-EARLY, LATE = "early", "late"
+EARLY, LATE, DEEP = "early", "late", "deep"
 OLDEST_S = 600.0
 """Modules may have looked at the clock when they were imported."""
 SETTINGS = (
@@ -40,23 +41,37 @@ class Held(Protocol):
 
 
 class Gate:
-    """Where a session waits for its order. Made before anything of the project has had its chance."""
+    """Where a session waits for its order. Made before anything of the project has had its chance.
 
-    def __init__(self, channel_fd: int, point: str, root: str, args: List[str], held: Held) -> None:
+    `awaited`: of a DEEP one, the files before which it waits.
+    """
+
+    def __init__(
+        self, channel_fd: int, point: str, root: str, args: List[str], held: Held, awaited: Sequence[str] = ()
+    ) -> None:
         self._channel = socket.socket(fileno=channel_fd)
         self.point = point
+        self._awaited = frozenset(os.path.join(os.path.realpath(root), file) for file in awaited)
+        self._names = frozenset(_module_name(file) for file in self._awaited)
+        self.on_awaited: Callable[[], None] = lambda: None
+        """Called at the place of a DEEP one, which has to wait then."""
         self._root = os.path.realpath(root)
         self._held = held
         self._read: Dict[str, Stamp] = {}
+        self._packages: Dict[str, bool] = {}
+        """Files that make a folder a package, and whether they are there: what is in them matters when it is read."""
         self._strict = [True]
         self._parked_at = 0.0
+        self.is_passed = False
         # pytest looks for its settings, and for the first conftest files, in and above what it is given.
         given = [os.path.join(self._root, arg.partition("::")[0]) for arg in args if not arg.startswith("-")]
         for folder in {folder for start in (self._root, *given) for folder in _and_above(start)}:
-            self._note(*(os.path.join(folder, name) for name in (*SETTINGS, "conftest.py", "__init__.py")))
+            self._note(*(os.path.join(folder, name) for name in (*SETTINGS, "conftest.py")))
+            self._note_package(folder)
         for entry in os.scandir(self._root):
             if entry.is_dir():
-                self._note(os.path.join(entry.path, "conftest.py"), os.path.join(entry.path, "__init__.py"))
+                self._note(os.path.join(entry.path, "conftest.py"))
+                self._note_package(entry.path)
         sys.addaudithook(self._listener())
 
     def wait(self) -> Dict[str, Any]:
@@ -79,19 +94,31 @@ class Gate:
             os._exit(0)
         self._strict.clear()
         self._channel.close()
+        self.is_passed = True
         order: Dict[str, Any] = words["order"]
         return order
 
     def _what_changed(self) -> str:
-        if self.point == LATE and not 0 <= time.time() - self._parked_at < OLDEST_S:
+        if self.point != EARLY and not 0 <= time.time() - self._parked_at < OLDEST_S:
             return "the time"
-        if self.point == LATE and time.localtime().tm_yday != time.localtime(self._parked_at).tm_yday:
+        if self.point != EARLY and time.localtime().tm_yday != time.localtime(self._parked_at).tm_yday:
             return "the day"
-        return next((file for file, was in self._read.items() if stamp(file) != was), "") or self._held.first_change()
+        changed = (file for file, was in self._read.items() if stamp(file) != was)
+        turned = (file for file, was in self._packages.items() if os.path.exists(file) != was)
+        return next(changed, "") or next(turned, "") or self._held.first_change()
+
+    def approach(self, file: str) -> None:
+        """That file is about to be read."""
+        if file in self._awaited and not self.is_passed:
+            self.on_awaited()
 
     def _note(self, *files: str) -> None:
         for file in files:
             self._read.setdefault(file, stamp(file))
+
+    def _note_package(self, folder: str) -> None:
+        file = os.path.join(folder, "__init__.py")
+        self._packages[file] = os.path.exists(file)
 
     def _listener(self) -> Callable[[str, Tuple[Any, ...]], None]:
         strict = self._strict
@@ -105,6 +132,11 @@ class Gate:
         return on_event
 
     def _judge(self, event: str, arguments: Tuple[Any, ...]) -> None:
+        # Before any finder has looked for it. Another module of that name only means to wait a little earlier.
+        if event == "import" and str(arguments[0]).rpartition(".")[2] in self._names:
+            self._names = frozenset()
+            self.on_awaited()
+            return
         file = read(event, arguments)
         if file is not None and not file.startswith("/proc/self/"):
             self._note(file)
@@ -117,6 +149,11 @@ class Gate:
             say(self._channel, {"noticeable": what[:400]})
         finally:
             os._exit(0)
+
+
+def _module_name(file: str) -> str:
+    folder, name = os.path.split(file)
+    return os.path.basename(folder) if name == "__init__.py" else os.path.splitext(name)[0]
 
 
 def _and_above(path: str) -> Tuple[str, ...]:

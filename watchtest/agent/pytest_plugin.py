@@ -94,6 +94,9 @@ class Reporter:
         self._held_unsure = held
         """The same, until it is known that it may be used."""
         self._gate = gate
+        if gate is not None:
+            gate.on_awaited = self._await_order
+        self._config: Any = None
         self._phases: Dict[str, _Phases] = {}
         self._has_workers = False
 
@@ -116,17 +119,29 @@ class Reporter:
     def pytest_load_initial_conftests(self) -> Generator[None, Any, None]:
         """Around all others: in there, output is captured from, coverage measured, the project's code loaded."""
         if self._gate is not None and self._gate.point == EARLY:
-            self._obey(self._gate.wait())
+            self._await_order()
         yield
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: Any) -> None:
-        if self._gate is not None and self._gate.point == LATE:
+        self._config = session.config
+        if self._gate is not None and not self._gate.is_passed:
             if _has_deadline(session.config):
                 self._gate.leave("a limit for the whole session")
-            self._obey(self._gate.wait())
-            _begin_to_count(session.config)
+            if self._gate.point == LATE:
+                self._await_order()
         self._asked.restrict(session)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectstart(self, collector: Any) -> None:
+        if self._gate is not None and not self._gate.is_passed:
+            self._gate.approach(str(getattr(collector, "path", None) or getattr(collector, "fspath", "")))
+
+    def _await_order(self) -> None:
+        assert self._gate is not None
+        self._obey(self._gate.wait())
+        if self._config is not None:
+            _begin_to_count(self._config)
 
     # -- collection --------------------------------------------------------------------------------
 
@@ -145,6 +160,8 @@ class Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: Any) -> None:
+        if self._gate is not None and not self._gate.is_passed:
+            self._gate.leave("nothing that it could wait for")
         self.tell_doubt()
         # With xdist the workers collect, and the hook below tells.
         if not session.config.pluginmanager.hasplugin("dsession"):

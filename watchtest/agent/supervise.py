@@ -20,12 +20,15 @@ STACKS, INTERRUPT, TERMINATE, KILL, GO = b"s", b"i", b"t", b"k", b"g"
 STACKS_SIGNAL = (signal.SIGRTMIN + 5) if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_LIMIT_S = 10.0
+_LOOK_EVERY_S, _LOOK_AT_WAITING_EVERY_S = 1.0, 5.0
+_WAITING_LIMIT_S = 60.0
+"""Of processor time, for one that shall wait: more means that it never comes to that."""
 
 
 def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float, is_waiting: bool = False) -> NoReturn:
     """Watch over `pid`, a child of this process, until it and all it ever started are gone; then exit.
 
-    `is_waiting`: the limit begins with the command GO.
+    `is_waiting`: the limit begins with the command GO; until then there is one for the work it may do.
     """
     watcher = _Watcher(pid, control_fd, hard_limit_s, is_waiting)
     status = watcher.until_the_end()
@@ -53,6 +56,7 @@ class _Watcher:
         self._hard_limit_s = hard_limit_s
         self._control_fd = control_fd
         self._inputs = [control_fd]
+        self._is_waiting = is_waiting
         self._deadline = math.inf if is_waiting else time.monotonic() + hard_limit_s
         self.has_expired = False
         self._wake_read, wake_write = os.pipe()
@@ -72,15 +76,20 @@ class _Watcher:
                 os.read(self._wake_read, 4096)
             if self._control_fd in ready:
                 self._obey(os.read(self._control_fd, 1))
-            if time.monotonic() >= self._deadline:
+            if time.monotonic() >= self._deadline or self._works_instead_of_waiting():
                 self.has_expired = True
                 self._end_everything()
 
     def _patience_s(self) -> float:
-        return max(0.0, min(self._deadline - time.monotonic(), 1.0))
+        longest_s = _LOOK_AT_WAITING_EVERY_S if self._is_waiting else _LOOK_EVERY_S
+        return max(0.0, min(self._deadline - time.monotonic(), longest_s))
+
+    def _works_instead_of_waiting(self) -> bool:
+        return self._is_waiting and _processor_s(self._pid) > _WAITING_LIMIT_S
 
     def _obey(self, command: bytes) -> None:
         if command == GO:
+            self._is_waiting = False
             self._deadline = time.monotonic() + self._hard_limit_s
         elif command == STACKS:
             _signal(self._pid, STACKS_SIGNAL)
@@ -93,9 +102,19 @@ class _Watcher:
             self._end_everything()
 
     def _end_everything(self) -> None:
+        self._is_waiting = False
         self._inputs = [self._wake_read]
         self._deadline = time.monotonic() + _SWEEP_LIMIT_S
         sweep(self._pid)
+
+
+def _processor_s(pid: int) -> float:
+    try:
+        with open("/proc/{}/stat".format(pid)) as stream:
+            fields = stream.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0  # it has just ended
 
 
 def sweep(main: Optional[int] = None) -> int:

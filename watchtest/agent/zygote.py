@@ -104,7 +104,8 @@ def _run(request: Dict[str, Any], given: launch.Ends, waiting: List[int], held: 
     os.chdir(order["folder"])
     held.freshen(os.getcwd())
     try:
-        gate = Gate(waiting[0], request["park"], os.getcwd(), order["args"], held) if waiting else None
+        point, awaited = request["park"], request["awaited"]
+        gate = Gate(waiting[0], point, os.getcwd(), order["args"], held, awaited) if waiting else None
         code = int(pytest_plugin.run(order, given.results, given.stacks, held, gate))
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import launch, pytest_job, supervise
-from .held import NO_PLUGIN
-from .parking import EARLY, LATE
+from . import launch, pytest_job
+from .learned import Learned
+from .parked import Parked, fixed
+from .parking import DEEP, EARLY, LATE
 from .words import hear, say
 
 FORK_LIMIT_S = 2.0
@@ -51,10 +51,10 @@ class ZygoteLink:
         """Since the last run that was forked."""
         self._hindrance = ""
         """Why none could be started, the last time that was tried."""
-        self._learned = _Learned(os.path.join(home, "learned.json"))
-        self._parked: Dict[str, _Parked] = {}
-        self._never_late = ""
-        """The key of sessions that cannot be begun ahead without being noticed."""
+        self._learned = Learned(os.path.join(home, "learned.json"))
+        self._parked: Dict[str, Parked] = {}
+        self._never: Dict[str, Tuple[Any, ...]] = {}
+        """By point: the sessions that cannot wait there, because somebody would notice how they come to it."""
 
     @property
     def fds(self) -> List[int]:
@@ -180,13 +180,13 @@ class ZygoteLink:
             self._give_up_if_late()
             return self._unfit.get(key) or self._hindrance or GETTING_READY
         plugin_order = pytest_job.plugin_order(order)
-        for point in (LATE, EARLY):
+        for point in (DEEP, LATE, EARLY):
             parked = self._parked.pop(point, None)
             if parked is not None and parked.goes(plugin_order):
                 self._starts = 0
                 return parked.own
         pipes = launch.Pipes()
-        refusal = self._ask(plugin_order, pipes.given.all(), hard_limit_s, None)
+        refusal = self._ask(plugin_order, pipes.given.all(), hard_limit_s)
         pipes.given.close()
         if refusal:
             pipes.own.close()
@@ -194,29 +194,50 @@ class ZygoteLink:
         self._starts = 0
         return pipes.own
 
-    def park(self, order: Dict[str, Any], hard_limit_s: float) -> None:
-        """Have the next runs begun ahead of their saves, as far as that can be done unnoticed."""
+    def park(self, order: Dict[str, Any], hard_limit_s: float, awaited: Sequence[str] = ()) -> None:
+        """Have the next runs begun ahead of their saves, as far as that can be done unnoticed.
+
+        `awaited`: the files that are likely to be saved next, for tests like those of this order.
+        """
         if self._key_of(order) != self._key or not self._is_ready:
             return
-        plugin_order = dict(pytest_job.plugin_order(order), tests=None, order=[], first=[], collects_all=False)
-        for point in (EARLY, LATE):
+        like_this = pytest_job.plugin_order(order)
+        of_any = dict(like_this, tests=None, order=[], first=[], collects_all=False)
+        for point, plugin_order in ((EARLY, of_any), (LATE, of_any), (DEEP, like_this)):
+            for_what = (self._key, *fixed(plugin_order, point), *(awaited if point == DEEP else ()))
             parked = self._parked.get(point)
             if parked is not None and parked.hear_of_its_end():
-                self._never_late = self._key if parked.was_noticeable else self._never_late
+                if parked.was_noticeable:
+                    self._never[point] = parked.for_what
                 self._parked.pop(point).discard()
-                parked = None
-            if parked is not None or (point == LATE and self._never_late == self._key):
+            elif parked is not None and parked.for_what != for_what:
+                self._parked.pop(point).discard()
+            is_vain = self._never.get(point) == for_what or (point == DEEP and not awaited)
+            if point in self._parked or is_vain:
                 continue
-            pipes = launch.Pipes()
-            ours, theirs = socket.socketpair()
-            refusal = self._ask(plugin_order, [*pipes.given.all(), theirs.fileno()], hard_limit_s, point)
-            theirs.close()
-            pipes.given.close()
-            if refusal:
-                ours.close()
-                pipes.own.close()
+            if not self._park_at(point, plugin_order, hard_limit_s, for_what, awaited):
                 return
-            self._parked[point] = _Parked(ours, pipes.own, _fixed(plugin_order))
+
+    def _park_at(
+        self,
+        point: str,
+        plugin_order: Dict[str, Any],
+        hard_limit_s: float,
+        for_what: Tuple[Any, ...],
+        awaited: Sequence[str],
+    ) -> bool:
+        pipes = launch.Pipes()
+        ours, theirs = socket.socketpair()
+        files = [*pipes.given.all(), theirs.fileno()]
+        refusal = self._ask(plugin_order, files, hard_limit_s, point, awaited)
+        theirs.close()
+        pipes.given.close()
+        if refusal:
+            ours.close()
+            pipes.own.close()
+            return False
+        self._parked[point] = Parked(ours, pipes.own, point, plugin_order, for_what)
+        return True
 
     def _give_up_if_late(self) -> None:
         if self._pid is not None and not self._is_ready and time.monotonic() - self._began > READY_LIMIT_S:
@@ -231,13 +252,22 @@ class ZygoteLink:
     def forget_guesses(self) -> None:
         """What the project's code looked for ahead of time may be found elsewhere now, or no longer be in the way."""
         self._doubts.clear()
-        if LATE in self._parked:
-            self._parked.pop(LATE).discard()
+        for point in (LATE, DEEP):
+            if point in self._parked:
+                self._parked.pop(point).discard()
 
-    def _ask(self, plugin_order: Dict[str, Any], files: List[int], hard_limit_s: float, point: Optional[str]) -> str:
+    def _ask(
+        self,
+        plugin_order: Dict[str, Any],
+        files: List[int],
+        hard_limit_s: float,
+        point: Optional[str] = None,
+        awaited: Sequence[str] = (),
+    ) -> str:
         """Why it will not; "" if it has forked a process that has these files."""
         assert self._channel is not None
-        request = {"order": plugin_order, "runs_lock": self._runs_lock, "hard_limit_s": hard_limit_s, "park": point}
+        request = {"order": plugin_order, "runs_lock": self._runs_lock, "hard_limit_s": hard_limit_s}
+        request.update(park=point, awaited=[os.path.join(os.path.realpath(self._root), file) for file in awaited])
         try:
             say(self._channel, request, files)
             words, _ = hear(self._channel)
@@ -255,115 +285,6 @@ class ZygoteLink:
     def _last_words(self) -> str:
         lines = self._said.decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:400] if lines else ""
-
-
-class _Parked:
-    """A run that was begun ahead and waits."""
-
-    def __init__(self, channel: socket.socket, own: launch.Ends, fixed: List[Any]) -> None:
-        self.own = own
-        channel.settimeout(FORK_LIMIT_S)
-        self._channel = channel
-        self._fixed = fixed
-        self._is_there = False
-        self.was_noticeable = False
-
-    def goes(self, plugin_order: Dict[str, Any]) -> bool:
-        """Let it go with this order. If it does not, it is gone for good."""
-        try:
-            if _fixed(plugin_order) == self._fixed and not self.hear_of_its_end() and self._is_there:
-                say(self._channel, {"order": plugin_order})
-                words, _ = hear(self._channel)
-                if words.get("going") is True:
-                    os.write(self.own.control, supervise.GO)
-                    self._channel.close()
-                    return True
-        except (EOFError, OSError, ValueError):
-            pass
-        self.discard()
-        return False
-
-    def hear_of_its_end(self) -> bool:
-        """Take note of what it said so far, without waiting; whether it has ended."""
-        while not self._is_there and select.select([self._channel], [], [], 0)[0]:
-            try:
-                words, _ = hear(self._channel)
-            except (EOFError, OSError, ValueError):
-                return True
-            self._is_there = "parked" in words
-            self.was_noticeable = "noticeable" in words
-        return False
-
-    def discard(self) -> None:
-        """Its supervisor sees the pipe close, and ends all of it."""
-        self._channel.close()
-        self.own.close()
-
-
-class _Learned:
-    """What runs have imported, by interpreter, and what a warm process has to do without; kept for the next agent."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._modules: Dict[str, List[Tuple[str, bool]]] = {}
-        self._avoid: List[str] = []
-        try:
-            with open(file) as stream:
-                kept = json.load(stream)
-            self._modules = {
-                str(python): [(str(n), bool(r)) for n, r in rows] for python, rows in kept["modules"].items()
-            }
-            self._avoid = [str(name) for name in kept["avoid"]]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # nothing yet, or damaged: it is learned anew
-
-    def of(self, python: str) -> Dict[str, Any]:
-        return {"modules": self._modules.get(python, []), "avoid": self._avoid}
-
-    def add(self, python: str, names: List[Any]) -> None:
-        known = self._modules.setdefault(python, [])
-        there = {name for name, _ in known}
-        fresh = [(row[0], bool(row[1])) for row in names if _is_name(row) and row[0] not in there]
-        # What could not be had in the warm process is told by every run again.
-        fresh = [row for row in fresh if not any(row[0] == one or row[0].startswith(one + ".") for one in self._avoid)]
-        if fresh:
-            known += fresh
-            self._keep()
-
-    def avoid(self, names: List[Any], python: str = "") -> bool:
-        """Whether that makes a difference: one of them is a plugin, or was learned from runs of this interpreter."""
-        fresh = {str(name) for name in names} - set(self._avoid)
-        learned = {name for name, _ in self._modules.get(python, [])}
-        if python and not any(name in learned or name.startswith(NO_PLUGIN) for name in fresh):
-            return False
-        self._avoid = sorted({*self._avoid, *fresh})
-        self._keep()
-        return True
-
-    def is_bare(self, python: str) -> bool:
-        return not self._modules.get(python)
-
-    def give_up(self, python: str) -> None:
-        self._avoid = sorted({*self._avoid, *(name.partition(".")[0] for name, _ in self._modules.get(python, []))})
-        self._modules[python] = []
-        self._keep()
-
-    def _keep(self) -> None:
-        try:
-            with open(self._file + ".new", "w") as stream:
-                json.dump({"modules": self._modules, "avoid": self._avoid}, stream)
-            os.replace(self._file + ".new", self._file)
-        except OSError:
-            pass  # a full disk: the next agent learns anew
-
-
-def _is_name(row: Any) -> bool:
-    return isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and len(row[0]) < 500
-
-
-def _fixed(plugin_order: Dict[str, Any]) -> List[Any]:
-    """What cannot change any more once a session has begun."""
-    return [plugin_order["args"], plugin_order["record"]]
 
 
 def _frame(order: Dict[str, Any]) -> str:

@@ -129,11 +129,12 @@ class Session:
             return encode({"t": kind, "id": identity, **fields}, body)
 
         yield frame("begin", base=self.generation)
-        for paths, _ in in_pieces([*delta.remove, *lost]):
-            yield frame("remove", _json(paths))
         owned = self._tree.keys() | self._lost
-        for paths, _ in in_pieces([path for path in delta.write if path not in owned]):
-            yield frame("claim", _json(paths))
+        gone, fresh = [*delta.remove, *lost], [path for path in delta.write if path not in owned]
+        for kind, named in (("remove", gone), ("claim", fresh)):
+            # Not even an empty one: to the agent it would mean that runs which were begun ahead may be outdated.
+            for paths, _ in in_pieces(named) if named else ():
+                yield frame(kind, _json(paths))
         # Shallow first: what was a file may be a folder now.
         for path in sorted(delta.write, key=lambda path: path.count("/")):
             entry = delta.write[path]

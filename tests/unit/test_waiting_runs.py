@@ -1,0 +1,37 @@
+"""A run that was begun ahead may wait as long as it likes, but not work without end. In real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, sys, time
+from watchtest.agent import supervise
+supervise._WAITING_LIMIT_S = 0.2
+supervise._LOOK_AT_WAITING_EVERY_S = 0.1
+pid = os.fork()
+if pid == 0:
+    exec(sys.argv[3])
+    os._exit(0)
+supervise.supervise(pid, int(sys.argv[1]), int(sys.argv[2]), 30.0, is_waiting=True)
+"""
+
+
+@pytest.mark.parametrize(("code", "has_expired"), [("while True: pass", True), ("time.sleep(1)", False)])
+def test_one_that_works_instead_of_waiting_is_ended(code: str, has_expired: bool) -> None:
+    control, commands = os.pipe()
+    report, status = os.pipe()
+    command = [sys.executable, "-c", SCRIPT, str(control), str(status), code]
+    with subprocess.Popen(command, pass_fds=[control, status]) as process:
+        os.close(status)
+        with os.fdopen(report) as stream:
+            said = json.loads(stream.read())
+        assert process.wait(20) == 0
+    os.close(commands)
+    os.close(control)
+    assert said["expired"] is has_expired
