@@ -296,6 +296,16 @@ def test_a_history_of_version_2_is_carried_over_whole(tmp_path: Path) -> None:
         old, new = (detail(connection, name) for name in ("s.1", "s.2"))
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+def test_the_tree_of_a_worktree_that_nobody_has_runs_of_any_more_goes(bench: Bench) -> None:
+    bench.workspace = "/removed"
+    bench.ran(T1, [green(A)])
+    bench.workspace = "/w"
+    bench.ran(T1, [green(A)])
+    bench.store.prune(Limits(runs=1), bench.now)
+    with reading(bench.path) as connection:
+        assert [row["workspace"] for row in connection.execute("SELECT workspace FROM manifests")] == ["/w"]
+
+
     assert old is not None
     assert new is not None
     assert old.run.counts == {Outcome.PASSED: 1, Outcome.FAILED: 1}
@@ -309,6 +319,31 @@ def test_a_history_of_version_2_is_carried_over_whole(tmp_path: Path) -> None:
     assert (failure.message, failure.column, failure.output) == ("said 7", 4, "out")
     assert old.results[-1].signature == "K: said # in b.py"
     assert (old.run.timings.wait_s, old.run.timings.run_s) == (1.0, 6.0)
+def test_an_old_report_that_is_imported_takes_no_younger_run_with_it(bench: Bench) -> None:
+    bench.ran(T1, [green(A)])
+    bench.store.begin(begun("old"), NOON - 400 * DAY_S, "/w", imported_from="report.xml")
+    bench.store.end("old", RunState.PASSED, "", NOON - 400 * DAY_S, "")
+    bench.ran(T1, [green(A)])
+    with reading(bench.path) as connection:
+        plan = planned(connection, Limits(days=365, runs=3), bench.now)
+    assert (plan.runs, plan.reasons) == (1, ("older than 365 days",))
+    bench.store.prune(Limits(days=365), bench.now)
+    with reading(bench.path) as connection:
+        assert [run.id for run in recent(connection, limit=9)] == ["s.2", "s.1"]
+
+
+def test_the_latest_runs_stay_however_large_the_file_is(bench: Bench) -> None:
+    """What is large may be what all of them share: dropping runs would not help, and end only when none is left."""
+    wide = tree("t1", {f"src/{Random(number).randbytes(40).hex()}.py": "1" for number in range(30_000)})
+    for _ in range(12):
+        bench.ran(wide, [green(A)])
+    while bench.store.prune(Limits(megabytes=1), bench.now):
+        pass
+    with reading(bench.path) as connection:
+        assert used_bytes(connection) > 1024 * 1024
+        assert len(recent(connection, limit=99)) == 10
+
+
     assert new.run.counts == {Outcome.PASSED: 2}
 
 

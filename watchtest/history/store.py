@@ -25,7 +25,7 @@ from watchtest.history.database import Connection, is_damage, said_plainly, tran
 from watchtest.history.evidence import add_proof, compare_with_others
 from watchtest.history.lineage import follow_moves
 from watchtest.history.opening import Say, open_for_writing
-from watchtest.history.retention import Limits, drop_some, planned, sweep
+from watchtest.history.retention import Limits, Plan, drop_some, planned, sweep
 from watchtest.history.rows import TEXT_LIMIT, Value, result_values, text, workspace_key
 from watchtest.history.schema import refuse_newer
 from watchtest.history.trees import Trees
@@ -240,12 +240,15 @@ class Store:
 
         A little at a time: others write between. What only those runs spoke of goes when the last of them has.
         """
+        return self.drop(self.asked(lambda connection: planned(connection, limits, now)), most)
+
+    def drop(self, plan: Plan, most: int) -> bool:
+        """Some of what was planned; whether there is more of it."""
         with self._writing() as connection:
-            plan = planned(connection, limits, now)
-            if plan:
-                self._must_sweep = True
-                if drop_some(connection, plan, most) < plan.runs:
-                    return True
+            dropped = drop_some(connection, plan, most) if plan else 0
+            self._must_sweep = self._must_sweep or dropped > 0
+            if dropped == most:
+                return True
             if self._must_sweep:
                 sweep(connection)
                 self._must_sweep = False
