@@ -23,7 +23,7 @@ from watchtest.history.compaction import compact
 from watchtest.history.contents import add_failure
 from watchtest.history.database import Connection, is_damage, said_plainly, transaction
 from watchtest.history.evidence import add_proof, compare_with_others
-from watchtest.history.lineage import follow_moves
+from watchtest.history.lineage import follow_names
 from watchtest.history.opening import Say, open_for_writing
 from watchtest.history.retention import Limits, Plan, drop_some, planned, sweep
 from watchtest.history.rows import TEXT_LIMIT, Value, result_values, text, workspace_key
@@ -69,6 +69,8 @@ class Store:
         self._must_open = False
         self._is_closed = False
         self._trees = Trees()
+        self._whole: dict[str, tuple[str, ...]] = {}
+        """By run: the files that it runs every test of."""
         self._must_sweep = False
 
     @classmethod
@@ -119,6 +121,8 @@ class Store:
         """What it selects was decided on its way."""
         with self._writing() as connection:
             _change(connection, self._open_run(connection, run.id), {**_selected(run), "chosen_at": at})
+        tests = run.selection.tests if isinstance(run.selection, Only) else ()
+        self._whole[run.id] = tuple(test for test in tests if "::" not in test)
 
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
         """A step on the way, where it is known when it was taken."""
@@ -200,9 +204,10 @@ class Store:
                 connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
             _enter(connection, run, state, reason, at)
             compact(connection, run)
-            follow_moves(connection, run)
+            follow_names(connection, run, self._whole.get(run_id, ()))
             if state in JUDGED:
                 compare_with_others(connection, run, at)
+        self._whole.pop(run_id, None)
 
     def withdraw(self, run_id: str) -> None:
         """It turned out that there was nothing to run (the tree is the one last judged): it was no run."""

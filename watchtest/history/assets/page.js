@@ -27,7 +27,13 @@ const took = (seconds) => seconds === null ? "…" : seconds < 1 ? `${Math.round
   : seconds < 60 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 const look = (state) => ["passed", "failed", "error", "timed_out", "broken", "killed"].includes(state) ? state : "other";
 const counted = (counts) => Object.entries(counts).map(([outcome, number]) => `${number} ${outcome}`).join(", ");
-const isRedNow = (test) => RED.includes(test.outcomes[test.outcomes.length - 1]);
+const isRedNow = (test) => !test.gone && RED.includes(test.outcomes[test.outcomes.length - 1]);
+
+function redSince(test) {
+  let first = test.outcomes.length - 1;
+  while (first > 0 && RED.includes(test.outcomes[first - 1])) first -= 1;
+  return data.runs[test.runs[first]];
+}
 
 // -- now ---------------------------------------------------------------------------------------------
 
@@ -59,8 +65,14 @@ function showTimeline() {
   let labelled = -1000;
   runs.forEach((run, index) => {
     const tall = Math.max(4, Math.sqrt((run.took || 0) / most) * height);
-    const bar = draw("rect", { class: `run ${look(run.state)}`, x: index * wide, y: height - tall, width: wide - 2, height: tall, rx: 2 });
+    const bar = draw("rect", { class: `run ${look(run.state)}`, x: index * wide, y: height - tall, width: wide - 2, height: tall, rx: 2, role: "button", tabindex: index === runs.length - 1 ? 0 : -1 });
     bar.addEventListener("click", () => showRun(index));
+    bar.addEventListener("keydown", (event) => {
+      const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Enter: index }[event.key];
+      if (to === undefined || !runs[to]) return;
+      event.preventDefault();
+      showRun(to);
+    });
     svg.append(titled(bar, `${run.id} · ${run.state} · ${took(run.took)} · ${counted(run.counts)} · ${time(run.at)}`));
     const day = new Date(run.at * 1000).toLocaleDateString();
     const before = index ? new Date(runs[index - 1].at * 1000).toLocaleDateString() : "";
@@ -75,7 +87,11 @@ function showTimeline() {
 
 function showRun(index) {
   const run = data.runs[index], panel = at("run");
-  document.querySelectorAll(".run").forEach((bar, place) => bar.classList.toggle("chosen", place === index));
+  document.querySelectorAll(".run").forEach((bar, place) => {
+    bar.classList.toggle("chosen", place === index);
+    bar.setAttribute("tabindex", place === index ? 0 : -1);
+    if (place === index) bar.focus({ preventScroll: true });
+  });
   panel.replaceChildren();
   const list = make("dl");
   const rows = [["run", run.id], ["state", run.state + (run.reason ? `: ${run.reason}` : "")], ["when", time(run.at)], ["took", took(run.took)],
@@ -168,7 +184,8 @@ function detailsOf(test, index) {
 
 function testNode(test, index) {
   const name = make("span", { class: "name" }, test.id);
-  if (isRedNow(test)) name.append(make("span", { class: "mark failed" }, "red"));
+  if (isRedNow(test)) name.append(make("span", { class: "mark failed" }, `red since ${time(redSince(test).at)}`));
+  if (test.gone) name.append(make("span", { class: "mark quiet" }, "gone"));
   if (data.flaky[test.id]) name.append(make("span", { class: "mark broken" }, data.flaky[test.id]));
   const button = make("button", { type: "button", "aria-expanded": "false" }, name, strip(test), make("span", { class: "ms quiet" }, took(test.median / 1000)));
   const node = make("div", { class: "test", role: "listitem" }, button);
