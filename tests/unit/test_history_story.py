@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from history_bench import NOON, Bench, green, red, tree
 
 from watchtest.commands import history
-from watchtest.core.model import RunState
+from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import UsageError
 from watchtest.history.path import history_path
 
@@ -365,3 +366,29 @@ def test_lanes_that_disagree_are_no_flips(ask: Ask, bench: Bench) -> None:
         bench.ran(tree(f"s{number}", {"src/shop.py": f"s{number}"}), [red("tests/x.py::x")])
         bench.ran(tree("c", {"src/shop.py": "ok"}), [green("tests/x.py::x")], lane=Lane.COMMIT)
     assert "tests/x.py::x" not in {test["identity"] for test in ask("flaky")["tests"]}
+def test_a_run_that_never_began_cost_nothing(ask: Ask, bench: Bench) -> None:
+    spent = ask("cost", "--since", "all")["lanes"][0]["spent_s"]
+    run = Run("q", Lane.SAVE, Trigger.MANUAL, All("asked for"), is_forced=True)
+    bench.store.begin(run, bench.now, bench.workspace)
+    bench.store.end("q", RunState.CANCELLED, "called off", bench.now + 3600, "")
+    assert ask("cost", "--since", "all")["lanes"][0]["spent_s"] == spent
+
+
+# -- runs of the dead ------------------------------------------------------------------------------
+
+
+def test_a_run_whose_watcher_is_dead_is_not_said_to_run(ask: Ask, bench: Bench, workspace: Path) -> None:
+    bench.store.begin(Run("dead.1", Lane.SAVE, Trigger.SAVE, All("all tests")), bench.now + 60, bench.workspace)
+    bench.store.begin(Run("dead-gate.1", Lane.SAVE, Trigger.SAVE, All("all tests")), bench.now + 60, bench.workspace)
+    bench.store.begin(Run("gone.1", Lane.SAVE, Trigger.SAVE, All("all tests")), bench.now + 60, f"{workspace}-removed")
+    (workspace / ".watchtest").mkdir()
+
+    def open_runs() -> set[str]:
+        return {run["id"] for run in ask("list", "--all-worktrees")["runs"] if run["ended_at"] is None}
+
+    with FileLock(workspace / ".watchtest" / "lock"), FileLock(workspace / ".watchtest" / "gate.lock"):
+        assert open_runs() == {"dead.1", "dead-gate.1"}, "their lock is held: they live; nobody lives in no folder"
+    assert open_runs() == set()
+    assert (ask("show", "dead.1")["state"], ask("show", "dead.1")["reason"]) == ("broken", "the watcher died")
+
+

@@ -151,6 +151,12 @@ def judged(connection: Connection, tree: str, environment: str) -> PastRun | Non
     row = connection.execute(
         f"""
         SELECT * FROM runs WHERE tree = ? AND environment = ? AND (selected IS NULL OR is_proof)
+def open_workspaces(connection: Connection) -> tuple[str, ...]:
+    """Those with a run that has no end yet."""
+    rows = connection.execute("SELECT DISTINCT workspace FROM runs WHERE ended_at IS NULL")
+    return tuple(row["workspace"] for row in rows)
+
+
                              AND imported_from IS NULL AND state IN ({", ".join("?" * len(ends))})
         ORDER BY number DESC LIMIT 1
         """,

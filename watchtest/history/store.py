@@ -233,9 +233,9 @@ class Store:
             dead = connection.execute(
                 f"SELECT number FROM runs WHERE ended_at IS NULL AND workspace = :workspace AND {whose}", values
             ).fetchall()
-            for row in dead:
-                _enter(connection, row["number"], RunState.BROKEN, DIED, at)
-                compact(connection, row["number"])
+            for run in (row["number"] for row in dead):
+                _enter(connection, run, RunState.BROKEN, DIED, min(at, _last_heard(connection, run)))
+                compact(connection, run)
             return len(dead)
 
     # -- what is kept, and what is asked by the writer itself --------------------------------------
@@ -335,6 +335,18 @@ def _enter(connection: Connection, run: int, state: RunState, reason: str, at: f
     connection.execute(
         "UPDATE runs SET state = :state, reason = :reason, ended_at = :ended_at WHERE number = :run", values
     )
+
+
+def _last_heard(connection: Connection, run: int) -> float:
+    """When it last did something: it did not run all the time that nobody noticed."""
+    row = connection.execute(
+        """
+        SELECT MAX(at, COALESCE(taken_at, 0), COALESCE(chosen_at, 0), COALESCE(first_at, 0)) AS heard FROM runs
+        JOIN (SELECT MAX(at) AS at FROM run_states WHERE run = :run) WHERE number = :run
+        """,
+        {"run": run},
+    ).fetchone()
+    return float(row["heard"])
 
 
 def _state_of(connection: Connection, run: int) -> RunState:
