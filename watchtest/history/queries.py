@@ -95,6 +95,11 @@ class RunDetail:
     results: tuple[PastResult, ...]
     raw_output: str
 
+    @property
+    def last_words(self) -> tuple[PastResult, ...]:
+        """The last attempt of each test: what it came to."""
+        return tuple({past.result.test: past for past in self.results}.values())
+
 
 def recent(
     connection: Connection,
@@ -109,7 +114,7 @@ def recent(
     before: tuple[float, str] | None = None,
 ) -> tuple[PastRun, ...]:
     """The latest runs, newest first; None and nothing mean any. `is_whole`: only those of all tests. `before`: when a
-    run was queued, and its id."""
+    run was queued, and its id. By the time of a run, not of its number: a report that was imported may be old."""
     where, values = runs_where(workspace=workspace, lane=lane, states=states, since=since)
     if branch is not None:
         where, values = f"{where} AND branch = ?", (*values, branch)
@@ -117,7 +122,8 @@ def recent(
         where += " AND selected IS NULL"
     if before is not None:
         where, values = f"{where} AND (queued_at, id) < (?, ?)", (*values, *before)
-    rows = connection.execute(f"SELECT * FROM runs WHERE {where} ORDER BY number DESC LIMIT ?", (*values, limit))
+    order = "queued_at DESC, id DESC"
+    rows = connection.execute(f"SELECT * FROM runs WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
     return tuple(past_run(connection, row) for row in rows.fetchall())
 
 
@@ -145,18 +151,18 @@ def runs_where(
     return " AND ".join(conditions), tuple(values)
 
 
-def judged(connection: Connection, tree: str, environment: str) -> PastRun | None:
-    """The last run that spoke for every test of this very tree in this environment; None: nobody has yet."""
-    ends = (*RED_STATES, RunState.PASSED, RunState.NO_TESTS)
-    row = connection.execute(
-        f"""
-        SELECT * FROM runs WHERE tree = ? AND environment = ? AND (selected IS NULL OR is_proof)
 def open_workspaces(connection: Connection) -> tuple[str, ...]:
     """Those with a run that has no end yet."""
     rows = connection.execute("SELECT DISTINCT workspace FROM runs WHERE ended_at IS NULL")
     return tuple(row["workspace"] for row in rows)
 
 
+def judged(connection: Connection, tree: str, environment: str) -> PastRun | None:
+    """The last run that spoke for every test of this very tree in this environment; None: nobody has yet."""
+    ends = (*RED_STATES, RunState.PASSED, RunState.NO_TESTS)
+    row = connection.execute(
+        f"""
+        SELECT * FROM runs WHERE tree = ? AND environment = ? AND (selected IS NULL OR is_proof)
                              AND imported_from IS NULL AND state IN ({", ".join("?" * len(ends))})
         ORDER BY number DESC LIMIT 1
         """,
