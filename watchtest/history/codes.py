@@ -21,6 +21,8 @@ OUTCOME_CODES = MappingProxyType(
 OUTCOMES = MappingProxyType({code: outcome for outcome, code in OUTCOME_CODES.items()})
 PASSED_CODE = OUTCOME_CODES[Outcome.PASSED]
 RED_CODES = frozenset(code for outcome, code in OUTCOME_CODES.items() if outcome.is_red)
+GREEN_CODES = frozenset({OUTCOME_CODES[Outcome.PASSED], OUTCOME_CODES[Outcome.XPASSED]})
+"""It ran, and all was well. What was skipped, or had to fail, says neither."""
 
 RED_STATES = frozenset({RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT})
 JUDGED = frozenset({RunState.PASSED, RunState.FAILED})

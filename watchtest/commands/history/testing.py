@@ -100,8 +100,13 @@ def print_facts(console: Console, say: Say, found: TestHistory) -> None:
 
 
 def _since(found: TestHistory) -> str:
+    from watchtest.views.text import count
+
+    last = found.moments[-1]
     if found.turn is None:
-        return f" in every run that is kept, since {when(found.moments[0].run.queued_at)}"
+        runs = count(len(found.moments), "run")
+        none = "" if last.outcome.is_red else "; red in none that is kept"
+        return f" in the latest {runs}, since {when(found.moments[0].run.queued_at)}{none}"
     return f" since {run_words(found.turn.first)}"
 
 
