@@ -216,11 +216,12 @@ def edited(content: str) -> Snapshot:
 @pytest.mark.parametrize("is_superseded", [False, True])
 def test_a_test_is_the_same_when_it_was_renamed(bench: Bench, is_superseded: bool) -> None:
     new, file = "tests/test_a.py::test_three", ["tests/test_a.py"]
-    bench.ran(T1, [green(A), red(B)])
+    bench.ran(T2, [], state=RunState.SUPERSEDED)
+    bench.ran(T1, [green(A), green(A + "_more"), red(B)])
     bench.ran(edited("w"), [green(A)], only=True)
     if is_superseded:
         bench.ran(edited("x"), [red(new)], only=True, whole=file, state=RunState.SUPERSEDED)
-    bench.ran(edited("y"), [green(A), red(new)], only=True, whole=file)
+    bench.ran(edited("y"), [green(A), green(A + "_more"), red(new)], only=True, whole=file)
     assert same_test(bench, new, (B,))
 
 

@@ -16,6 +16,7 @@ from watchtest.commands import history
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import UsageError
 from watchtest.history.path import history_path
+from watchtest.history.slowest import SlowTest
 
 ONE, TWO, SLOW = "tests/test_shop.py::test_one", "tests/test_shop.py::test_two", "tests/test_slow.py::test_slow"
 MOVED = "tests/shop/test_prices.py::test_"
@@ -249,6 +250,25 @@ def test_what_turned_it_is_what_changed_since_it_last_failed_in_another_way(ask:
     assert cluster["breaks"][0]["turned_by"] == ["README.md", "src/tax.py"]
 
 
+def test_what_a_selection_has_ruled_out_is_no_suspect(ask: Ask, bench: Bench) -> None:
+    other, files = "tests/x.py::x", {"src/shop.py": "1", "src/tax.py": "1"}
+    bench.ran(tree("w1", files), [green(SLOW), green(other)])
+    bench.ran(tree("w2", files | {"src/shop.py": "2"}), [green(other)], only=True)
+    bench.ran(tree("w3", files | {"src/shop.py": "2", "src/tax.py": "2"}), [red(SLOW)], only=True)
+    (cluster,) = ask("analyse")["clusters"]
+    assert (cluster["breaks"][0]["passed"]["id"], cluster["breaks"][0]["suspects"]) == ("s.11", ["src/tax.py"])
+    assert ask("test", SLOW)["turn"]["paths"] == ["src/tax.py"]
+
+
+def test_where_a_selection_was_wrong_everything_is_suspect(ask: Ask, bench: Bench) -> None:
+    other, files = "tests/x.py::x", {"src/shop.py": "1", "src/tax.py": "1"}
+    bench.ran(tree("w1", files), [green(SLOW), green(other)])
+    changed = tree("w2", files | {"src/shop.py": "2"})
+    bench.ran(changed, [green(other)], only=True)
+    bench.ran(changed, [red(SLOW), green(other)])
+    assert ask("analyse")["clusters"][0]["breaks"][0]["suspects"] == ["src/shop.py"]
+
+
 def test_reports_of_others_do_not_stand_between_a_test_and_its_own_runs(ask: Ask, bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "ci.json"
     tests = [{"name": MOVED + "one", "status": "passed", "duration": 5}]
@@ -292,6 +312,16 @@ def test_the_flaky_one_is_named_with_its_proof_and_no_other(
     assert (test["failures"], test["runs"]) == (1, 8)
     said = ask("flaky", as_json=False)
     assert "failed in s.8, passed in s.7" in said
+
+
+def test_how_it_failed_is_told_under_its_new_name(ask: Ask, bench: Bench) -> None:
+    x, moved = "tests/x.py::x", "tests/y.py::x"
+    for number in range(6):
+        result = red(x, "said before") if number % 2 else green(x)
+        bench.ran(tree(f"x{number}", {"tests/x.py": "x", "a": str(number)}), [result])
+    bench.ran(tree("y", {"tests/y.py": "x"}), [green(moved)])
+    (found,) = [test for test in ask("flaky")["tests"] if test["identity"] == moved]
+    assert found["signature"] == "AssertionError: said before in total"
 
 
 def test_flaky_ends_in_recovery_by_time_or_by_passes_on_other_code(
@@ -346,6 +376,14 @@ def test_slowest_comes_first_with_its_share_and_its_growth(ask: Ask) -> None:
     assert first["share"] > 0.7
     assert {test["identity"] for test in others} == {MOVED + "one", MOVED + "two"}
     assert "█" in ask("slowest", as_json=False)
+
+
+def test_some_milliseconds_more_are_noise() -> None:
+    def growth(*durations_s: float) -> float | None:
+        return SlowTest("t", 0.0, 0.0, 0.0, durations_s).growth
+
+    assert growth(0.001, 0.001, 0.001, 0.009, 0.009, 0.009) is None
+    assert growth(0.1, 0.1, 0.1, 0.4, 0.4, 0.4) == 4
 
 
 def test_a_trend_is_made_of_full_runs_alone(ask: Ask) -> None:

@@ -10,10 +10,9 @@ from watchtest.history.codes import GREEN_CODES, RED_CODES
 from watchtest.history.contents import failure_of
 from watchtest.history.database import Connection
 from watchtest.history.queries import PastRun, identities
-from watchtest.history.testhistory import paths_of, run_of
+from watchtest.history.testhistory import run_of, suspects
 from watchtest.history.testnames import lines
 from watchtest.history.timeline import Packs
-from watchtest.history.trees import changes_between
 
 LONGEST_SEARCH = 5_000
 
@@ -143,15 +142,11 @@ def _trails(
 
 
 def _break(connection: Connection, tests: tuple[str, ...], trail: _Trail) -> Break:
-    def changed(earlier: int | None, later: int) -> tuple[str, ...] | None:
-        between = changes_between(connection, earlier, later) if earlier is not None else None
-        return None if between is None else paths_of(between[1])
-
     return Break(
         tests,
         None if trail.passed is None else run_of(connection, trail.passed),
         run_of(connection, trail.failed),
-        changed(trail.passed, trail.failed),
+        None if trail.passed is None else suspects(connection, trail.passed, trail.failed),
         run_of(connection, trail.this_way),
-        () if trail.other_way is None else changed(trail.other_way, trail.this_way),
+        () if trail.other_way is None else suspects(connection, trail.other_way, trail.this_way),
     )

@@ -116,7 +116,7 @@ def flaky_tests(
         if standing is not None and (with_recovered or standing is not Standing.RECOVERED):
             shown = tuple(each for each, _ in proof[:MOST_PROOFS])
             codes = tuple(code for _, code in seen.results)
-            said = _last_signature(connection, seen.number)
+            said = _last_signature(connection, line)
             found.append(FlakyTest(latest[seen.number], standing, shown, len(proof), codes, turned, said))
     order = list(Standing)
     return tuple(sorted(found, key=lambda test: (order.index(test.standing), -test.failures, test.identity)))
@@ -219,12 +219,13 @@ def _place(row: Row) -> str:
     return IMPORTED if row["imported_from"] is not None else f"{row['lane']} {row['workspace']}"
 
 
-def _last_signature(connection: Connection, test: int) -> str:
+def _last_signature(connection: Connection, line: int) -> str:
+    """Under whichever name it had then."""
     row = connection.execute(
         """
         SELECT text FROM failures JOIN signatures ON signatures.number = signature
-        WHERE test = ? ORDER BY run DESC LIMIT 1
+        WHERE test IN (SELECT number FROM tests WHERE number = ? OR lineage = ?) ORDER BY run DESC LIMIT 1
         """,
-        (test,),
+        (line, line),
     ).fetchone()
     return "" if row is None else str(row["text"])

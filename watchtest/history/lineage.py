@@ -26,11 +26,12 @@ def follow_names(connection: Connection, run: int, whole: Collection[str]) -> No
     links = links_back(connection, run, LOOKED_BACK)
     if not links:
         return
-    since = min(link.since for link in links.values())
     is_new = "first_run > ? AND lineage IS NULL"
-    rows = connection.execute(f"SELECT number, identity, file FROM tests WHERE {is_new}", (since,)).fetchall()
+    rows = connection.execute(
+        f"SELECT number, identity, file FROM tests WHERE {is_new}", (_last_judged(connection, run),)
+    ).fetchall()
     new = _by_file((row["identity"], row["file"]) for row in rows if row["number"] in ran)
-    found = net(links, since, run) if new else None
+    found = net(links, min(link.since for link in links.values()), run) if new else None
     if found is None:
         return
     before, after = found
@@ -44,6 +45,19 @@ def follow_names(connection: Connection, run: int, whole: Collection[str]) -> No
         was = moved.get(file, file)
         same = renamed_within(gone.get(file, set()), new[file]) if was == file else {name: name for name in new[file]}
         _join(connection, {f"{file}::{name}": f"{was}::{former}" for name, former in same.items()})
+
+
+def _last_judged(connection: Connection, run: int) -> int:
+    """The run of this lane before: what it did not have is new. Some that had no verdict may lie between."""
+    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED))
+    row = connection.execute(
+        f"""
+        SELECT MAX(number) AS number FROM runs WHERE number < :run AND imported_from IS NULL AND state IN ({states})
+        AND (workspace, lane) = (SELECT workspace, lane FROM runs WHERE number = :run)
+        """,
+        {"run": run},
+    ).fetchone()
+    return int(row["number"] or 0)
 
 
 def _see_gone(connection: Connection, run: int, ran: set[int], whole: Collection[str]) -> dict[str, set[str]]:

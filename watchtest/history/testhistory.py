@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from watchtest.core.model import Lane, Outcome
 from watchtest.history.changes import Versions
-from watchtest.history.codes import GREEN_CODES, OUTCOMES, RED_CODES
+from watchtest.history.codes import GREEN_CODES, JUDGED, OUTCOMES, RED_CODES
 from watchtest.history.database import Connection
 from watchtest.history.queries import PastRun, past_run, runs_where
 from watchtest.history.testnames import Named
@@ -114,12 +114,28 @@ def history_of(
 
 
 def turn(connection: Connection, first: int, before: int | None) -> Turn:
-    changed = changes_between(connection, before, first) if before is not None else None
     return Turn(
         run_of(connection, first),
         None if before is None else run_of(connection, before),
-        None if changed is None else paths_of(changed[1]),
+        None if before is None else suspects(connection, before, first),
     )
+
+
+def suspects(connection: Connection, before: int, first: int) -> tuple[str, ...] | None:
+    """What changed between two runs that a test was in; of that, only what came after the last run between them that
+    proved that its changes do not concern the test, by leaving it out. None: it is not known."""
+    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED))
+    row = connection.execute(
+        f"""
+        SELECT MAX(number) AS number FROM runs WHERE number > :before AND number < :first AND state IN ({states})
+        AND is_proof AND (workspace, lane) = (SELECT workspace, lane FROM runs WHERE number = :first)
+        """,
+        {"before": before, "first": first},
+    ).fetchone()
+    narrow = changes_between(connection, row["number"], first) if row["number"] is not None else None
+    # Nothing: then a selection was wrong, and everything is suspect.
+    wide = changes_between(connection, before, first) if narrow is None or not narrow[1] else narrow
+    return None if wide is None else paths_of(wide[1])
 
 
 def paths_of(after: Versions) -> tuple[str, ...]:
