@@ -252,6 +252,15 @@ def test_nothing_of_a_test_is_markup_in_the_page(ask: Ask, tmp_path: Path) -> No
     assert json.loads(embedded({"a": EVIL_WORDS})) == {"a": EVIL_WORDS}
 
 
+def test_a_red_test_that_was_removed_is_red_no_more_on_the_page(ask: Ask, bench: Bench, tmp_path: Path) -> None:
+    bench.ran(tree("t3", {"a": "3"}), [green(ONE)])
+    ask("html", "-o", tmp_path / "page.html")
+    found = re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), flags=re.DOTALL)
+    assert found is not None
+    gone = {test["id"]: test["gone"] for test in json.loads(found[1])["tests"]}
+    assert (gone[ONE], gone["tests/test_b.py::test_b"]) == (False, True)
+
+
 def test_the_page_has_to_be_written_somewhere(ask: Ask, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot write"):
         ask("html", "-o", tmp_path / "nowhere" / "page.html")
@@ -274,10 +283,13 @@ def test_a_browser_draws_the_page_and_runs_nothing_of_a_test(ask: Ask, tmp_path:
     seen = rendered(file, "test=evil", tmp_path / "profile")
     assert "<title>my &lt;shop&gt; · watchtest</title>" in seen
     assert seen.count('class="run ') == 2
-    assert "1 tests" in seen, "the filter leaves one"
+    assert ">1 test<" in seen, "the filter leaves one"
+    assert ">red since " in seen
+    assert " · last in s.2" in seen
     assert "&lt;img src=x onerror=" in seen
     assert "<img" not in seen
     assert "&lt;b&gt;bold&lt;/b&gt;" in seen, "the failure's text is open"
     assert '<svg class="strip"' in seen
     assert 'aria-label="slowest tests"' in seen
     assert 'aria-label="trend"' in seen
+    assert 'aria-label="runs by day"' in seen

@@ -6,16 +6,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from watchtest.history.changes import net
 from watchtest.history.codes import JUDGED
 from watchtest.history.database import Connection
 from watchtest.history.renames import moved_files, renamed_within
 from watchtest.history.testnames import lines
 from watchtest.history.timeline import Packs
-from watchtest.history.trees import links_back
-
-LOOKED_BACK = 10
-"""So many runs may lie between a change and the first run of its tests: they were cancelled, or broke."""
+from watchtest.history.trees import changes_between
 
 
 def follow_names(connection: Connection, run: int, whole: Collection[str]) -> None:
@@ -23,15 +19,11 @@ def follow_names(connection: Connection, run: int, whole: Collection[str]) -> No
     ran = set(Packs(connection).one(run).tests)
     _part_ways(connection, ran)
     gone = _see_gone(connection, run, ran, whole)
-    links = links_back(connection, run, LOOKED_BACK)
-    if not links:
-        return
+    last = _last_judged(connection, run)
     is_new = "first_run > ? AND lineage IS NULL"
-    rows = connection.execute(
-        f"SELECT number, identity, file FROM tests WHERE {is_new}", (_last_judged(connection, run),)
-    ).fetchall()
+    rows = connection.execute(f"SELECT number, identity, file FROM tests WHERE {is_new}", (last,)).fetchall()
     new = _by_file((row["identity"], row["file"]) for row in rows if row["number"] in ran)
-    found = net(links, min(link.since for link in links.values()), run) if new else None
+    found = changes_between(connection, last, run) if new else None
     if found is None:
         return
     before, after = found
@@ -63,7 +55,9 @@ def _last_judged(connection: Connection, run: int) -> int:
 def _see_gone(connection: Connection, run: int, ran: set[int], whole: Collection[str]) -> dict[str, set[str]]:
     """Notes which tests are there no more: they were, and a run of all tests, or of all in their file, had them not.
     By file, those that this run was the first to miss."""
-    connection.executemany("UPDATE tests SET gone = NULL WHERE number = ? AND gone IS NOT NULL", [(n,) for n in ran])
+    known = connection.execute("SELECT number FROM tests WHERE gone IS NOT NULL").fetchall()
+    back = [(each["number"],) for each in known if each["number"] in ran]
+    connection.executemany("UPDATE tests SET gone = NULL WHERE number = ?", back)
     row = connection.execute("SELECT selected, state, imported_from FROM runs WHERE number = ?", (run,)).fetchone()
     if row["state"] not in JUDGED or row["imported_from"] is not None:
         return {}

@@ -128,7 +128,22 @@ function showTrend() {
   });
   svg.append(draw("text", { x: 0, y: 10 }, took(most)), draw("text", { x: 0, y: height - 4 }, days[0][0]));
   if (days.length > 1) svg.append(draw("text", { x: width, y: height - 4, "text-anchor": "end" }, days[days.length - 1][0]));
-  at("trend").append(svg);
+  at("trend").append(make("p", { class: "quiet" }, "how long a run of all tests took"), svg);
+  at("trend").append(make("p", { class: "quiet" }, "how many there were, and how many of them were green"), runsByDay(days, x, width));
+}
+
+function runsByDay(days, x, width) {
+  const height = 70, most = Math.max(...days.map((day) => day[1]));
+  const wide = Math.max(2, Math.min(24, width / days.length - 2));
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "runs by day" });
+  days.forEach((day, index) => {
+    const left = Math.min(width - wide, Math.max(0, x(index) - wide / 2)), tall = day[1] / most * height, green = day[2] / most * height;
+    const bar = draw("g", {},
+      draw("rect", { class: "failed", x: left, y: height - tall, width: wide, height: tall - green }),
+      draw("rect", { class: "passed", x: left, y: height - green, width: wide, height: green }));
+    svg.append(titled(bar, `${day[0]}: ${day[2]} of ${day[1]} runs green`));
+  });
+  return svg;
 }
 
 function showSlowest() {
@@ -171,14 +186,16 @@ function detailsOf(test, index) {
     svg.append(titled(bar, `${run.id} · ${took(ms / 1000)} · ${time(run.at)}`));
   });
   panel.append(make("p", { class: "quiet" }, `durations of ${test.ms.length} runs, ${took(test.median / 1000)} usually, ${took(most / 1000)} at most; red in ${test.red}`), make("div", { class: "chart" }, svg));
-  const said = data.failures.filter((each) => each[1] === index);
-  if (!said.length && test.red) panel.append(make("p", { class: "quiet" }, "its failures are older than what this page holds"));
-  said.slice(0, 20).forEach((failure, place) => {
-    const run = data.runs[failure[0]];
-    const node = failureNode(failure, `${run.id}, ${time(run.at)}`);
+  // One entry a way to fail, the latest first: what was said again and again is said once.
+  const ways = new Map();
+  for (const failure of data.failures) if (failure[1] === index) ways.set(failure[2], [...(ways.get(failure[2]) || []), failure]);
+  if (!ways.size && test.red) panel.append(make("p", { class: "quiet" }, "its failures are older than what this page holds"));
+  for (const [place, said] of [...ways.values()].entries()) {
+    const run = data.runs[said[0][0]];
+    const node = failureNode(said[0], `${said.length}× · last in ${run.id}, ${time(run.at)}`);
     node.open = place === 0;
     panel.append(node);
-  });
+  }
   return panel;
 }
 
@@ -208,7 +225,7 @@ function showTests() {
   found.sort(([one], [other]) => (by === "red" ? isRedNow(other) - isRedNow(one) : 0) || order(one, other));
   const list = at("tests");
   list.replaceChildren(...found.slice(0, SHOWN_AT_ONCE).map(([test, index]) => testNode(test, index)));
-  at("count").textContent = found.length > SHOWN_AT_ONCE ? `${SHOWN_AT_ONCE} of ${found.length} shown` : `${found.length} tests`;
+  at("count").textContent = found.length > SHOWN_AT_ONCE ? `${SHOWN_AT_ONCE} of ${found.length} shown` : `${found.length} ${found.length === 1 ? "test" : "tests"}`;
 }
 
 // `#run=ID` shows a run, `#test=TEXT` the tests that match, the first of them open: a link to what is meant.
