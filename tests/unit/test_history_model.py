@@ -81,6 +81,7 @@ def test_a_red_that_a_fresh_process_refutes_is_ours_and_no_sign_of_chance(bench:
     assert found.run.counts == {Outcome.PASSED: 2}
     assert found.run.state is RunState.PASSED
     assert [each.result.outcome for each in found.results] == [Outcome.PASSED, Outcome.FAILED, Outcome.PASSED]
+    assert [each.result.outcome for each in found.last_words] == [Outcome.PASSED, Outcome.PASSED]
     assert proofs(bench) == []
 
 

@@ -148,6 +148,8 @@ def test_a_test_is_found_by_its_old_name_and_by_a_part(ask: Ask) -> None:
         ask("test", "prices")
     with pytest.raises(UsageError, match="no such test"):
         ask("test", "nothing like it")
+    with pytest.raises(UsageError, match="no run that is kept of the commit lane"):
+        ask("test", SLOW, "--lane", "commit")
 
 
 def test_a_whole_name_is_found_among_any_number_of_longer_ones(ask: Ask, bench: Bench) -> None:

@@ -187,6 +187,8 @@ THIRD: Migration = (
 FOURTH: Migration = (
     # The first run that would have had the test, were it still there; null while it is.
     "ALTER TABLE tests ADD COLUMN gone INTEGER",
+    # Runs are listed by their time: what was imported late may be old.
+    "CREATE INDEX runs_by_time ON runs (workspace, queued_at, id)",
 )
 
 MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)

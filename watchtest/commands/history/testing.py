@@ -38,6 +38,7 @@ ADD = {"test": _add}
 def _run(arguments: argparse.Namespace) -> int:
     from watchtest.history.shape import told
     from watchtest.history.testhistory import history_of
+    from watchtest.views.text import one_line
 
     def question(connection: Connection) -> TestHistory | None:
         return history_of(
@@ -50,8 +51,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     found = answer(arguments, question)
     if found is None:
+        lane = f" of the {arguments.lane} lane" if arguments.lane else ""
         raise UsageError(
-            f"history test {arguments.test}: it ran in no run that is kept",
+            f"history test {one_line(arguments.test)}: it ran in no run that is kept{lane}",
             hint="see: watchtest history list; --all-worktrees looks at all of them",
         )
     if arguments.json:
