@@ -29,6 +29,9 @@ JUDGED = frozenset({RunState.PASSED, RunState.FAILED})
 """Runs in which every test had its say: what they say of a test is evidence. In a run that was ended from outside, or
 whose process died, a test may be red for that reason."""
 
+BESIDE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
+"""A condition on `runs`: those of a gate or a probe, beside the watcher's own."""
+
 
 class AttemptKind(IntEnum):
     """Why a test was reported, or reported again, within one run. None of them makes it flaky: a check that is red

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
-from watchtest.history.codes import OUTCOMES, RED_STATES, AttemptKind
+from watchtest.history.codes import BESIDE, OUTCOMES, RED_STATES, AttemptKind
 from watchtest.history.contents import failure_of
 from watchtest.history.database import Connection, Row
 from watchtest.history.rows import workspace_key
@@ -151,10 +151,10 @@ def runs_where(
     return " AND ".join(conditions), tuple(values)
 
 
-def open_workspaces(connection: Connection) -> tuple[str, ...]:
-    """Those with a run that has no end yet."""
-    rows = connection.execute("SELECT DISTINCT workspace FROM runs WHERE ended_at IS NULL")
-    return tuple(row["workspace"] for row in rows)
+def at_work(connection: Connection) -> tuple[tuple[str, bool], ...]:
+    """The workspaces that have a run without an end; and whether it is one of a gate or a probe."""
+    rows = connection.execute(f"SELECT DISTINCT workspace, {BESIDE} AS is_beside FROM runs WHERE ended_at IS NULL")
+    return tuple((row["workspace"], bool(row["is_beside"])) for row in rows)
 
 
 def judged(connection: Connection, tree: str, environment: str) -> PastRun | None:

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
 from watchtest.errors import WorkspaceError
-from watchtest.history.codes import JUDGED, AttemptKind, Proof
+from watchtest.history.codes import BESIDE, JUDGED, AttemptKind, Proof
 from watchtest.history.compaction import compact
 from watchtest.history.contents import add_failure
 from watchtest.history.database import Connection, is_damage, said_plainly, transaction
@@ -38,7 +38,6 @@ DIED = "the watcher died"
 OUTPUT_LIMIT = 1024 * 1024
 BESIDE_LIMIT_S = 3600.0
 """No run of a gate or of a probe takes so long."""
-_BESIDE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
 
 _ADD_TEST = """
     INSERT INTO tests (identity, file, first_run) VALUES (:test, :file, :run) ON CONFLICT (identity) DO NOTHING
@@ -227,7 +226,7 @@ class Store:
         those of a gate or a probe beside it, unless they are too old to be alive. `is_beside`: by whoever holds the
         lock of gates and probes, for theirs.
         """
-        whose = _BESIDE if is_beside else f"(NOT {_BESIDE} OR queued_at < :long_ago)"
+        whose = BESIDE if is_beside else f"(NOT {BESIDE} OR queued_at < :long_ago)"
         values: dict[str, Value] = {"workspace": workspace_key(workspace), "long_ago": at - BESIDE_LIMIT_S}
         with self._writing() as connection:
             dead = connection.execute(

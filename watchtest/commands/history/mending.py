@@ -9,28 +9,32 @@ from pathlib import Path
 
 from watchtest.errors import WatchtestError
 
-BY_LOCK = (("lock", False), ("gate.lock", True))
-"""Whose lock stands for which runs: the watcher's for its own, that of gates and probes for theirs."""
+LOCKS = {False: "lock", True: "gate.lock"}
+"""Who is at work holds the watcher's lock; or, beside it, that of gates and probes."""
 
 
 def mend_what_died(path: Path) -> None:
     """In every workspace of the history. Whoever may not write there is told what it says."""
+    from watchtest.commands.reading import is_locked
     from watchtest.history.opening import reading
-    from watchtest.history.queries import open_workspaces
+    from watchtest.history.queries import at_work
     from watchtest.history.store import Store
+    from watchtest.workspace import FOLDER
 
     with reading(path) as connection:
-        workspaces = open_workspaces(connection)
-    for workspace in workspaces:
-        for name, is_beside in BY_LOCK:
-            with _nobody_at_work(Path(workspace), name) as is_dead:
-                if not is_dead:
-                    continue
-                try:
-                    with Store.open(path) as store:
+        found = at_work(connection)
+    dead = [each for each in found if not is_locked(Path(each[0], FOLDER, LOCKS[each[1]]))]
+    if not dead:
+        return
+    try:
+        # Opened before a lock is taken: a watcher that starts meanwhile waits for that lock, and not for long.
+        with Store.open(path) as store:
+            for workspace, is_beside in dead:
+                with _nobody_at_work(Path(workspace), LOCKS[is_beside]) as is_so:
+                    if is_so:
                         store.mend(workspace, time.time(), is_beside=is_beside)
-                except WatchtestError:
-                    return
+    except WatchtestError:
+        return
 
 
 @contextmanager
