@@ -43,7 +43,7 @@ def asked(project: Project, *words: str, code: int = 0) -> Any:
     return json.loads(ended.stdout)
 
 
-def test_what_a_killed_watcher_had_shown_is_kept_and_its_run_is_broken_at_the_next_start(local: Project) -> None:
+def test_what_a_killed_watcher_had_shown_is_kept_and_its_run_is_broken(local: Project) -> None:
     local.save("test_a.py", QUICK)
     local.save("hang.txt", "")
     watcher = local.watch()
@@ -55,7 +55,7 @@ def test_what_a_killed_watcher_had_shown_is_kept_and_its_run_is_broken_at_the_ne
     watcher.kill9()
 
     run = asked(local, "show")
-    assert run["state"] == "running"
+    assert (run["state"], run["reason"]) == ("broken", "the watcher died")
     outcomes = sorted(result["outcome"] for result in run["results"])
     assert outcomes == ["failed", *["passed"] * 4]
 

@@ -61,15 +61,17 @@ class Bench:
         checks: Sequence[Result] = (),
         state: RunState | None = None,
         only: bool = False,
+        whole: Sequence[str] = (),
         lane: Lane = Lane.SAVE,
         environment: str = ENVIRONMENT,
         session: str = "s",
     ) -> str:
-        """A whole run; its id. `checks` come behind the results, from a fresh process."""
+        """A whole run; its id. `checks` come behind the results, from a fresh process. `whole`: files that it runs."""
         self.runs += 1
         self.now += 60
         at, name = self.now, f"{session}.{self.runs}"
-        some = Only(tuple(result.test for result in results), "the change can affect them", is_proof=True)
+        tests = (*(result.test for result in results), *whole)
+        some = Only(tests, "the change can affect them", is_proof=True)
         run = Run(name, lane, Trigger.SAVE, some if only else All("all tests"))
         self.store.begin(run, at, self.workspace, "a.py changed")
         self.store.start(run, at + 1)

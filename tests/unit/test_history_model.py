@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from history_bench import NOON, Bench, green, red, tree
 
-from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
+from watchtest.core.model import All, Lane, Only, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import WorkspaceError
 from watchtest.history.codes import AttemptKind, Proof
 from watchtest.history.database import transaction
@@ -81,6 +81,7 @@ def test_a_red_that_a_fresh_process_refutes_is_ours_and_no_sign_of_chance(bench:
     assert found.run.counts == {Outcome.PASSED: 2}
     assert found.run.state is RunState.PASSED
     assert [each.result.outcome for each in found.results] == [Outcome.PASSED, Outcome.FAILED, Outcome.PASSED]
+    assert [each.result.outcome for each in found.last_words] == [Outcome.PASSED, Outcome.PASSED]
     assert proofs(bench) == []
 
 
@@ -203,6 +204,84 @@ def test_a_copied_file_holds_other_tests(bench: Bench) -> None:
     assert found.former == ()
 
 
+def same_test(bench: Bench, new: str, former: tuple[str, ...]) -> bool:
+    with reading(bench.path) as connection:
+        (found,) = find_tests(connection, new)
+    return (found.identity, found.former) == (new, former)
+
+
+def edited(content: str) -> Snapshot:
+    return tree(f"e{content}", {"src/a.py": "1", "tests/test_a.py": content})
+
+
+@pytest.mark.parametrize("is_superseded", [False, True])
+def test_a_test_is_the_same_when_it_was_renamed(bench: Bench, is_superseded: bool) -> None:
+    new, file = "tests/test_a.py::test_three", ["tests/test_a.py"]
+    bench.ran(T2, [], state=RunState.SUPERSEDED)
+    bench.ran(T1, [green(A), green(A + "_more"), red(B)])
+    bench.ran(edited("w"), [green(A)], only=True)
+    if is_superseded:
+        bench.ran(edited("x"), [red(new)], only=True, whole=file, state=RunState.SUPERSEDED)
+    bench.ran(edited("y"), [green(A), green(A + "_more"), red(new)], only=True, whole=file)
+    assert same_test(bench, new, (B,))
+
+
+def test_a_test_is_the_same_when_it_was_renamed_while_its_file_could_not_be_read(bench: Bench) -> None:
+    bench.ran(T1, [green(A), green(B)])
+    bench.ran(edited("x"), [red("tests/test_a.py", "SyntaxError")])
+    bench.ran(edited("y"), [green(A), green("tests/test_a.py::test_three")])
+    assert same_test(bench, "tests/test_a.py::test_three", (B,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "new", "former"),
+    [
+        (["test_a[1]", "test_a[2]"], ["test_b[1]", "test_b[2]", "test_b[3]"], "test_b[2]", "test_a[2]"),
+        (["TestA::test_x", "TestA::test_y"], ["TestB::test_x", "TestB::test_y"], "TestB::test_y", "TestA::test_y"),
+        (["test_x", "test_y"], ["TestB::test_x", "TestB::test_y"], "TestB::test_x", "test_x"),
+        (["test_x", "test_y"], ["test_p", "test_q"], "test_p", None),
+        (["test_x"], ["test_p", "test_q"], "test_p", None),
+        (["test_x[1]"], ["test_x[2]"], "test_x[2]", None),
+        (["TestA::test_x"], ["TestB::test_y"], "TestB::test_y", None),
+    ],
+)
+def test_what_was_renamed_within_a_file_is_told_where_it_can_be(
+    bench: Bench, before: list[str], after: list[str], new: str, former: str | None
+) -> None:
+    bench.ran(T1, [green(A), *(green(f"tests/test_a.py::{name}") for name in before)])
+    bench.ran(edited("y"), [green(A), *(green(f"tests/test_a.py::{name}") for name in after)])
+    names = () if former is None else (f"tests/test_a.py::{former}",)
+    assert same_test(bench, f"tests/test_a.py::{new}", names)
+
+
+def test_a_test_that_was_removed_and_one_that_was_added_later_are_two(bench: Bench) -> None:
+    bench.ran(T1, [green(A), green(B)])
+    bench.ran(edited("x"), [green(A)], only=True, whole=["tests/test_a.py"])
+    bench.ran(edited("y"), [green(A), green("tests/test_a.py::test_three")], only=True, whole=["tests/test_a.py"])
+    assert same_test(bench, "tests/test_a.py::test_three", ())
+
+
+def test_a_test_that_was_only_not_asked_for_was_not_renamed(bench: Bench) -> None:
+    new = "tests/test_a.py::test_three"
+    bench.ran(T1, [green(A), green(B)])
+    wish = Run("w", Lane.SAVE, Trigger.MANUAL, Only((new, A), "asked for"))
+    bench.store.begin(wish, bench.now, "/w")
+    bench.store.snapshot_taken("w", edited("x"), "e")
+    bench.store.add_results("w", [green(new), green(A)], bench.now)
+    bench.store.end("w", RunState.PASSED, "", bench.now, "")
+    assert same_test(bench, new, ())
+
+
+def test_an_old_name_that_comes_back_beside_the_new_one_is_another_test(bench: Bench) -> None:
+    new = "tests/test_a.py::test_three"
+    bench.ran(T1, [green(A), green(B)])
+    bench.ran(edited("x"), [green(A), green(new)])
+    assert same_test(bench, new, (B,))
+    bench.ran(edited("y"), [green(A), green(new), green(B)])
+    assert same_test(bench, new, ())
+    assert same_test(bench, B, ())
+
+
 # -- what is let go --------------------------------------------------------------------------------
 
 
@@ -219,6 +298,16 @@ def test_old_runs_go_with_all_that_only_they_spoke_of(bench: Bench) -> None:
     assert [rows(bench, table) for table in left] == [1, 0, 0, 1, 0, 0, 3, 3]
 
 
+def test_the_tree_of_a_worktree_that_nobody_has_runs_of_any_more_goes(bench: Bench) -> None:
+    bench.workspace = "/removed"
+    bench.ran(T1, [green(A)])
+    bench.workspace = "/w"
+    bench.ran(T1, [green(A)])
+    bench.store.prune(Limits(runs=1), bench.now)
+    with reading(bench.path) as connection:
+        assert [row["workspace"] for row in connection.execute("SELECT workspace FROM manifests")] == ["/w"]
+
+
 def test_a_plan_says_what_would_go_and_drops_nothing(bench: Bench) -> None:
     for _ in range(4):
         bench.ran(T1, [green(A)])
@@ -230,6 +319,31 @@ def test_a_plan_says_what_would_go_and_drops_nothing(bench: Bench) -> None:
     assert (later.runs, later.oldest_at) == (4, NOON + 60)
     assert not none
     assert rows(bench, "runs") == 4
+
+
+def test_an_old_report_that_is_imported_takes_no_younger_run_with_it(bench: Bench) -> None:
+    bench.ran(T1, [green(A)])
+    bench.store.begin(begun("old"), NOON - 400 * DAY_S, "/w", imported_from="report.xml")
+    bench.store.end("old", RunState.PASSED, "", NOON - 400 * DAY_S, "")
+    bench.ran(T1, [green(A)])
+    with reading(bench.path) as connection:
+        plan = planned(connection, Limits(days=365, runs=3), bench.now)
+    assert (plan.runs, plan.reasons) == (1, ("older than 365 days",))
+    bench.store.prune(Limits(days=365), bench.now)
+    with reading(bench.path) as connection:
+        assert [run.id for run in recent(connection, limit=9)] == ["s.2", "s.1"]
+
+
+def test_the_latest_runs_stay_however_large_the_file_is(bench: Bench) -> None:
+    """What is large may be what all of them share: dropping runs would not help, and end only when none is left."""
+    wide = tree("t1", {f"src/{Random(number).randbytes(40).hex()}.py": "1" for number in range(30_000)})
+    for _ in range(12):
+        bench.ran(wide, [green(A)])
+    while bench.store.prune(Limits(megabytes=1), bench.now):
+        pass
+    with reading(bench.path) as connection:
+        assert used_bytes(connection) > 1024 * 1024
+        assert len(recent(connection, limit=99)) == 10
 
 
 def test_a_run_under_way_is_never_dropped(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,25 @@ def test_results_are_kept_before_the_views_behind_show_them(kept: Kept) -> None:
         for before, after, event in story.steps:
             recorder.show(before, after, event)
         assert [each.result.test for each in kept.run("s.1").results] == [A]
+
+
+def test_what_finds_no_room_is_kept_when_there_is_some(kept: Kept) -> None:
+    names = [f"tests/test_a.py::test_{number}_{'x' * 200}" for number in range(200)]
+    results = [passed(name) for name in names]
+    story = kept.story.change("a.py").sync("t1").collect(*names).results(*results).end("t1", results)
+    store = Store.open(kept.path)
+    with Recorder(store, "/w", kept.problems.append) as recorder:
+        pages = store.asked(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+        store.asked(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+        for before, after, event in story.steps:
+            recorder.show(before, after, event)
+        deadline = time.monotonic() + 10
+        while not kept.problems and time.monotonic() < deadline:
+            time.sleep(0.01)
+        store.asked(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
+    (problem,) = kept.problems
+    assert "the disk is full" in problem
+    assert (kept.run("s.1").run.state, len(kept.run("s.1").results)) == (RunState.PASSED, 200)
 
 
 def test_a_watcher_lets_go_what_is_beyond_the_limits(kept: Kept) -> None:

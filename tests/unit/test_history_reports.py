@@ -17,7 +17,7 @@ from ctrf_schema import CTRF
 from history_bench import Bench, green, red, tree
 
 from watchtest.commands import history
-from watchtest.core.model import Outcome, Result
+from watchtest.core.model import Outcome, Result, RunState
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.history.exporting import junit_name, parts
 from watchtest.history.importing import Unreadable, read_ctrf
@@ -55,13 +55,15 @@ def bench(tmp_path: Path, workspace: Path) -> Iterator[Bench]:
 def ask(bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
     monkeypatch.setenv("WATCHTEST_STATE_DIR", str(bench.path.parents[1]))
 
-    def asked(*words: str | Path) -> str:
+    def asked(*words: str | Path, err: str = "") -> str:
         parser = argparse.ArgumentParser()
         parser.add_argument("-C", "--workspace", type=Path)
         history.add_to(parser.add_subparsers())
         arguments = parser.parse_args(["-C", str(workspace), "history", *map(str, words)])
         assert arguments.run(arguments) == 0
-        return capsys.readouterr().out
+        said = capsys.readouterr()
+        assert said.err == err
+        return said.out
 
     return asked
 
@@ -89,6 +91,13 @@ def test_junit_has_one_testcase_a_test_and_what_it_says_is_text(ask: Ask) -> Non
     said = evil.find("failure")
     assert said is not None
     assert said.text == EVIL_WORDS.replace("\x00", "\ufffd")
+
+
+def test_a_run_without_a_verdict_is_not_exported_as_if_it_were_green(ask: Ask, bench: Bench) -> None:
+    bench.ran(tree("t3", {"a": "3"}), [green(ONE)], state=RunState.BROKEN)
+    said = "run s.3 was broken: only what its tests had said is in the report\n"
+    for form in ("junit", "ctrf"):
+        assert ask("export", "--format", form, err=said)
 
 
 def test_ctrf_is_valid_and_counts_each_test_once(ask: Ask, tmp_path: Path) -> None:
@@ -145,6 +154,17 @@ def test_what_was_exported_can_be_imported_and_asked(ask: Ask, tmp_path: Path, f
     assert all(form == "junit" and "evil" in each for each in new)
 
 
+def test_a_report_has_its_own_time_and_never_one_to_come(ask: Ask, tmp_path: Path) -> None:
+    for number, stamp in enumerate(("2024-02-03T04:05:06", "2024-02-03T04:05:06+01:00", "9999-01-01T00:00:00", "noon")):
+        text = f'<testsuites><testsuite timestamp="{stamp}"><testcase name="b{number}"/></testsuite></testsuites>'
+        (tmp_path / f"{number}.xml").write_text(text)
+        ask("import", tmp_path / f"{number}.xml")
+    by_file = {Path(run["imported_from"] or "").stem: run for run in json.loads(ask("list", "--json"))["runs"]}
+    assert by_file["0"]["queued_at"] == "2024-02-03T04:05:06.000Z"
+    assert by_file["1"]["queued_at"] == "2024-02-03T03:05:06.000Z"
+    assert all("2025" < by_file[name]["queued_at"] < "9" for name in ("2", "3"))
+
+
 def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path: Path) -> None:
     from watchtest.history.opening import reading
     from watchtest.history.queries import last_whole
@@ -164,6 +184,7 @@ def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path:
         (b"[]", "no CTRF report"),
         (b'{"results": {"tests": [{"name": 1}]}}', "name and a status"),
         (b"<testsuite>", "not valid XML"),
+        (b"<project/>", "no JUnit report"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a/>', "document type"),
         (b"\xff\xfe", "not valid XML"),
     ],
@@ -231,6 +252,15 @@ def test_nothing_of_a_test_is_markup_in_the_page(ask: Ask, tmp_path: Path) -> No
     assert json.loads(embedded({"a": EVIL_WORDS})) == {"a": EVIL_WORDS}
 
 
+def test_a_red_test_that_was_removed_is_red_no_more_on_the_page(ask: Ask, bench: Bench, tmp_path: Path) -> None:
+    bench.ran(tree("t3", {"a": "3"}), [green(ONE)])
+    ask("html", "-o", tmp_path / "page.html")
+    found = re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), flags=re.DOTALL)
+    assert found is not None
+    gone = {test["id"]: test["gone"] for test in json.loads(found[1])["tests"]}
+    assert (gone[ONE], gone["tests/test_b.py::test_b"]) == (False, True)
+
+
 def test_the_page_has_to_be_written_somewhere(ask: Ask, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot write"):
         ask("html", "-o", tmp_path / "nowhere" / "page.html")
@@ -253,10 +283,13 @@ def test_a_browser_draws_the_page_and_runs_nothing_of_a_test(ask: Ask, tmp_path:
     seen = rendered(file, "test=evil", tmp_path / "profile")
     assert "<title>my &lt;shop&gt; · watchtest</title>" in seen
     assert seen.count('class="run ') == 2
-    assert "1 tests" in seen, "the filter leaves one"
+    assert ">1 test<" in seen, "the filter leaves one"
+    assert ">red since " in seen
+    assert " · last in s.2" in seen
     assert "&lt;img src=x onerror=" in seen
     assert "<img" not in seen
     assert "&lt;b&gt;bold&lt;/b&gt;" in seen, "the failure's text is open"
     assert '<svg class="strip"' in seen
     assert 'aria-label="slowest tests"' in seen
     assert 'aria-label="trend"' in seen
+    assert 'aria-label="runs by day"' in seen

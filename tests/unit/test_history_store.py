@@ -225,7 +225,7 @@ def test_a_workspace_is_the_same_through_a_symlink(store: Store, path: Path, tmp
 def test_mending_ends_the_open_runs_of_this_workspace_and_no_others(store: Store, path: Path) -> None:
     store.begin(a_run(1), 1.0, "/w")
     store.begin(a_run(2), 2.0, "/w")
-    store.snapshot_taken("s.2", SNAPSHOT, "")
+    store.snapshot_taken("s.2", SNAPSHOT, "", 2.5)
     store.begin(a_run(3), 3.0, "/w")
     store.end("s.3", RunState.PASSED, "", 3.5, "")
     store.begin(a_run(4), 4.0, "/other")
@@ -235,12 +235,13 @@ def test_mending_ends_the_open_runs_of_this_workspace_and_no_others(store: Store
 
     states = {run.id: (run.state, run.reason, run.ended_at) for run in listed(path)}
     assert states == {
-        "s.1": (RunState.BROKEN, "the watcher died", 9.0),
-        "s.2": (RunState.BROKEN, "the watcher died", 9.0),
+        "s.1": (RunState.BROKEN, "the watcher died", 1.0),
+        "s.2": (RunState.BROKEN, "the watcher died", 2.5),
         "s.3": (RunState.PASSED, "", 3.5),
         "s.4": (RunState.QUEUED, "", None),
     }
     assert shown(path, "s.2").transitions[-1].reason == "the watcher died"
+    assert shown(path, "s.2").run.duration_s == 0.5, "it did not run all the time that nobody noticed"
 
 
 def test_a_watcher_and_a_gate_beside_it_mend_only_what_is_their_own(store: Store, path: Path) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from history_bench import NOON, Bench, green, red, tree
 
 from watchtest.commands import history
-from watchtest.core.model import RunState
+from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import UsageError
 from watchtest.history.path import history_path
+from watchtest.history.slowest import SlowTest
 
 ONE, TWO, SLOW = "tests/test_shop.py::test_one", "tests/test_shop.py::test_two", "tests/test_slow.py::test_slow"
 MOVED = "tests/shop/test_prices.py::test_"
@@ -146,6 +148,14 @@ def test_a_test_is_found_by_its_old_name_and_by_a_part(ask: Ask) -> None:
         ask("test", "prices")
     with pytest.raises(UsageError, match="no such test"):
         ask("test", "nothing like it")
+    with pytest.raises(UsageError, match="no run that is kept of the commit lane"):
+        ask("test", SLOW, "--lane", "commit")
+
+
+def test_a_whole_name_is_found_among_any_number_of_longer_ones(ask: Ask, bench: Bench) -> None:
+    longer = [green(f"tests/test_a.py::test_total_{number:03}") for number in range(60)]
+    bench.ran(tree("n", {"a": "1"}), [*longer, green("tests/test_b.py::test_total")])
+    assert ask("test", "test_total")["test"]["identity"] == "tests/test_b.py::test_total"
 
 
 def test_a_test_that_is_green_says_since_when(ask: Ask) -> None:
@@ -222,6 +232,71 @@ def test_what_failed_on_an_unchanged_tree_has_no_suspect(ask: Ask) -> None:
     assert "last passed   run s.7" in said
 
 
+def test_a_test_that_was_skipped_has_neither_passed_nor_failed(ask: Ask, bench: Bench) -> None:
+    bench.ran(tree("k1", {"src/shop.py": "k1"}), [green(MOVED + "one"), green(SLOW)])
+    bench.ran(tree("k2", {"src/shop.py": "k2"}), [Result(MOVED + "one", Outcome.SKIPPED, 0.0), green(SLOW)])
+    said = ask("test", MOVED + "one")
+    assert (said["turn"]["first"]["id"], said["turn"]["before"]["id"]) == ("s.12", "s.11")
+    assert ids(ask("compare", "s.10", "s.12")["not_run"]) == [MOVED + "one", SLOW], "it is not fixed, nor forgotten"
+    assert "(failed in A, skipped in B)" in ask("compare", "s.10", "s.12", as_json=False)
+    bench.ran(tree("k3", {"src/shop.py": "k3"}), [red(MOVED + "one"), green(SLOW)])
+    (cluster,) = ask("analyse")["clusters"]
+    assert cluster["breaks"][0]["passed"]["id"] == "s.11"
+
+
+def test_what_turned_it_is_what_changed_since_it_last_failed_in_another_way(ask: Ask, bench: Bench) -> None:
+    bench.ran(tree("v2", {"src/tax.py": "worse", "README.md": "9"}), [red(ONE)])
+    bench.ran(tree("v3", {"src/tax.py": "bad", "README.md": "9"}), [], state=RunState.SUPERSEDED)
+    bench.ran(tree("v4", {"src/tax.py": "bad", "README.md": "0"}), [red(ONE, "None", "tax")])
+    (cluster,) = ask("analyse")["clusters"]
+    assert cluster["breaks"][0]["turned_by"] == ["README.md", "src/tax.py"]
+
+
+def test_what_a_selection_has_ruled_out_is_no_suspect(ask: Ask, bench: Bench) -> None:
+    other, files = "tests/x.py::x", {"src/shop.py": "1", "src/tax.py": "1"}
+    bench.ran(tree("w1", files), [green(SLOW), green(other)])
+    bench.ran(tree("w2", files | {"src/shop.py": "2"}), [green(other)], only=True)
+    bench.ran(tree("w3", files | {"src/shop.py": "2", "src/tax.py": "2"}), [red(SLOW)], only=True)
+    (cluster,) = ask("analyse")["clusters"]
+    assert (cluster["breaks"][0]["passed"]["id"], cluster["breaks"][0]["suspects"]) == ("s.11", ["src/tax.py"])
+    assert ask("test", SLOW)["turn"]["paths"] == ["src/tax.py"]
+
+
+def test_where_a_selection_was_wrong_everything_is_suspect(ask: Ask, bench: Bench) -> None:
+    other, files = "tests/x.py::x", {"src/shop.py": "1", "src/tax.py": "1"}
+    bench.ran(tree("w1", files), [green(SLOW), green(other)])
+    changed = tree("w2", files | {"src/shop.py": "2"})
+    bench.ran(changed, [green(other)], only=True)
+    bench.ran(changed, [red(SLOW), green(other)])
+    assert ask("analyse")["clusters"][0]["breaks"][0]["suspects"] == ["src/shop.py"]
+
+
+def test_reports_of_others_do_not_stand_between_a_test_and_its_own_runs(ask: Ask, bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "ci.json"
+    tests = [{"name": MOVED + "one", "status": "passed", "duration": 5}]
+    report.write_text(json.dumps({"results": {"tests": tests, "summary": {"start": 1000 * (NOON - 86_400)}}}))
+    ask("import", str(report), as_json=False)
+    assert ask("list")["runs"][-1]["imported_from"] == str(report), "it is the oldest by its time"
+    assert ask("show")["id"] == "s.10"
+    said = ask("test", MOVED + "one")
+    assert (said["lane"], len(said["moments"])) == ("save", 10)
+    assert ask("analyse")["clusters"][0]["breaks"][0]["suspects"] == ["src/shop.py"]
+
+
+def test_a_broken_test_stays_broken_when_a_report_says_that_it_passed(
+    ask: Ask, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    for number in range(3):
+        bench.ran(tree(f"b{number}", {"src/shop.py": str(number)}), [red(SLOW)])
+    monkeypatch.setattr(time, "time", lambda: bench.now)
+    report = tmp_path / "ci.json"
+    report.write_text(json.dumps({"results": {"tests": [{"name": SLOW, "status": "passed", "duration": 5}]}}))
+    ask("import", str(report), as_json=False)
+    assert {test["identity"]: test["standing"] for test in ask("flaky")["tests"]} == {SLOW: "broken"}
+
+
 # -- flaky -----------------------------------------------------------------------------------------
 
 
@@ -239,6 +314,16 @@ def test_the_flaky_one_is_named_with_its_proof_and_no_other(
     assert (test["failures"], test["runs"]) == (1, 8)
     said = ask("flaky", as_json=False)
     assert "failed in s.8, passed in s.7" in said
+
+
+def test_how_it_failed_is_told_under_its_new_name(ask: Ask, bench: Bench) -> None:
+    x, moved = "tests/x.py::x", "tests/y.py::x"
+    for number in range(6):
+        result = red(x, "said before") if number % 2 else green(x)
+        bench.ran(tree(f"x{number}", {"tests/x.py": "x", "a": str(number)}), [result])
+    bench.ran(tree("y", {"tests/y.py": "x"}), [green(moved)])
+    (found,) = [test for test in ask("flaky")["tests"] if test["identity"] == moved]
+    assert found["signature"] == "AssertionError: said before in total"
 
 
 def test_flaky_ends_in_recovery_by_time_or_by_passes_on_other_code(
@@ -295,6 +380,14 @@ def test_slowest_comes_first_with_its_share_and_its_growth(ask: Ask) -> None:
     assert "█" in ask("slowest", as_json=False)
 
 
+def test_some_milliseconds_more_are_noise() -> None:
+    def growth(*durations_s: float) -> float | None:
+        return SlowTest("t", 0.0, 0.0, 0.0, durations_s).growth
+
+    assert growth(0.001, 0.001, 0.001, 0.009, 0.009, 0.009) is None
+    assert growth(0.1, 0.1, 0.1, 0.4, 0.4, 0.4) == 4
+
+
 def test_a_trend_is_made_of_full_runs_alone(ask: Ask) -> None:
     by_run = ask("trend", "--by", "run", "--since", "all")["buckets"]
     assert [bucket["name"] for bucket in by_run] == ["s.1", "s.2", "s.3", "s.4", "s.6", "s.7", "s.8", "s.9"]
@@ -312,6 +405,32 @@ def test_cost_tells_time_spent_wasted_and_saved(ask: Ask) -> None:
     assert lane["wasted_s"] == 9.0
     assert lane["saved_s"] == 0.0, "the narrow run took as long as a full one"
     assert "saved by leaving tests out of 1 runs" in ask("cost", "--since", "all", as_json=False)
+
+
+def test_a_run_that_never_began_cost_nothing(ask: Ask, bench: Bench) -> None:
+    spent = ask("cost", "--since", "all")["lanes"][0]["spent_s"]
+    run = Run("q", Lane.SAVE, Trigger.MANUAL, All("asked for"), is_forced=True)
+    bench.store.begin(run, bench.now, bench.workspace)
+    bench.store.end("q", RunState.CANCELLED, "called off", bench.now + 3600, "")
+    assert ask("cost", "--since", "all")["lanes"][0]["spent_s"] == spent
+
+
+# -- runs of the dead ------------------------------------------------------------------------------
+
+
+def test_a_run_whose_watcher_is_dead_is_not_said_to_run(ask: Ask, bench: Bench, workspace: Path) -> None:
+    bench.store.begin(Run("dead.1", Lane.SAVE, Trigger.SAVE, All("all tests")), bench.now + 60, bench.workspace)
+    bench.store.begin(Run("dead-gate.1", Lane.SAVE, Trigger.SAVE, All("all tests")), bench.now + 60, bench.workspace)
+    bench.store.begin(Run("gone.1", Lane.SAVE, Trigger.SAVE, All("all tests")), bench.now + 60, f"{workspace}-removed")
+    (workspace / ".watchtest").mkdir()
+
+    def open_runs() -> set[str]:
+        return {run["id"] for run in ask("list", "--all-worktrees")["runs"] if run["ended_at"] is None}
+
+    with FileLock(workspace / ".watchtest" / "lock"), FileLock(workspace / ".watchtest" / "gate.lock"):
+        assert open_runs() == {"dead.1", "dead-gate.1"}, "their lock is held: they live; nobody lives in no folder"
+    assert open_runs() == set()
+    assert (ask("show", "dead.1")["state"], ask("show", "dead.1")["reason"]) == ("broken", "the watcher died")
 
 
 # -- on any terminal -------------------------------------------------------------------------------
@@ -359,8 +478,6 @@ def test_pruning_shows_first_and_drops_then(ask: Ask, bench: Bench) -> None:
 
 def test_lanes_that_disagree_are_no_flips(ask: Ask, bench: Bench) -> None:
     """While a change is on its way, the working tree is red and the commit is green, run after run."""
-    from watchtest.core.model import Lane
-
     for number in range(8):
         bench.ran(tree(f"s{number}", {"src/shop.py": f"s{number}"}), [red("tests/x.py::x")])
         bench.ran(tree("c", {"src/shop.py": "ok"}), [green("tests/x.py::x")], lane=Lane.COMMIT)

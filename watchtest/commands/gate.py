@@ -147,7 +147,7 @@ def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
         detail = queries.detail(connection, run.id) if run is not None else None
     if run is None or detail is None:
         return None
-    results = tuple(past.result for past in detail.results)
+    results = tuple(past.result for past in detail.last_words)
     return Answer(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
 
 

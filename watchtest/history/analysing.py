@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchtest.core.model import Failure
-from watchtest.history.codes import RED_CODES
+from watchtest.history.codes import GREEN_CODES, RED_CODES
 from watchtest.history.contents import failure_of
 from watchtest.history.database import Connection
 from watchtest.history.queries import PastRun, identities
-from watchtest.history.testhistory import paths_of, run_of
+from watchtest.history.testhistory import run_of, suspects
 from watchtest.history.testnames import lines
 from watchtest.history.timeline import Packs
-from watchtest.history.trees import changes_between
 
 LONGEST_SEARCH = 5_000
 
@@ -47,13 +46,14 @@ class Cluster:
         return tuple(test for each in self.breaks for test in each.tests)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Trail:
     """One test, followed back through the runs of its lane."""
 
     failed: int
     this_way: int
-    is_this_way: bool = True
+    other_way: int | None = None
+    """The last run in which it failed in another way."""
     passed: int | None = None
 
 
@@ -66,18 +66,17 @@ def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
     signatures, contents = _said(connection, run.number, red)
     trails = _trails(connection, packs, run, red, signatures)
     names = identities(connection, red)
-    breaks: dict[int, dict[tuple[int | None, int, int], list[str]]] = defaultdict(lambda: defaultdict(list))
+    breaks: dict[int, dict[_Trail, list[str]]] = defaultdict(lambda: defaultdict(list))
     for test in sorted(red, key=names.__getitem__):
-        trail = trails[test]
-        breaks[signatures.get(test, 0)][trail.passed, trail.failed, trail.this_way].append(names[test])
+        breaks[signatures.get(test, 0)][trails[test]].append(names[test])
     texts = {row["number"]: row["text"] for row in connection.execute("SELECT number, text FROM signatures")}
     clusters = [
         Cluster(
             texts.get(signature, "no reason was reported"),
             contents.get(signature, Failure("", "")),
             tuple(
-                _break(connection, tuple(tests), *when)
-                for when, tests in sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
+                _break(connection, tuple(tests), trail)
+                for trail, tests in sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
             ),
         )
         for signature, found in breaks.items()
@@ -112,43 +111,42 @@ def _trails(
         kin[line] |= {number, line}
     trails = {test: _Trail(run.number, run.number) for test in red}
     open_ = set(red)
-    where = "workspace = ? AND lane = ? AND runs.number < ?"
+    # Reports of others lie between, in no order, and say nothing of trees.
+    imports = "" if run.imported_from is not None else " AND imported_from IS NULL"
+    where = f"workspace = ? AND lane = ? AND runs.number < ?{imports}"
     for pack in packs.back(where, (run.workspace, run.lane.value, run.number), LONGEST_SEARCH):
         if not open_:
             break
+        outcomes = pack.outcomes()
         said: dict[int, int] | None = None
         for test in tuple(open_):
             trail = trails[test]
             same = kin.get(line_of.get(test, test)) or {test}
-            code = next((code for code in map(pack.code, same) if code), 0)
+            code = next((outcomes[number] for number in same if number in outcomes), 0)
             if code in RED_CODES:
-                trail.failed = pack.run
                 if said is None:
                     rows = connection.execute(
                         "SELECT test, signature FROM failures WHERE run = ? ORDER BY attempt", (pack.run,)
                     )
                     said = {row["test"]: row["signature"] for row in rows}
-                trail.is_this_way = trail.is_this_way and signatures.get(test) in {said.get(each) for each in same}
-                if trail.is_this_way:
-                    trail.this_way = pack.run
-            elif code:
-                trail.passed = pack.run
+                is_this_way = signatures.get(test) in {said.get(each) for each in same}
+                if trail.other_way is None and is_this_way:
+                    trail = replace(trail, this_way=pack.run)
+                elif trail.other_way is None:
+                    trail = replace(trail, other_way=pack.run)
+                trails[test] = replace(trail, failed=pack.run)
+            elif code in GREEN_CODES:
+                trails[test] = replace(trail, passed=pack.run)
                 open_.discard(test)
     return trails
 
 
-def _break(connection: Connection, tests: tuple[str, ...], passed: int | None, failed: int, this_way: int) -> Break:
-    between = changes_between(connection, passed, failed) if passed is not None else None
-    turned: tuple[str, ...] | None = ()
-    if this_way != failed:
-        row = connection.execute("SELECT since FROM changes WHERE run = ?", (this_way,)).fetchone()
-        then = changes_between(connection, row["since"], this_way) if row is not None else None
-        turned = None if then is None else paths_of(then[1])
+def _break(connection: Connection, tests: tuple[str, ...], trail: _Trail) -> Break:
     return Break(
         tests,
-        None if passed is None else run_of(connection, passed),
-        run_of(connection, failed),
-        None if between is None else paths_of(between[1]),
-        run_of(connection, this_way),
-        turned,
+        None if trail.passed is None else run_of(connection, trail.passed),
+        run_of(connection, trail.failed),
+        None if trail.passed is None else suspects(connection, trail.passed, trail.failed),
+        run_of(connection, trail.this_way),
+        () if trail.other_way is None else suspects(connection, trail.other_way, trail.this_way),
     )

@@ -21,11 +21,16 @@ OUTCOME_CODES = MappingProxyType(
 OUTCOMES = MappingProxyType({code: outcome for outcome, code in OUTCOME_CODES.items()})
 PASSED_CODE = OUTCOME_CODES[Outcome.PASSED]
 RED_CODES = frozenset(code for outcome, code in OUTCOME_CODES.items() if outcome.is_red)
+GREEN_CODES = frozenset({OUTCOME_CODES[Outcome.PASSED], OUTCOME_CODES[Outcome.XPASSED]})
+"""It ran, and all was well. What was skipped, or had to fail, says neither."""
 
 RED_STATES = frozenset({RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT})
 JUDGED = frozenset({RunState.PASSED, RunState.FAILED})
 """Runs in which every test had its say: what they say of a test is evidence. In a run that was ended from outside, or
 whose process died, a test may be red for that reason."""
+
+BESIDE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
+"""A condition on `runs`: those of a gate or a probe, beside the watcher's own."""
 
 
 class AttemptKind(IntEnum):

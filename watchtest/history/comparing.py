@@ -51,7 +51,8 @@ class Comparison:
     added: tuple[Pair, ...]
     removed: tuple[Pair, ...]
     not_run: tuple[Pair, ...]
-    """In one of the two runs, which was one of some tests, or did not come to its end."""
+    """In one of the two runs, which was one of some tests, or did not come to its end; or it was skipped there. Those
+    that are red now are among the new failures."""
     slower: tuple[Pair, ...]
 
 
@@ -66,7 +67,8 @@ def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparis
     red = [pair for pair in both if _is_red(pair.before) and _is_red(pair.after)]
     added = [line for line, pair in pairs.items() if pair.before is None and _is_all(before)]
     removed = [line for line, pair in pairs.items() if pair.after is None and _is_all(after)]
-    alone = [line for line, pair in pairs.items() if pair.before is None or pair.after is None]
+    alone = [line for line, pair in pairs.items() if _has_run(pair.before) is not _has_run(pair.after)]
+    told = {*added, *removed, *(line for line, pair in pairs.items() if _is_red(pair.after))}
     changed = changes_between(connection, before.number, after.number)
     return Comparison(
         before=before,
@@ -78,7 +80,7 @@ def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparis
         failing_otherwise=tuple(pair for pair in red if _signature(pair.before) != _signature(pair.after)),
         added=tuple(pairs[line] for line in added),
         removed=tuple(pairs[line] for line in removed),
-        not_run=tuple(pairs[line] for line in alone if line not in added and line not in removed),
+        not_run=tuple(pairs[line] for line in alone if line not in told),
         slower=tuple(sorted((pair for pair in both if _is_slower(pair)), key=_lost, reverse=True)),
     )
 
@@ -113,6 +115,10 @@ def _is_red(side: Side | None) -> bool:
 
 def _has_passed(side: Side | None) -> bool:
     return side is not None and side.outcome in (Outcome.PASSED, Outcome.XPASSED)
+
+
+def _has_run(side: Side | None) -> bool:
+    return side is not None and side.outcome is not Outcome.SKIPPED
 
 
 def _signature(side: Side | None) -> str:

@@ -19,6 +19,15 @@ LARGEST_INTEGER = 2**63 - 1
 
 # The low byte of an extended result code is the kind of the error.
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
 _DAMAGE_HINT = "the watcher checks it, sets it aside and begins a new one when it next writes"
 _WORDS = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGE_HINT),
@@ -74,6 +83,11 @@ def is_sound(connection: Connection) -> bool:
 def is_damage(error: BaseException | None) -> bool:
     """Whether an error says that the file itself is broken."""
     return isinstance(error, sqlite3.Error) and _kind(error) in _DAMAGE
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Whether the same call may well succeed later: a full disk, a lock, a folder that is out of reach."""
+    return isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and _kind(error) in _PASSING)
 
 
 @contextmanager

@@ -25,16 +25,11 @@ STATUSES = {
 _UNSPEAKABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def last_words(detail: RunDetail) -> tuple[PastResult, ...]:
-    """The last attempt of each test."""
-    return tuple({past.result.test: past for past in detail.results}.values())
-
-
 # -- JUnit XML -------------------------------------------------------------------------------------
 
 
 def junit(detail: RunDetail) -> str:
-    run, results = detail.run, last_words(detail)
+    run, results = detail.run, detail.last_words
     counts = Counter(past.result.outcome for past in results)
     spent = sum(past.result.duration_s for past in results)
     skipped = counts[Outcome.SKIPPED] + counts[Outcome.XFAILED]
@@ -118,7 +113,7 @@ def _speakable(text: str) -> str:
 
 
 def ctrf(detail: RunDetail, version: str, flaky: frozenset[str]) -> str:
-    run, results = detail.run, last_words(detail)
+    run, results = detail.run, detail.last_words
     counts = Counter(STATUSES[past.result.outcome] for past in results)
     start = run.queued_at
     stop = run.ended_at if run.ended_at is not None else start

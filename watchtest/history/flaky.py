@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from watchtest.core.model import Lane
 from watchtest.history.codes import JUDGED, PASSED_CODE, RED_CODES, Proof
-from watchtest.history.database import Connection
+from watchtest.history.database import Connection, Row
 from watchtest.history.queries import identities, runs_where
 from watchtest.history.testhistory import flips
 from watchtest.history.testnames import lines
@@ -33,6 +33,7 @@ UNSTABLE_WITHIN = 20
 WINDOW = 200
 """So many runs are looked back."""
 SHORT_WINDOW = 50
+IMPORTED = "imported"
 MOST_PROOFS = 5
 
 
@@ -115,7 +116,7 @@ def flaky_tests(
         if standing is not None and (with_recovered or standing is not Standing.RECOVERED):
             shown = tuple(each for each, _ in proof[:MOST_PROOFS])
             codes = tuple(code for _, code in seen.results)
-            said = _last_signature(connection, seen.number)
+            said = _last_signature(connection, line)
             found.append(FlakyTest(latest[seen.number], standing, shown, len(proof), codes, turned, said))
     order = list(Standing)
     return tuple(sorted(found, key=lambda test: (order.index(test.standing), -test.failures, test.identity)))
@@ -126,11 +127,13 @@ class _Seen:
     number: int = 0
     """Of its latest name."""
     place: str = ""
-    """Workspace and lane of the latest run: others have other code, and are no flips."""
+    """Workspace and lane of the latest run of our own: others have other code, and are no flips."""
     by_place: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     def add(self, number: int, place: str, tree: str, code: int) -> None:
-        self.number, self.place = number, place
+        self.number = number
+        if place != IMPORTED or not self.place:
+            self.place = place
         self.by_place.setdefault(place, []).append((tree, code))
 
     @property
@@ -185,10 +188,10 @@ class _Runs:
         where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED)
         self._packs = list(Packs(connection).back(where, values, window))[::-1]
         rows = connection.execute(
-            f"SELECT number, tree, lane, workspace FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
+            f"SELECT number, tree, lane, workspace, imported_from FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
             (*values, window),
         )
-        self._of = {row["number"]: (f"{row['lane']} {row['workspace']}", row["tree"] or "") for row in rows}
+        self._of = {row["number"]: (_place(row), row["tree"] or "") for row in rows}
 
     def past(self, line_of: Mapping[int, int], proven: set[int], *, with_unstable: bool) -> dict[int, _Seen]:
         """What became of the tests in question: those with a proof, and those that were red at all."""
@@ -212,12 +215,17 @@ class _Runs:
         return past
 
 
-def _last_signature(connection: Connection, test: int) -> str:
+def _place(row: Row) -> str:
+    return IMPORTED if row["imported_from"] is not None else f"{row['lane']} {row['workspace']}"
+
+
+def _last_signature(connection: Connection, line: int) -> str:
+    """Under whichever name it had then."""
     row = connection.execute(
         """
         SELECT text FROM failures JOIN signatures ON signatures.number = signature
-        WHERE test = ? ORDER BY run DESC LIMIT 1
+        WHERE test IN (SELECT number FROM tests WHERE number = ? OR lineage = ?) ORDER BY run DESC LIMIT 1
         """,
-        (test,),
+        (line, line),
     ).fetchone()
     return "" if row is None else str(row["text"])

@@ -89,7 +89,7 @@ def add_report(
     name = f"import-{digest}"
     if store.asked(lambda c: c.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone()) is not None:
         return name, False
-    at = report.at if report.at is not None else now
+    at = min(report.at, now) if report.at is not None else now
     by = f" by {report.tool}" if report.tool else ""
     run = Run(name, Lane.COMMIT, Trigger.MANUAL, All(f"all that the report has{by}"), is_forced=True)
     store.begin(run, at, workspace, "a report was imported", imported_from=source)

@@ -61,7 +61,7 @@ def page_data(connection: Connection, wish: Wish, clean: Clean) -> Shape:
         "made_at": wish.now,
         "runs": [_run(run, clean) for run in runs],
         "tests": tests,
-        "failures": _failures(connection, position, index_of, clean),
+        "failures": _failures(connection, wish.workspace, position, index_of, clean),
         "flaky": flaky,
         "trend": [[each.name, each.runs, each.green, each.tests, round(each.red, 2), each.run_s] for each in buckets],
     }
@@ -98,6 +98,10 @@ def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> t
     red = {line: sum(code in RED_CODES for _, code, _ in each) for line, each in seen.items()}
     kept = sorted(seen, key=lambda line: (-red[line], line))[:MOST_TESTS]
     names = identities(connection, [latest[line] for line in kept])
+    # What a run shown here did not find any more is gone, whatever it was.
+    shown = {run.number for run in runs}
+    rows = connection.execute("SELECT number, gone FROM tests WHERE gone IS NOT NULL").fetchall()
+    gone = {row["number"] for row in rows if row["gone"] in shown}
     shapes: list[Shape] = []
     index_of: dict[int, int] = {}
     for line in kept:
@@ -110,6 +114,7 @@ def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> t
                 "ms": [round(spent / 1000, 1) for _, _, spent in seen[line]],
                 "median": round(median(spent for _, _, spent in seen[line]) / 1000, 1),
                 "red": red[line],
+                "gone": latest[line] in gone,
             }
         )
     for number, line in line_of.items():
@@ -119,12 +124,12 @@ def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> t
 
 
 def _failures(
-    connection: Connection, position: dict[int, int], index_of: dict[int, int], clean: Clean
+    connection: Connection, workspace: str | None, position: dict[int, int], index_of: dict[int, int], clean: Clean
 ) -> list[list[object]]:
     """Newest first: run, test, signature, place, text."""
     if not position:
         return []
-    where, values = runs_where()
+    where, values = runs_where(workspace=workspace)
     rows = connection.execute(
         f"""
         SELECT failures.run, test, signatures.text AS signature, document FROM failures

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
-from watchtest.history.codes import OUTCOMES, RED_STATES, AttemptKind
+from watchtest.history.codes import BESIDE, OUTCOMES, RED_STATES, AttemptKind
 from watchtest.history.contents import failure_of
 from watchtest.history.database import Connection, Row
 from watchtest.history.rows import workspace_key
@@ -95,6 +95,11 @@ class RunDetail:
     results: tuple[PastResult, ...]
     raw_output: str
 
+    @property
+    def last_words(self) -> tuple[PastResult, ...]:
+        """The last attempt of each test: what it came to."""
+        return tuple({past.result.test: past for past in self.results}.values())
+
 
 def recent(
     connection: Connection,
@@ -109,7 +114,7 @@ def recent(
     before: tuple[float, str] | None = None,
 ) -> tuple[PastRun, ...]:
     """The latest runs, newest first; None and nothing mean any. `is_whole`: only those of all tests. `before`: when a
-    run was queued, and its id."""
+    run was queued, and its id. By the time of a run, not of its number: a report that was imported may be old."""
     where, values = runs_where(workspace=workspace, lane=lane, states=states, since=since)
     if branch is not None:
         where, values = f"{where} AND branch = ?", (*values, branch)
@@ -117,7 +122,8 @@ def recent(
         where += " AND selected IS NULL"
     if before is not None:
         where, values = f"{where} AND (queued_at, id) < (?, ?)", (*values, *before)
-    rows = connection.execute(f"SELECT * FROM runs WHERE {where} ORDER BY number DESC LIMIT ?", (*values, limit))
+    order = "queued_at DESC, id DESC"
+    rows = connection.execute(f"SELECT * FROM runs WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
     return tuple(past_run(connection, row) for row in rows.fetchall())
 
 
@@ -143,6 +149,12 @@ def runs_where(
         conditions.append("queued_at >= ?")
         values.append(since)
     return " AND ".join(conditions), tuple(values)
+
+
+def at_work(connection: Connection) -> tuple[tuple[str, bool], ...]:
+    """The workspaces that have a run without an end; and whether it is one of a gate or a probe."""
+    rows = connection.execute(f"SELECT DISTINCT workspace, {BESIDE} AS is_beside FROM runs WHERE ended_at IS NULL")
+    return tuple((row["workspace"], bool(row["is_beside"])) for row in rows)
 
 
 def judged(connection: Connection, tree: str, environment: str) -> PastRun | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Event as Flag
@@ -14,6 +15,7 @@ from watchtest.core.events import Event
 from watchtest.core.model import RunState
 from watchtest.core.state import State
 from watchtest.errors import WatchtestError
+from watchtest.history.database import is_passing
 from watchtest.history.deeds import (
     Add,
     Choose,
@@ -35,6 +37,8 @@ from watchtest.history.store import Store
 LEAVE_LIMIT_S = 5.0
 PATIENCE_S = 0.02
 """So long a view that comes after this one waits until a result is kept: what is shown survives a kill."""
+MOST_WAITING = 2000
+"""So much is remembered while nothing can be written; of more than that the oldest is lost."""
 RUNS_BETWEEN_LOOKS = 50
 """After so many ended runs it is looked whether old ones have to go."""
 
@@ -64,6 +68,8 @@ class Recorder:
         self._is_behind = False
         self._told: set[str] = set()
         self._deeds: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._waiting: deque[Callable[[], object]] = deque(maxlen=MOST_WAITING)
+        """What could not be written yet, the oldest first: nothing overtakes it."""
         self.flaky: frozenset[str] | None = None
         """Tests that are known to pass and fail by chance; None: not known yet. Red stays red."""
         # A daemon: a locked database must not keep the watcher from leaving.
@@ -82,8 +88,10 @@ class Recorder:
         self._thread.join(LEAVE_LIMIT_S)
         if self._thread.is_alive():
             self._on_problem(f"the history is busy: what it had not kept after {LEAVE_LIMIT_S:g} s is lost")
-        else:
-            self._store.close()
+            return
+        if self._waiting:
+            self._on_problem("what the history could not keep until now is lost")
+        self._store.close()
 
     def show(self, before: State, after: State, event: Event | None) -> None:
         has_results = False
@@ -97,7 +105,7 @@ class Recorder:
         """The views behind this one shall show what is kept; one that lags behind is not waited for again and again."""
         kept = Flag()
         self._do(kept.set)
-        if not self._is_behind or self._deeds.qsize() <= 1:
+        if not self._is_behind or self._deeds.qsize() + len(self._waiting) <= 1:
             self._is_behind = not kept.wait(PATIENCE_S)
 
     def _keep(self, deed: Deed) -> None:
@@ -128,7 +136,7 @@ class Recorder:
                 assert_never(deed)
 
     def _after_a_run(self) -> None:
-        self._see_flaky()
+        self._do(self._see_flaky)
         self._ended += 1
         if self._ended % RUNS_BETWEEN_LOOKS == 0:
             self._do(self._prune)
@@ -145,10 +153,20 @@ class Recorder:
 
     def _work(self) -> None:
         while (deed := self._deeds.get()) is not None:
+            self._waiting.append(deed)
+            self._catch_up()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """In their order. What fails for a reason that may pass is tried again with the next one that comes."""
+        while self._waiting:
             try:
-                deed()
+                self._waiting[0]()
             except Exception as error:  # noqa: BLE001  told, whatever it is: the watcher goes on without a history
                 self._tell(error)
+                if is_passing(error.__cause__):
+                    return
+            self._waiting.popleft()
 
     def _tell(self, error: Exception) -> None:
         text = f"the history could not be kept: {error if isinstance(error, WatchtestError) else repr(error)}"

@@ -1,4 +1,5 @@
-"""Which new test is an old one under another name, where that can be told: its file was moved. Pure."""
+"""Which new test is an old one under another name, where that can be told: its file was moved, or it alone was
+renamed. Pure."""
 
 from __future__ import annotations
 
@@ -35,6 +36,36 @@ def moved_files(before: Versions, after: Versions, tests: Mapping[str, Collectio
         if is_clear:
             found[path] = ranked[0][1]
     return found
+
+
+def renamed_within(gone: Collection[str], new: Collection[str]) -> dict[str, str]:
+    """New name → the name it had, of tests of one file; names are those within it.
+
+    A function that was there in another class is the same. Else, where one of a class is gone and one is new, it was
+    renamed; of several nobody can tell which is which. Parameters have to be the same.
+    """
+    old_ones, new_ones = {_function(name) for name in gone}, {_function(name) for name in new}
+    unchanged = old_ones & new_ones
+    was: dict[tuple[str, str], tuple[str, str]] = {}
+    for part in (1, 0):
+        for each in new_ones - unchanged - was.keys():
+            olds = [old for old in old_ones - unchanged - set(was.values()) if old[part] == each[part]]
+            news = [other for other in new_ones - unchanged - was.keys() if other[part] == each[part]]
+            if len(olds) == len(news) == 1:
+                was[each] = olds[0]
+    found = {name: _named(was[_function(name)], name) for name in new if _function(name) in was}
+    return {name: former for name, former in found.items() if former in gone}
+
+
+def _function(name: str) -> tuple[str, str]:
+    """Its class, and what it is called there; without parameters."""
+    where, _, function = name.partition("[")[0].rpartition("::")
+    return where, function
+
+
+def _named(function: tuple[str, str], parameters_of: str) -> str:
+    _, bracket, parameters = parameters_of.partition("[")
+    return "::".join(part for part in function if part) + bracket + parameters
 
 
 def _likeness(one: Collection[str], other: Collection[str]) -> float:

@@ -16,6 +16,8 @@ DAY_S = 86_400.0
 MEGABYTE = 1024 * 1024
 MARGIN = 0.9
 """When the file is too large, it is brought to so much of the limit: not each run shall be followed by another look."""
+KEPT_IN_ANY_CASE = 10
+"""So many of the latest runs stay, however large the file is: what they share may be what is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The runs before `first_kept` would go, and why."""
+    """The runs before `first_kept` would go, and those that were queued before `oldest_kept`, and why."""
 
     first_kept: int
+    oldest_kept: float
     runs: int
     oldest_at: float | None
     newest_at: float | None
@@ -51,42 +54,44 @@ def used_bytes(connection: Connection) -> int:
 
 def planned(connection: Connection, limits: Limits, now: float) -> Plan:
     """Reads a few numbers; drops nothing."""
-    cuts: list[tuple[int, str]] = []
+    cuts: list[tuple[int, float, str]] = []
     if limits.days:
-        row = connection.execute(
-            "SELECT MAX(number) + 1 AS cut FROM runs WHERE queued_at < ?", (now - limits.days * DAY_S,)
-        ).fetchone()
-        cuts.append((row["cut"] or 0, f"older than {limits.days} days"))
+        # By its own time each: what was imported yesterday may be older than all that was there before.
+        cuts.append((0, now - limits.days * DAY_S, f"older than {limits.days} days"))
     if limits.runs:
         row = connection.execute(
             "SELECT number FROM runs ORDER BY number DESC LIMIT 1 OFFSET ?", (limits.runs - 1,)
         ).fetchone()
-        cuts.append((row["number"] if row is not None else 0, f"beyond the latest {limits.runs} runs"))
+        cuts.append((row["number"] if row is not None else 0, 0.0, f"beyond the latest {limits.runs} runs"))
     size = used_bytes(connection)
     if limits.megabytes and size > limits.megabytes * MEGABYTE:
         total = connection.execute("SELECT COUNT(*) AS runs FROM runs").fetchone()["runs"]
         # Runs are much of one size: so large a part of them is so large a part of the file.
-        kept = int(total * MARGIN * limits.megabytes * MEGABYTE / size)
+        kept = max(KEPT_IN_ANY_CASE, int(total * MARGIN * limits.megabytes * MEGABYTE / size))
         row = connection.execute("SELECT number FROM runs ORDER BY number DESC LIMIT 1 OFFSET ?", (kept,)).fetchone()
-        cuts.append((row["number"] + 1 if row is not None else 0, f"beyond {limits.megabytes} MB"))
-    first_kept = max((cut for cut, _ in cuts), default=0)
+        cuts.append((row["number"] + 1 if row is not None else 0, 0.0, f"beyond {limits.megabytes} MB"))
+    first_kept = max((number for number, _, _ in cuts), default=0)
+    oldest_kept = max((at for _, at, _ in cuts), default=0.0)
     found = connection.execute(
-        """
-        SELECT COUNT(*) AS runs, MIN(queued_at) AS oldest, MAX(queued_at) AS newest FROM runs
-        WHERE number < ? AND ended_at IS NOT NULL
-        """,
-        (first_kept,),
+        f"SELECT COUNT(*) AS runs, MIN(queued_at) AS oldest, MAX(queued_at) AS newest FROM runs WHERE {_GOES}",
+        (first_kept, oldest_kept),
     ).fetchone()
-    oldest = connection.execute("SELECT MIN(number) AS number FROM runs").fetchone()["number"] or 0
-    reasons = tuple(reason for cut, reason in cuts if cut > oldest)
-    return Plan(first_kept, found["runs"], found["oldest"], found["newest"], reasons if found["runs"] else ())
+    reasons = tuple(
+        reason
+        for number, at, reason in cuts
+        if connection.execute(f"SELECT 1 FROM runs WHERE {_GOES} LIMIT 1", (number, at)).fetchone()
+    )
+    return Plan(first_kept, oldest_kept, found["runs"], found["oldest"], found["newest"], reasons)
+
+
+_GOES = "(number < ? OR queued_at < ?) AND ended_at IS NOT NULL"
 
 
 def drop_some(connection: Connection, plan: Plan, most: int) -> int:
     """The oldest of them, with the words that only they said, in a transaction of the caller's; how many."""
     rows = connection.execute(
-        "SELECT number FROM runs WHERE number < ? AND ended_at IS NOT NULL ORDER BY number LIMIT ?",
-        (plan.first_kept, most),
+        f"SELECT number FROM runs WHERE {_GOES} ORDER BY number LIMIT ?",
+        (plan.first_kept, plan.oldest_kept, most),
     ).fetchall()
     runs = [(row["number"],) for row in rows]
     shared = {
@@ -113,13 +118,16 @@ _SHARED = (
 
 
 def sweep(connection: Connection) -> None:
-    """Forgets tests that no run speaks of any more. Reads every roster; in a transaction of the caller's."""
+    """Forgets tests that no run speaks of any more, and the trees of lanes (of worktrees that were removed, for one)
+    that have no run. Reads every roster; in a transaction of the caller's."""
     used = set(_tests_in_use(connection))
     # The name that a test had before stays as long as the test.
     rows = connection.execute("SELECT number, COALESCE(lineage, number) AS line FROM tests").fetchall()
     lines = {row["line"] for row in rows if row["number"] in used}
     gone = [(row["number"],) for row in rows if row["number"] not in used and row["line"] not in lines]
     connection.executemany("DELETE FROM tests WHERE number = ?", gone)
+    has_run = "EXISTS (SELECT 1 FROM runs WHERE (workspace, lane) = (manifests.workspace, manifests.lane))"
+    connection.execute(f"DELETE FROM manifests WHERE NOT {has_run}")
 
 
 def _tests_in_use(connection: Connection) -> Iterator[int]:

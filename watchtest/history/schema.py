@@ -184,7 +184,14 @@ THIRD: Migration = (
     "DROP TABLE failures_of_version_2",
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD)
+FOURTH: Migration = (
+    # The first run that would have had the test, were it still there; null while it is.
+    "ALTER TABLE tests ADD COLUMN gone INTEGER",
+    # Runs are listed by their time: what was imported late may be old.
+    "CREATE INDEX runs_by_time ON runs (workspace, queued_at, id)",
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -15,6 +15,8 @@ from watchtest.history.timeline import Packs
 
 LOOKED_AT = 50
 GROWN_TIMES = 1.3
+GROWN_BY_S = 0.05
+"""Less than both is noise."""
 GROWN_FROM = 6
 """With fewer durations nothing can be said of a trend."""
 
@@ -31,12 +33,12 @@ class SlowTest:
 
     @property
     def growth(self) -> float | None:
-        """How many times as long as before it takes now; None: that cannot be told."""
+        """How many times as long as before it takes now; None: that cannot be told, or is as good as nothing."""
         if len(self.durations_s) < GROWN_FROM:
             return None
         half = len(self.durations_s) // 2
-        was = median(self.durations_s[:half])
-        return median(self.durations_s[half:]) / was if was > 0 else None
+        was, is_ = median(self.durations_s[:half]), median(self.durations_s[half:])
+        return is_ / was if was > 0 and abs(is_ - was) >= GROWN_BY_S else None
 
 
 def slowest(

@@ -18,14 +18,14 @@ from typing import Self, TypeVar
 
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
 from watchtest.errors import WorkspaceError
-from watchtest.history.codes import JUDGED, AttemptKind, Proof
+from watchtest.history.codes import BESIDE, JUDGED, AttemptKind, Proof
 from watchtest.history.compaction import compact
 from watchtest.history.contents import add_failure
 from watchtest.history.database import Connection, is_damage, said_plainly, transaction
 from watchtest.history.evidence import add_proof, compare_with_others
-from watchtest.history.lineage import follow_moves
+from watchtest.history.lineage import follow_names
 from watchtest.history.opening import Say, open_for_writing
-from watchtest.history.retention import Limits, drop_some, planned, sweep
+from watchtest.history.retention import Limits, Plan, drop_some, planned, sweep
 from watchtest.history.rows import TEXT_LIMIT, Value, result_values, text, workspace_key
 from watchtest.history.schema import refuse_newer
 from watchtest.history.trees import Trees
@@ -38,7 +38,6 @@ DIED = "the watcher died"
 OUTPUT_LIMIT = 1024 * 1024
 BESIDE_LIMIT_S = 3600.0
 """No run of a gate or of a probe takes so long."""
-_BESIDE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
 
 _ADD_TEST = """
     INSERT INTO tests (identity, file, first_run) VALUES (:test, :file, :run) ON CONFLICT (identity) DO NOTHING
@@ -69,6 +68,8 @@ class Store:
         self._must_open = False
         self._is_closed = False
         self._trees = Trees()
+        self._whole: dict[str, tuple[str, ...]] = {}
+        """By run: the files that it runs every test of."""
         self._must_sweep = False
 
     @classmethod
@@ -119,6 +120,8 @@ class Store:
         """What it selects was decided on its way."""
         with self._writing() as connection:
             _change(connection, self._open_run(connection, run.id), {**_selected(run), "chosen_at": at})
+        tests = run.selection.tests if isinstance(run.selection, Only) else ()
+        self._whole[run.id] = tuple(test for test in tests if "::" not in test)
 
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
         """A step on the way, where it is known when it was taken."""
@@ -200,9 +203,10 @@ class Store:
                 connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
             _enter(connection, run, state, reason, at)
             compact(connection, run)
-            follow_moves(connection, run)
+            follow_names(connection, run, self._whole.get(run_id, ()))
             if state in JUDGED:
                 compare_with_others(connection, run, at)
+        self._whole.pop(run_id, None)
 
     def withdraw(self, run_id: str) -> None:
         """It turned out that there was nothing to run (the tree is the one last judged): it was no run."""
@@ -222,15 +226,15 @@ class Store:
         those of a gate or a probe beside it, unless they are too old to be alive. `is_beside`: by whoever holds the
         lock of gates and probes, for theirs.
         """
-        whose = _BESIDE if is_beside else f"(NOT {_BESIDE} OR queued_at < :long_ago)"
+        whose = BESIDE if is_beside else f"(NOT {BESIDE} OR queued_at < :long_ago)"
         values: dict[str, Value] = {"workspace": workspace_key(workspace), "long_ago": at - BESIDE_LIMIT_S}
         with self._writing() as connection:
             dead = connection.execute(
                 f"SELECT number FROM runs WHERE ended_at IS NULL AND workspace = :workspace AND {whose}", values
             ).fetchall()
-            for row in dead:
-                _enter(connection, row["number"], RunState.BROKEN, DIED, at)
-                compact(connection, row["number"])
+            for run in (row["number"] for row in dead):
+                _enter(connection, run, RunState.BROKEN, DIED, min(at, _last_heard(connection, run)))
+                compact(connection, run)
             return len(dead)
 
     # -- what is kept, and what is asked by the writer itself --------------------------------------
@@ -240,12 +244,15 @@ class Store:
 
         A little at a time: others write between. What only those runs spoke of goes when the last of them has.
         """
+        return self.drop(self.asked(lambda connection: planned(connection, limits, now)), most)
+
+    def drop(self, plan: Plan, most: int) -> bool:
+        """Some of what was planned; whether there is more of it."""
         with self._writing() as connection:
-            plan = planned(connection, limits, now)
-            if plan:
-                self._must_sweep = True
-                if drop_some(connection, plan, most) < plan.runs:
-                    return True
+            dropped = drop_some(connection, plan, most) if plan else 0
+            self._must_sweep = self._must_sweep or dropped > 0
+            if dropped == most:
+                return True
             if self._must_sweep:
                 sweep(connection)
                 self._must_sweep = False
@@ -327,6 +334,18 @@ def _enter(connection: Connection, run: int, state: RunState, reason: str, at: f
     connection.execute(
         "UPDATE runs SET state = :state, reason = :reason, ended_at = :ended_at WHERE number = :run", values
     )
+
+
+def _last_heard(connection: Connection, run: int) -> float:
+    """When it last did something: it did not run all the time that nobody noticed."""
+    row = connection.execute(
+        """
+        SELECT MAX(at, COALESCE(taken_at, 0), COALESCE(chosen_at, 0), COALESCE(first_at, 0)) AS heard FROM runs
+        JOIN (SELECT MAX(at) AS at FROM run_states WHERE run = :run) WHERE number = :run
+        """,
+        {"run": run},
+    ).fetchone()
+    return float(row["heard"])
 
 
 def _state_of(connection: Connection, run: int) -> RunState:

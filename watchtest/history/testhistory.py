@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from watchtest.core.model import Lane, Outcome
 from watchtest.history.changes import Versions
-from watchtest.history.codes import OUTCOMES, RED_CODES
+from watchtest.history.codes import GREEN_CODES, JUDGED, OUTCOMES, RED_CODES
 from watchtest.history.database import Connection
 from watchtest.history.queries import PastRun, past_run, runs_where
 from watchtest.history.testnames import Named
@@ -62,7 +62,7 @@ class TestHistory:
     moments: tuple[Moment, ...]
     """Oldest first, the latest so many."""
     turn: Turn | None
-    """None: it was like this in every run that is kept."""
+    """None: it did not turn in these runs, and was red in none before them."""
     complaints: tuple[Complaint, ...]
     red_runs: int
     """In how many runs it was red, of all that are kept."""
@@ -92,8 +92,7 @@ def history_of(
         if seen is None:
             continue
         position, code = seen
-        is_red = code in RED_CODES
-        if turned is None and found and is_red is not (found[0][2] in RED_CODES):
+        if turned is None and found and _colour(code) != _colour(found[0][2]):
             turned = found[-1][0], pack.run
         found.append((pack.run, position, code))
         # A long green is not walked through: what lies before its last red is told by the failures.
@@ -103,7 +102,7 @@ def history_of(
         return None
     red = _red_runs(connection, test, where, values)
     if turned is None and found[0][2] not in RED_CODES and red:
-        turned = _green_since(packs, test, where, values, red[0])
+        turned = _like_this_since(packs, test, where, values, red[0])
     return TestHistory(
         test=test,
         lane=lane,
@@ -115,12 +114,28 @@ def history_of(
 
 
 def turn(connection: Connection, first: int, before: int | None) -> Turn:
-    changed = changes_between(connection, before, first) if before is not None else None
     return Turn(
         run_of(connection, first),
         None if before is None else run_of(connection, before),
-        None if changed is None else paths_of(changed[1]),
+        None if before is None else suspects(connection, before, first),
     )
+
+
+def suspects(connection: Connection, before: int, first: int) -> tuple[str, ...] | None:
+    """What changed between two runs that a test was in; of that, only what came after the last run between them that
+    proved that its changes do not concern the test, by leaving it out. None: it is not known."""
+    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED))
+    row = connection.execute(
+        f"""
+        SELECT MAX(number) AS number FROM runs WHERE number > :before AND number < :first AND state IN ({states})
+        AND is_proof AND (workspace, lane) = (SELECT workspace, lane FROM runs WHERE number = :first)
+        """,
+        {"before": before, "first": first},
+    ).fetchone()
+    narrow = changes_between(connection, row["number"], first) if row["number"] is not None else None
+    # Nothing: then a selection was wrong, and everything is suspect.
+    wide = changes_between(connection, before, first) if narrow is None or not narrow[1] else narrow
+    return None if wide is None else paths_of(wide[1])
 
 
 def paths_of(after: Versions) -> tuple[str, ...]:
@@ -139,10 +154,19 @@ def _seen(pack: Pack, test: Named) -> tuple[int, int] | None:
     return None
 
 
+def _colour(code: int) -> int | str:
+    """Red, green, or what else it was: to be skipped is neither."""
+    return "red" if code in RED_CODES else "green" if code in GREEN_CODES else code
+
+
 def _last_lane(connection: Connection, packs: Packs, test: Named, workspace: str | None) -> Lane | None:
     where, values = runs_where(workspace=workspace)
-    pack = next((pack for pack in packs.back(where, values, LONGEST_SEARCH) if _seen(pack, test)), None)
-    return None if pack is None else run_of(connection, pack.run).lane
+    # Reports of others stand in for a lane only where there is nothing else.
+    for condition in (f"{where} AND imported_from IS NULL", where):
+        for pack in packs.back(condition, values, LONGEST_SEARCH):
+            if _seen(pack, test):
+                return run_of(connection, pack.run).lane
+    return None
 
 
 def _moment(connection: Connection, packs: Packs, run: int, position: int, code: int) -> Moment:
@@ -161,13 +185,20 @@ def _red_runs(connection: Connection, test: Named, where: str, values: Sequence[
     return [row["run"] for row in rows]
 
 
-def _green_since(
+def _like_this_since(
     packs: Packs, test: Named, where: str, values: Sequence[str | float], last_red: int
 ) -> tuple[int, int | None] | None:
-    """The first run after the last red one."""
+    """The first run of the present stretch, and the one before it. It began behind the last red, if not later."""
     condition, more = f"{where} AND runs.number >= ?", (*values, last_red)
-    runs = [pack.run for pack in packs.back(condition, more, LONGEST_SEARCH) if _seen(pack, test)]
-    return (runs[-2], runs[-1]) if len(runs) > 1 else None
+    first: tuple[int, int | str] | None = None
+    for pack in packs.back(condition, more, LONGEST_SEARCH):
+        seen = _seen(pack, test)
+        if seen is None:
+            continue
+        if first is not None and _colour(seen[1]) != first[1]:
+            return first[0], pack.run
+        first = pack.run, _colour(seen[1])
+    return None
 
 
 def _complaints(

@@ -8,6 +8,8 @@ from watchtest.history.database import Connection, Row
 from watchtest.history.rows import text
 
 MOST_FOUND = 50
+MARKS = ("::", ".", "/")
+"""What stands before a name in an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,17 @@ def find_tests(connection: Connection, wanted: str) -> tuple[Named, ...]:
     if exact is not None:
         return (named(connection, exact),)
     pattern = wanted.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    rows = connection.execute(
-        "SELECT * FROM tests WHERE identity LIKE ? ESCAPE '\\' ORDER BY identity LIMIT ?", (f"%{pattern}%", MOST_FOUND)
-    ).fetchall()
-    found = {each.identity: each for each in (named(connection, row) for row in rows)}
+
+    def like(pattern: str) -> tuple[Named, ...]:
+        rows = connection.execute(
+            "SELECT * FROM tests WHERE identity LIKE ? ESCAPE '\\' ORDER BY identity LIMIT ?", (pattern, MOST_FOUND)
+        ).fetchall()
+        return tuple({each.identity: each for each in (named(connection, row) for row in rows)}.values())
+
     # `test_a` shall find test_a and not stumble over test_ab.
-    ending = [each for name, each in found.items() if name.endswith(("::" + wanted, "." + wanted, "/" + wanted))]
-    return tuple(ending) if len(ending) == 1 else tuple(found.values())
+    whole = tuple(f"{mark}{wanted}" for mark in MARKS)
+    ending = [each for each in like(f"%{pattern}") if each.identity.endswith(whole)]
+    return tuple(ending) if len(ending) == 1 else like(f"%{pattern}%")
 
 
 def named(connection: Connection, row: Row) -> Named:

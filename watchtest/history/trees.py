@@ -64,15 +64,6 @@ class Trees:
         self._seen.clear()
 
 
-def links_back(connection: Connection, run: int, most: int) -> dict[int, Link]:
-    """The latest changes that led to the tree of a run."""
-    links: dict[int, Link] = {}
-    while len(links) < most and (link := _link(connection, run)) is not None:
-        links[run] = link
-        run = link.since
-    return links
-
-
 def changes_between(connection: Connection, earlier: int, later: int) -> tuple[Versions, Versions] | None:
     """The paths that differ between the trees of two runs, as they were and as they are; None: nobody knows."""
     links: dict[int, Link] = {}

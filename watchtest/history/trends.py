@@ -98,7 +98,7 @@ def cost(connection: Connection, *, workspace: str | None, since: float | None =
     rows = connection.execute(
         f"""
         SELECT workspace, lane, state, selected, is_proof, queued_at,
-               ended_at - COALESCE(started_at, queued_at) AS spent_s,
+               ended_at - COALESCE(started_at, ended_at) AS spent_s,
                ended_at - COALESCE(first_at, executing_at, ended_at) AS run_s,
                passed + failed + error + skipped + xfailed + xpassed AS tests
         FROM runs WHERE {where} AND ended_at IS NOT NULL AND imported_from IS NULL ORDER BY number

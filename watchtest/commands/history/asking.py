@@ -71,11 +71,13 @@ def path_of(arguments: argparse.Namespace) -> Path:
 
 def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
     """Of one consistent view of the history; None: there is none yet."""
+    from watchtest.commands.history.mending import mend_what_died
     from watchtest.history.opening import is_there, reading
 
     path = path_of(arguments)
     if not is_there(path):
         return None
+    mend_what_died(path)
     with reading(path) as connection:
         return question(connection)
 

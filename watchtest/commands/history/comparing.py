@@ -66,7 +66,7 @@ def _print(found: Comparison, most: int) -> None:
         ("added", "", found.added, _outcome),
         ("removed", "", found.removed, _nothing),
         ("slower", "yellow", found.slower, _slower),
-        ("not run in one of the two", "dim", found.not_run, _not_run),
+        ("not run, or skipped, in one of the two", "dim", found.not_run, _not_run),
     ]
     for title, style, pairs, words in parts:
         _print_part(console, say, title, style, pairs, words, most)
@@ -121,5 +121,5 @@ def _slower(pair: Pair) -> str:
 
 
 def _not_run(pair: Pair) -> str:
-    side, which = (pair.before, "A") if pair.before is not None else (pair.after, "B")
-    return f"  ({side.outcome.value} in {which})" if side is not None else ""
+    sides = (("A", pair.before), ("B", pair.after))
+    return f"  ({', '.join(f'{side.outcome.value} in {which}' for which, side in sides if side is not None)})"

@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _probe(arguments)
     if arguments.times:
         raise UsageError("history flaky -n: that is how often --probe runs a test", hint="--runs N looks at N runs")
-    from watchtest.history.flaky import flaky_tests
+    from watchtest.history.flaky import Standing, flaky_tests
     from watchtest.history.shape import told
 
     found = (
@@ -77,6 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
         console.print(say("no test is known to be flaky" + ("" if arguments.all else "; --all shows those that were")))
     for test in found:
         _print(console, say, test)
+    if any(test.standing is Standing.UNSTABLE for test in found):
+        console.print(say("\nwhether one that is unstable is flaky: watchtest history flaky --probe ID", "dim"))
     return 0
 
 
@@ -92,11 +94,12 @@ def _print(console: Console, say: Say, test: FlakyTest) -> None:
     outcomes = [OUTCOMES[code] for code in test.codes[-width:]]
     console.print(say("           "), strip(outcomes), sep="", soft_wrap=True)
     flips = f"{test.flips} flip{'' if test.flips == 1 else 's'}"
-    console.print(say(f"           red in {test.failures} of {test.runs} runs, {flips}", "dim"))
+    doubt = "; no proof: it may be edits" if test.standing is Standing.UNSTABLE else ""
+    console.print(say(f"           red in {test.failures} of {test.runs} runs, {flips}{doubt}", "dim"))
+    if test.standing is Standing.UNSTABLE:
+        return
     if test.signature:
         console.print(say(f"           {test.signature}", "red"), soft_wrap=True)
-    if test.standing is Standing.UNSTABLE:
-        console.print(say("           no proof: it may be edits; --probe looks for one", "dim"), soft_wrap=True)
     if test.standing is Standing.BROKEN:
         console.print(say("           it was flaky; now it is red in run after run: broken", "dim"), soft_wrap=True)
     for evidence in test.evidence:

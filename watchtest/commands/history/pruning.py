@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     after = before
     if plan and not arguments.dry_run:
         with Store.open(path) as store:
-            while store.prune(limits, now, BATCH):
+            while store.drop(plan, BATCH):
                 pass
             store.shrink()
         with reading(path) as connection:

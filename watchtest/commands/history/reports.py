@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -18,13 +19,17 @@ from watchtest.commands.history.asking import (
     workspace_of,
 )
 from watchtest.commands.history.page import write
+from watchtest.core.model import RunState
 from watchtest.errors import UsageError, WorkspaceError
 
 if TYPE_CHECKING:
     from watchtest.history.database import Connection
     from watchtest.history.importing import Report
+    from watchtest.history.queries import PastRun
 
 FORMATS = ("junit", "ctrf")
+STAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
+HAS_ITS_SAY = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +53,16 @@ ADD = {"export": _add_export, "import": _add_import}
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    text = answer(arguments, lambda connection: _report(connection, arguments))
-    if text is None:
+    found = answer(arguments, lambda connection: _report(connection, arguments))
+    if found is None:
         raise unknown_run("export", arguments.name, [])
+    run, text = found
+    if run.state not in HAS_ITS_SAY:
+        # Neither format has a word for it, and nobody shall take what is left of it for green.
+        from watchtest.views.text import one_line
+
+        was = f"run {run.id} was {run.state.value}{f' ({one_line(run.reason)})' if run.reason else ''}"
+        print(f"{was}: only what its tests had said is in the report", file=sys.stderr)
     if arguments.output is None:
         sys.stdout.write(text)
     else:
@@ -59,7 +71,7 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(connection: Connection, arguments: argparse.Namespace) -> str:
+def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[PastRun, str]:
     from watchtest import __version__
     from watchtest.history.exporting import ctrf, junit
     from watchtest.history.flaky import flaky_now
@@ -70,8 +82,8 @@ def _report(connection: Connection, arguments: argparse.Namespace) -> str:
     assert found is not None
     is_json = arguments.output is not None and arguments.output.suffix == ".json"
     if (arguments.format or ("ctrf" if is_json else "junit")) == "junit":
-        return junit(found)
-    return ctrf(found, __version__, flaky_now(connection, run.workspace, time.time()))
+        return run, junit(found)
+    return run, ctrf(found, __version__, flaky_now(connection, run.workspace, time.time()))
 
 
 # -- import ----------------------------------------------------------------------------------------
@@ -127,9 +139,24 @@ def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Re
 def _of_junit(content: bytes, workspace: Path) -> Report:
     from dataclasses import replace
 
-    from watchtest.history.importing import Report, once
+    from watchtest.history.importing import Report, Unreadable, once
     from watchtest.runners.junit import read_junit
 
     found = read_junit(content, "junit", str(workspace), "")
+    if not found and b"<testsuite" not in content:
+        raise Unreadable("it has no testsuite: it is no JUnit report")
     results = once([replace(result, test=result.test.removeprefix("junit::")) for result in found])
-    return Report(results, duration_s=sum(result.duration_s for result in results))
+    return Report(results, at=_begun(content), duration_s=sum(result.duration_s for result in results))
+
+
+def _begun(content: bytes) -> float | None:
+    """When its first suite began, where it says so."""
+    from datetime import UTC, datetime
+
+    said = STAMP.search(content)
+    try:
+        at = datetime.fromisoformat(said[1].decode()) if said is not None else None
+        # Without a zone it is UTC: so the format's schema has it.
+        return None if at is None else (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None

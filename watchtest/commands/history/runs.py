@@ -153,8 +153,7 @@ def _print_run(detail: RunDetail, *, with_tests: bool, with_output: bool) -> Non
         if fact:
             facts.add_row(name, say(fact, STYLES.get(run.state, "") if name == "state" else ""))
     console.print(facts)
-    last = {past.result.test: past for past in detail.results}
-    for past in last.values():
+    for past in detail.last_words:
         if past.result.outcome.is_red:
             _print_failure(console, say, past)
     if with_tests:

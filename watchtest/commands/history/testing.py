@@ -38,6 +38,7 @@ ADD = {"test": _add}
 def _run(arguments: argparse.Namespace) -> int:
     from watchtest.history.shape import told
     from watchtest.history.testhistory import history_of
+    from watchtest.views.text import one_line
 
     def question(connection: Connection) -> TestHistory | None:
         return history_of(
@@ -50,8 +51,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     found = answer(arguments, question)
     if found is None:
+        lane = f" of the {arguments.lane} lane" if arguments.lane else ""
         raise UsageError(
-            f"history test {arguments.test}: it ran in no run that is kept",
+            f"history test {one_line(arguments.test)}: it ran in no run that is kept{lane}",
             hint="see: watchtest history list; --all-worktrees looks at all of them",
         )
     if arguments.json:
@@ -100,8 +102,13 @@ def print_facts(console: Console, say: Say, found: TestHistory) -> None:
 
 
 def _since(found: TestHistory) -> str:
+    from watchtest.views.text import count
+
+    last = found.moments[-1]
     if found.turn is None:
-        return f" in every run that is kept, since {when(found.moments[0].run.queued_at)}"
+        runs = count(len(found.moments), "run")
+        none = "" if last.outcome.is_red else "; red in none that is kept"
+        return f" in the latest {runs}, since {when(found.moments[0].run.queued_at)}{none}"
     return f" since {run_words(found.turn.first)}"
 
 

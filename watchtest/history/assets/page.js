@@ -27,7 +27,13 @@ const took = (seconds) => seconds === null ? "…" : seconds < 1 ? `${Math.round
   : seconds < 60 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 const look = (state) => ["passed", "failed", "error", "timed_out", "broken", "killed"].includes(state) ? state : "other";
 const counted = (counts) => Object.entries(counts).map(([outcome, number]) => `${number} ${outcome}`).join(", ");
-const isRedNow = (test) => RED.includes(test.outcomes[test.outcomes.length - 1]);
+const isRedNow = (test) => !test.gone && RED.includes(test.outcomes[test.outcomes.length - 1]);
+
+function redSince(test) {
+  let first = test.outcomes.length - 1;
+  while (first > 0 && RED.includes(test.outcomes[first - 1])) first -= 1;
+  return data.runs[test.runs[first]];
+}
 
 // -- now ---------------------------------------------------------------------------------------------
 
@@ -59,8 +65,14 @@ function showTimeline() {
   let labelled = -1000;
   runs.forEach((run, index) => {
     const tall = Math.max(4, Math.sqrt((run.took || 0) / most) * height);
-    const bar = draw("rect", { class: `run ${look(run.state)}`, x: index * wide, y: height - tall, width: wide - 2, height: tall, rx: 2 });
+    const bar = draw("rect", { class: `run ${look(run.state)}`, x: index * wide, y: height - tall, width: wide - 2, height: tall, rx: 2, role: "button", tabindex: index === runs.length - 1 ? 0 : -1 });
     bar.addEventListener("click", () => showRun(index));
+    bar.addEventListener("keydown", (event) => {
+      const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Enter: index }[event.key];
+      if (to === undefined || !runs[to]) return;
+      event.preventDefault();
+      showRun(to);
+    });
     svg.append(titled(bar, `${run.id} · ${run.state} · ${took(run.took)} · ${counted(run.counts)} · ${time(run.at)}`));
     const day = new Date(run.at * 1000).toLocaleDateString();
     const before = index ? new Date(runs[index - 1].at * 1000).toLocaleDateString() : "";
@@ -75,7 +87,11 @@ function showTimeline() {
 
 function showRun(index) {
   const run = data.runs[index], panel = at("run");
-  document.querySelectorAll(".run").forEach((bar, place) => bar.classList.toggle("chosen", place === index));
+  document.querySelectorAll(".run").forEach((bar, place) => {
+    bar.classList.toggle("chosen", place === index);
+    bar.setAttribute("tabindex", place === index ? 0 : -1);
+    if (place === index) bar.focus({ preventScroll: true });
+  });
   panel.replaceChildren();
   const list = make("dl");
   const rows = [["run", run.id], ["state", run.state + (run.reason ? `: ${run.reason}` : "")], ["when", time(run.at)], ["took", took(run.took)],
@@ -112,7 +128,22 @@ function showTrend() {
   });
   svg.append(draw("text", { x: 0, y: 10 }, took(most)), draw("text", { x: 0, y: height - 4 }, days[0][0]));
   if (days.length > 1) svg.append(draw("text", { x: width, y: height - 4, "text-anchor": "end" }, days[days.length - 1][0]));
-  at("trend").append(svg);
+  at("trend").append(make("p", { class: "quiet" }, "how long a run of all tests took"), svg);
+  at("trend").append(make("p", { class: "quiet" }, "how many there were, and how many of them were green"), runsByDay(days, x, width));
+}
+
+function runsByDay(days, x, width) {
+  const height = 70, most = Math.max(...days.map((day) => day[1]));
+  const wide = Math.max(2, Math.min(24, width / days.length - 2));
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "runs by day" });
+  days.forEach((day, index) => {
+    const left = Math.min(width - wide, Math.max(0, x(index) - wide / 2)), tall = day[1] / most * height, green = day[2] / most * height;
+    const bar = draw("g", {},
+      draw("rect", { class: "failed", x: left, y: height - tall, width: wide, height: tall - green }),
+      draw("rect", { class: "passed", x: left, y: height - green, width: wide, height: green }));
+    svg.append(titled(bar, `${day[0]}: ${day[2]} of ${day[1]} runs green`));
+  });
+  return svg;
 }
 
 function showSlowest() {
@@ -155,20 +186,23 @@ function detailsOf(test, index) {
     svg.append(titled(bar, `${run.id} · ${took(ms / 1000)} · ${time(run.at)}`));
   });
   panel.append(make("p", { class: "quiet" }, `durations of ${test.ms.length} runs, ${took(test.median / 1000)} usually, ${took(most / 1000)} at most; red in ${test.red}`), make("div", { class: "chart" }, svg));
-  const said = data.failures.filter((each) => each[1] === index);
-  if (!said.length && test.red) panel.append(make("p", { class: "quiet" }, "its failures are older than what this page holds"));
-  said.slice(0, 20).forEach((failure, place) => {
-    const run = data.runs[failure[0]];
-    const node = failureNode(failure, `${run.id}, ${time(run.at)}`);
+  // One entry a way to fail, the latest first: what was said again and again is said once.
+  const ways = new Map();
+  for (const failure of data.failures) if (failure[1] === index) ways.set(failure[2], [...(ways.get(failure[2]) || []), failure]);
+  if (!ways.size && test.red) panel.append(make("p", { class: "quiet" }, "its failures are older than what this page holds"));
+  for (const [place, said] of [...ways.values()].entries()) {
+    const run = data.runs[said[0][0]];
+    const node = failureNode(said[0], `${said.length}× · last in ${run.id}, ${time(run.at)}`);
     node.open = place === 0;
     panel.append(node);
-  });
+  }
   return panel;
 }
 
 function testNode(test, index) {
   const name = make("span", { class: "name" }, test.id);
-  if (isRedNow(test)) name.append(make("span", { class: "mark failed" }, "red"));
+  if (isRedNow(test)) name.append(make("span", { class: "mark failed" }, `red since ${time(redSince(test).at)}`));
+  if (test.gone) name.append(make("span", { class: "mark quiet" }, "gone"));
   if (data.flaky[test.id]) name.append(make("span", { class: "mark broken" }, data.flaky[test.id]));
   const button = make("button", { type: "button", "aria-expanded": "false" }, name, strip(test), make("span", { class: "ms quiet" }, took(test.median / 1000)));
   const node = make("div", { class: "test", role: "listitem" }, button);
@@ -191,7 +225,7 @@ function showTests() {
   found.sort(([one], [other]) => (by === "red" ? isRedNow(other) - isRedNow(one) : 0) || order(one, other));
   const list = at("tests");
   list.replaceChildren(...found.slice(0, SHOWN_AT_ONCE).map(([test, index]) => testNode(test, index)));
-  at("count").textContent = found.length > SHOWN_AT_ONCE ? `${SHOWN_AT_ONCE} of ${found.length} shown` : `${found.length} tests`;
+  at("count").textContent = found.length > SHOWN_AT_ONCE ? `${SHOWN_AT_ONCE} of ${found.length} shown` : `${found.length} ${found.length === 1 ? "test" : "tests"}`;
 }
 
 // `#run=ID` shows a run, `#test=TEXT` the tests that match, the first of them open: a link to what is meant.
