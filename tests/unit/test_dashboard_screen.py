@@ -10,12 +10,14 @@ import pytest
 from rich.console import Console
 from view_states import BOX, NOON, Story, failed, passed, skipped, start
 
-from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded
-from watchtest.core.model import Lane, Only, Stop
+from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Woke
+from watchtest.core.model import Lane, Only, Problem, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
 from watchtest.views.failures import Around
+from watchtest.views.head import OLD_GREEN
 from watchtest.views.look import HELP, Look
+from watchtest.views.page import page
 from watchtest.views.screen import rows as screen_rows
 
 T = "tests/test_cart.py::test_"
@@ -326,3 +328,77 @@ def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
     said = ["".join(text for text, _ in row.left) for row in rows]
     assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in said
     assert " ✘ tests/test_cart.py:40  test_c  new" in said
+
+
+def bands(story: Story) -> str:
+    return screen_rows(story.state, now=story.now, height=24)[0].band
+
+
+def test_green_is_the_colour_of_the_code_as_it_is() -> None:
+    story = Story().box().run("t1", passed(T + "a"))
+    green = bands(story)
+    assert green == "bold black on green"
+    story.change("x.py")
+    assert bands(story) == green  # a verdict is on its way
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    assert bands(story) == OLD_GREEN
+    story.run("t2", passed(T + "a"))
+    assert bands(story) == green
+    story.on(PauseAsked(Lane.SAVE, story.now))
+    assert bands(story) == green
+    story.change("y.py")
+    assert bands(story) == OLD_GREEN
+
+
+def test_green_pales_while_no_test_can_be_run() -> None:
+    story = Story().box().run("t1", passed(T + "a")).change("x.py").breaks()
+    assert bands(story) == OLD_GREEN
+    story.now += 1
+    story.on(Woke(Lane.SAVE, story.now))
+    assert bands(story) == OLD_GREEN  # trying again
+    story.box()
+    assert bands(story) == "bold black on green"
+
+
+def test_what_was_said_once_can_be_read_a_while_and_until_the_next_run() -> None:
+    story = Story(start(Lane.SAVE, Lane.COMMIT)).change("x.py").sync("t1")
+    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    for number in range(4):
+        story.on(Noted(Lane.SAVE, story.now, f"left out file {number}", is_kept=True))
+    story.on(Noted(Lane.COMMIT, story.now, "left out a submodule", is_kept=True))
+    story.collect(T + "a").results(passed(T + "a")).end("t1", [passed(T + "a")])
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[3:6] == [" left out file 2", " left out file 3", " commit: left out a submodule"]
+    assert " left out file 3" in screen(story.state, 80, 24, story.now + 600)
+    story.now += 600
+    story.run("t2", passed(T + "a"))
+    assert " left out file 3" not in screen(story.state, 80, 24, story.now)
+
+
+def test_a_lane_that_broke_shows_what_the_failed_command_has_said() -> None:
+    problem = Problem("setup", "`pip install x` failed\nCollecting x\nERROR: no matching \x1b[2Jdistribution", "look")
+    story = Story().change("x.py").breaks(problem, is_passing=False)
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[1:3] == [" setup: `pip install x` failed", " look"]
+    assert "     ERROR: no matching distribution" in rows
+    assert "ERROR: no matching distribution" in page(story.state.top, Look())
+    story = red_story().change("x.py").breaks(problem, is_passing=False)
+    rows = screen(story.state, 60, 15, story.now)
+    assert "     ERROR: no matching distribution" in rows
+    assert " ✘ tests/test_cart.py:40  test_c  new" in rows
+
+
+class Gone(io.StringIO):
+    """A terminal whose window was closed."""
+
+    def flush(self) -> None:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, console = terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    with Dashboard(lambda look, height, now: screen_rows(Story().state, now=now, height=height), console) as dashboard:
+        console.file = Gone()
+        dashboard.refresh(NOON)
+        dashboard.tick(NOON + 10)

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from watchtest.core.model import Outcome, Place, Result, Verdict
 from watchtest.core.selection import is_matched
-from watchtest.core.state import Executing, KnownTest, LaneState, Working
+from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
 from watchtest.views import words
 from watchtest.views.look import NOTHING_CHOSEN, Look
 from watchtest.views.rows import Row, inner, plain
@@ -60,10 +60,20 @@ def body(lane: LaneState, look: Look, room: int, around: Around) -> list[Row]:
     blocks = _blocks(lane, look, around)
     if look.filter:
         return _listed(lane, look, blocks, room)
+    if isinstance(lane.activity, Broken):
+        said = _below(lane.activity.problem.message, room // 2 if blocks else room)
+        return [*said, *_fitted(blocks, room - len(said), look.chosen)]
     if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.last:
         raw = tail(lane.last.raw_output, max(room - 1, 0)) if room > 1 else ()
         return [Row(left=((" the end of the output:", "bold"),)), *(plain(f"  {line}") for line in raw)][:room]
     return _fitted(blocks, room, look.chosen)
+
+
+def _below(message: str, room: int) -> list[Row]:
+    """What stands below the first line of a problem: the end of what a failed command has said."""
+    _, _, rest = message.strip().partition("\n")
+    lines = tail(rest, min(room, BLOCK_LINES)) if rest and room > 0 else ()
+    return [inner(line, "magenta") for line in lines]
 
 
 def choices(lane: LaneState, look: Look) -> tuple[Result, ...]:
