@@ -305,6 +305,18 @@ class Row(Shape):
     groups: list[list[tuple[str, str]]] = []
 
 
+class Notice(Shape):
+    """What the watcher can tell by no terminal of its own, and by no desktop."""
+
+    number: Count = Field(description="Another one for each notice.")
+    kind: str
+    title: str
+    lines: list[str]
+    lane: Lane
+    verdict: str
+    form: str | None = Field(description="How the user wants to be told; null: as the terminal knows it.")
+
+
 class Screen(Shape):
     """The dashboard as the watcher itself would draw it; what `watchtest attach` shows."""
 
@@ -316,6 +328,7 @@ class Screen(Shape):
     paused: bool
     override: str | None = Field(description="A policy that was asked for by hand.")
     red: Count
+    notice: Notice | None = Field(description="The live notice, for the terminal that shows this screen.")
 
 
 class Output(Shape):
