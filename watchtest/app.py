@@ -23,7 +23,7 @@ from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exitcodes import EXIT_CODES
-from watchtest.frontend import Frontend
+from watchtest.frontend import Frontend, has_screen
 from watchtest.history.opening import is_there, reading
 from watchtest.history.path import history_path
 from watchtest.history.queries import last_whole
@@ -51,6 +51,7 @@ from watchtest.views import words
 from watchtest.views.eventlog import log_event
 from watchtest.views.head import SIGNS
 from watchtest.views.jsonlines import JsonLines
+from watchtest.views.notify.relay import Relay
 from watchtest.views.plain import Plain
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.views.text import encodable
@@ -80,7 +81,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
 
     def say(text: str) -> None:
         log.warning("%s", text)
-        running.call_soon_threadsafe(loop.post, Noted(top, time.time(), text))
+        running.call_soon_threadsafe(loop.post, Noted(top, time.time(), text, is_kept=True))
 
     running = asyncio.get_running_loop()
     views: list[View] = []
@@ -230,7 +231,10 @@ async def _enter_views(
         )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
-    if not show.once and (notifier := build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent)) is not None:
+    relay = Relay()
+    scene.notice = relay.live
+    notifier = None if show.once else build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent, relay)
+    if notifier is not None:
         await stack.enter_async_context(notifier)
         views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))
     views.append(View(log_event))
@@ -239,7 +243,7 @@ async def _enter_views(
     if show.json_lines:
         views.append(View(JsonLines(sys.stdout).show))
         return status
-    if show.plain or show.once or not sys.stdout.isatty():
+    if show.plain or show.once or not has_screen(setting.environ):
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
@@ -307,6 +311,12 @@ class Leaving:
         return self.frontend is not None and self.frontend.is_away
 
 
+def leaving_signals() -> list[int]:
+    """Those that end a watcher. What was ignored when it was started stays so: `nohup` means that."""
+    numbers = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    return [signal.SIGTERM, *(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)]
+
+
 @contextmanager
 def _signals(loop: Loop) -> Iterator[Leaving]:
     """Ctrl-C and friends ask the loop to leave."""
@@ -324,7 +334,7 @@ def _signals(loop: Loop) -> Iterator[Leaving]:
         loop.quit()
 
     running = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    numbers = leaving_signals()
     try:
         for number in numbers:
             running.add_signal_handler(number, leave, number)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from watchtest.views.look import Look
+from watchtest.views.plain import silence
 from watchtest.views.rows import Row, Span
 from watchtest.views.text import clean
 
@@ -56,7 +59,8 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_on = False
-        self._live.__exit__(kind, error, traceback)
+        with suppress(OSError):  # the terminal has gone, and its modes with it
+            self._live.__exit__(kind, error, traceback)
 
     def refresh(self, now: float) -> None:
         """There is something else to show: at once, if it is not the next of a quick row of them."""
@@ -79,7 +83,12 @@ class Dashboard:
             return
         self._size = size = self._console.size
         self._drawn_at, self._is_due = now, False
-        self._live.update(render(self._rows(self.look, size.height, now), size.width), refresh=True)
+        screen = render(self._rows(self.look, size.height, now), size.width)
+        try:
+            self._live.update(screen, refresh=True)
+        except OSError:  # the terminal has gone: that is not the end of the watcher, unless SIGHUP says so
+            self._is_on = False
+            silence(sys.stdout)
 
 
 def _text(row: Row, width: int) -> Text:
