@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from view_states import BOX, NOON, Story, failed, passed, skipped, start
 
-from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Woke
-from watchtest.core.model import Lane, Only, Problem, Stop
+from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Selected, Woke
+from watchtest.core.model import All, Lane, Only, Policy, Problem, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
 from watchtest.views.failures import Around
@@ -147,6 +147,30 @@ def test_why_tells_what_the_last_tests_ran_for() -> None:
     shown = [row.strip() for row in rows if row.strip()]
     assert "why 1 test (shop/cart.py: total changed)" in shown
     assert reasons[0] in shown
+
+
+def test_why_tells_what_a_selection_that_became_everything_is_for() -> None:
+    story = Story(start(policy=Policy.AFFECTED)).change("shop.py").sync("t1")
+    why = All(because="shop.py: total changed")
+    assert " why the tests that the change can affect" in screen(story.state, 80, 24, story.now, Look("why"))
+    story.on(Selected(Lane.SAVE, story.now, story.working.run.id, why))
+    story.collect(T + "a")
+    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
+    story.end("t1", [passed(T + "a")])
+    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
+
+
+def test_what_is_wrong_can_be_read_to_its_end_where_there_is_room() -> None:
+    problem = Problem("engine", "no such thing " * 12 + "the end", "do this and that, and then another thing " * 3)
+    story = Story().change("x.py").breaks(problem)
+    rows = screen(story.state, 60, 15, story.now)
+    assert rows[1] == " engine: no such thing no such thing no such thing no"
+    assert rows[2] == "   such thing no such thing no such thing no such thing no"
+    assert any(row.endswith("the end") for row in rows)
+    assert any(row.endswith("another thing") for row in rows)
+    assert rows[-1].startswith(" h help")
+    rows = screen(red_story().change("x.py").breaks(problem).state, 60, 9, story.now)
+    assert rows[1].endswith("…")
 
 
 def test_more_failures_than_rows_are_counted() -> None:

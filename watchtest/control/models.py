@@ -303,6 +303,7 @@ class Row(Shape):
     band: str = ""
     bar: float | None = None
     groups: list[list[tuple[str, str]]] = []
+    wraps: bool = Field(default=False, description="The left text may go on where empty rows follow.")
 
 
 class Notice(Shape):

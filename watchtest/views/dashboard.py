@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -23,13 +24,33 @@ INTERVAL_S = 0.12
 IDLE_INTERVAL_S = 1.0
 """Between two drawings of one state: its ages grow."""
 
+INDENT = "   "
+"""Before what goes on from the row above."""
+
 Rows = Callable[[Look, int, float], Sequence[Row]]
 """What to show for a look, on so many rows, at that time."""
 
 
 def render(rows: Sequence[Row], width: int) -> RenderableType:
-    """Rows of at most `width` columns."""
-    return Group(*(_text(row, width) for row in rows))
+    """Rows of at most `width` columns, as many as there are; empty ones give way to texts that are too long."""
+    spare = sum(row == Row() for row in rows)
+    shown: list[Row] = []
+    for row in rows:
+        parts = _wrapped(row, width, 1 + spare) if row.wraps else [row]
+        spare -= len(parts) - 1
+        shown += parts
+    for index in range(len(shown) - 1, -1, -1):
+        if len(shown) > len(rows) and shown[index] == Row():
+            del shown[index]
+    return Group(*(_text(row, width) for row in shown))
+
+
+def _wrapped(row: Row, width: int, most: int) -> list[Row]:
+    """The same text on up to so many rows; what is too much for them is cut at the end of the last."""
+    text, style = "".join(said for said, _ in row.left), row.left[0][1]
+    lines = textwrap.wrap(clean(text).strip(), max(width - len(INDENT) - 1, 20))
+    lines = [*lines[: most - 1], " ".join(lines[most - 1 :])] if len(lines) > most else lines
+    return [Row(left=((f"{INDENT if number else ' '}{line}", style),)) for number, line in enumerate(lines)]
 
 
 class Dashboard:

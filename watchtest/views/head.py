@@ -8,7 +8,7 @@ from watchtest.core.model import Policy, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Stopped, Syncing, Working
 from watchtest.views import words
 from watchtest.views.progress import eta_s
-from watchtest.views.rows import Row, Span, plain
+from watchtest.views.rows import Row, Span, plain, wrapping
 from watchtest.views.text import age, count, duration, short
 
 SIGNS = {Verdict.PASSED: "✔", Verdict.FAILED: "✘", Verdict.ERROR: "✘", Verdict.NO_TESTS: "○", Verdict.UNKNOWN: "?"}
@@ -26,10 +26,11 @@ NOTE_S = 60.0
 NOTES_SHOWN = 3
 
 
-def head(state: State, now: float, title: str) -> list[Row]:
+def head(state: State, now: float, title: str, notes: int = NOTES_SHOWN) -> list[Row]:
+    """`notes`: so many of the things that were said once have room."""
     lane = state.top
     others = [_other(other, now) for other in state.lanes.values() if other is not lane]
-    return [_band(lane, now, title), *others, *_activity(lane, now), *_notes(state, now)]
+    return [_band(lane, now, title), *others, *_activity(lane, now), *_notes(state, now)[-notes:]]
 
 
 def _band(lane: LaneState, now: float, title: str) -> Row:
@@ -85,9 +86,9 @@ def _other(lane: LaneState, now: float) -> Row:
 def _activity(lane: LaneState, now: float) -> list[Row]:
     said = [_doing(lane, now)]
     if isinstance(lane.activity, Working) and lane.problem:
-        said.append(plain(words.problem(lane.problem), "magenta"))
+        said.append(wrapping(words.problem(lane.problem), "magenta"))
     if lane.problem and lane.problem.hint:
-        said.append(plain(lane.problem.hint, "yellow"))
+        said.append(wrapping(lane.problem.hint, "yellow"))
     if isinstance(lane.activity, Broken):
         said.append(plain(words.retry(lane.activity, now), "dim"))
     if lane.note:
@@ -109,10 +110,7 @@ def _notes(state: State, now: float) -> list[Row]:
         if now - note.at < NOTE_S or note.at >= _begun_at(lane)
     ]
     recent.sort(key=lambda said: said[0])
-    return [
-        plain(text if lane is state.top else f"{lane.lane.value}: {text}", "dim")
-        for _, text, lane in recent[-NOTES_SHOWN:]
-    ]
+    return [wrapping(text if lane is state.top else f"{lane.lane.value}: {text}", "dim") for _, text, lane in recent]
 
 
 def _begun_at(lane: LaneState) -> float:
@@ -132,7 +130,7 @@ def _doing(lane: LaneState, now: float) -> Row:
         case Working():
             return _working(lane, activity, now)
         case Broken(problem=problem):
-            return plain(words.problem(problem), "bold magenta")
+            return wrapping(words.problem(problem), "bold magenta")
         case Stopped():
             return plain("stopped", "dim")
         case _:
