@@ -17,6 +17,7 @@ from typing import Any
 from watchtest import __version__
 from watchtest.acceptance import is_acceptance_given
 from watchtest.boxes.base import Place
+from watchtest.config import Config
 from watchtest.controlling import enter_control
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
@@ -44,6 +45,7 @@ from watchtest.parts import (
     policies,
 )
 from watchtest.pipeline import Pipeline
+from watchtest.rereading import Rereading
 from watchtest.scene import StateScene
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
@@ -72,8 +74,9 @@ class Show:
     """Not at all: in the background the log and the status file tell."""
 
 
-async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None]) -> int:
-    """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it."""
+async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None], reread: Callable[[], Config]) -> int:
+    """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it;
+    `reread` gives the settings as they are in the files now."""
     on = policies(setting.config)
     if show.once and set(on.values()) == {Policy.OFF}:
         raise UsageError("--once: every trigger is off, so there is nothing to run", hint="try --trigger save=all")
@@ -121,6 +124,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         status = await _enter_views(stack, setting, show, scene, views, say, leaving)
         if not show.once:
             await enter_control(stack, setting, loop, views, status, say, lanes.explain, scene)
+        views.append(View(Rereading(setting.config, reread, say).show))
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:

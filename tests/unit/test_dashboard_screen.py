@@ -426,3 +426,16 @@ def test_a_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) 
         console.file = Gone()
         dashboard.refresh(NOON)
         dashboard.tick(NOON + 10)
+
+
+def test_a_console_that_does_not_know_a_sign_gets_a_question_mark() -> None:
+    out = io.BytesIO()
+    console = Console(
+        file=io.TextIOWrapper(out, encoding="ascii", write_through=True),
+        force_terminal=True,
+        _environ={"TERM": "xterm"},
+    )
+    state = red_story().state
+    with Dashboard(lambda look, height, now: screen_rows(state, now=now, height=height), console) as dashboard:
+        dashboard.refresh(NOON)
+    assert b"? FAILED 2 of 3" in out.getvalue()

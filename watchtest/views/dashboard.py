@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -72,6 +73,8 @@ class Dashboard:
         self.look = Look()
 
     def __enter__(self) -> Self:
+        if isinstance(self._console.file, io.TextIOWrapper):
+            self._console.file.reconfigure(errors="replace")  # consoles that know no ✔ get a question mark
         self._live.__enter__()
         self._is_on = True
         return self
@@ -80,7 +83,7 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_on = False
-        with suppress(OSError):  # the terminal has gone, and its modes with it
+        with self._may_be_gone():
             self._live.__exit__(kind, error, traceback)
 
     def refresh(self, now: float) -> None:
@@ -105,9 +108,15 @@ class Dashboard:
         self._size = size = self._console.size
         self._drawn_at, self._is_due = now, False
         screen = render(self._rows(self.look, size.height, now), size.width)
-        try:
+        with self._may_be_gone():
             self._live.update(screen, refresh=True)
-        except OSError:  # the terminal has gone: that is not the end of the watcher, unless SIGHUP says so
+
+    @contextmanager
+    def _may_be_gone(self) -> Iterator[None]:
+        """A window that was closed is not the end of the watcher, unless SIGHUP says so; and not a bug."""
+        try:
+            yield
+        except OSError:
             self._is_on = False
             silence(sys.stdout)
 
