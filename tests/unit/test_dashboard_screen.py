@@ -173,6 +173,16 @@ def test_what_is_wrong_can_be_read_to_its_end_where_there_is_room() -> None:
     assert rows[1].endswith("…")
 
 
+def test_what_a_box_does_not_isolate_is_on_the_screen() -> None:
+    box = replace(BOX, engine="local", image="/a/long/way/to/python", isolation="the network, reading files of others")
+    story = Story().box(box).run("t1", passed(T + "a"))
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[-4:-2] == [
+        " box  local 1a2b3c4d5e6f · image /a/long/way/to/python · running · Python",
+        "      3.12.1 · not isolated: the network, reading files of others",
+    ]
+
+
 def test_more_failures_than_rows_are_counted() -> None:
     story = Story().run("t1", *(failed(f"{T}{number:02}", number + 1) for number in range(30)))
     rows = screen(story.state, 60, 15, story.now)

@@ -48,10 +48,12 @@ def render(rows: Sequence[Row], width: int) -> RenderableType:
 
 def _wrapped(row: Row, width: int, most: int) -> list[Row]:
     """The same text on up to so many rows; what is too much for them is cut at the end of the last."""
-    text, style = "".join(said for said, _ in row.left), row.left[0][1]
-    lines = textwrap.wrap(clean(text).strip(), max(width - len(INDENT) - 1, 20))
+    *label, (text, style) = row.left
+    label = label or [(" ", "")]
+    indent = " " * max(sum(len(said) for said, _ in label), len(INDENT))
+    lines = textwrap.wrap(clean(text).strip(), max(width - len(indent) - 1, 20)) or [""]
     lines = [*lines[: most - 1], " ".join(lines[most - 1 :])] if len(lines) > most else lines
-    return [Row(left=((f"{INDENT if number else ' '}{line}", style),)) for number, line in enumerate(lines)]
+    return [Row(left=(*label, (lines[0], style))), *(Row(left=((indent, ""), (line, style))) for line in lines[1:])]
 
 
 class Dashboard:

@@ -25,7 +25,9 @@ def foot(lane: LaneState, look: Look, room: int) -> list[Row]:
     """`room` is for the panel; the rest is a few rows."""
     rows = _why(lane, room) if look.panel == "why" else _help(room) if look.panel == "help" else []
     if lane.box:
-        rows.append(Row(left=((" box  ", "dim"), (words.box(lane.box), ""))))
+        # What is not isolated has to be read; the rest of it is cut where there is no room.
+        is_long = bool(lane.box.isolation)
+        rows.append(Row(left=((" box  ", "dim"), (words.box(lane.box), "")), wraps=is_long))
     if lane.services:
         rows.append(Row(left=((" serv ", "dim"), (words.services(lane.services), _health(lane)))))
     if lane.strip:
