@@ -172,6 +172,8 @@ class RemoteScene:
                 await asyncio.sleep(RETRY_S)
             else:
                 last_heard = time.monotonic()
+                if self._is_lost:
+                    self._note = (0.0, "")  # it is back: that it was gone is no news
                 self._heard_at, self._is_lost = time.time(), False
             asking = None
             refresh(time.time())

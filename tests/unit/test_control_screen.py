@@ -146,6 +146,8 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
             await watcher.until("it is told so", lambda: "no watcher runs here" in shown())
             assert scene.rows(Look(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
             elsewhere.is_gone = False
+            await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
+            assert scene.rows(Look(), 24, time.time())[0].band == "bold black on green"
             scene.wish(Wish.ALL, Look())
             await watcher.until("it runs all", lambda: len(watcher.runs.started) == 3)
             assert isinstance(watcher.runs.started[-1].run.selection, All)
