@@ -14,9 +14,9 @@ from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnd
 from watchtest.core.model import All, Lane, Only, Policy, Problem, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
-from watchtest.views.failures import Around
+from watchtest.views.failures import Around, choices
 from watchtest.views.head import OLD_GREEN
-from watchtest.views.look import HELP, Look
+from watchtest.views.look import HELP, NOTHING_CHOSEN, Look
 from watchtest.views.page import page
 from watchtest.views.screen import rows as screen_rows
 
@@ -269,6 +269,17 @@ def drawing_cost(passing: int) -> float:
 
 def test_a_screen_of_ten_thousand_tests_costs_little_more_than_one_of_hundreds() -> None:
     assert drawing_cost(9_800) < 5 * drawing_cost(100)
+
+
+def test_a_screen_of_thousands_of_long_failures_holds_nobody_up() -> None:
+    message = "assert 1 == 2\n" + "\n".join(f"  - line {number} of a long difference" for number in range(200))
+    story = Story().run("t1", *(failed(f"{T}{number}", number + 1, message) for number in range(2_000)))
+    began = time.perf_counter()
+    for chosen in (NOTHING_CHOSEN, 1_000):
+        rows = screen_rows(story.state, now=story.now, height=24, look=Look(chosen=chosen))
+        assert len(choices(story.state.top, Look())) == 2_000
+    assert time.perf_counter() - began < 1.0  # it was four seconds for each, eight times a second
+    assert len(rows) == 24
 
 
 def terminal() -> tuple[io.StringIO, Console]:

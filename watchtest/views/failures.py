@@ -175,9 +175,13 @@ def _blocks(lane: LaneState, look: Look, around: Around) -> list[Block]:
     blocks = [
         *(Block(one, "again" if one.test in was_red else "new", around) for one in live.values() if one.outcome.is_red),
         *(Block(known.result, "new" if known.is_new else "", around) for known in waiting),
-        *(Block(one, "passes now", around, is_healed=True) for one in sorted(healed, key=lambda one: one.test)),
+        *(Block(one, _healed(one), around, is_healed=True) for one in sorted(healed, key=lambda one: one.test)),
     ]
     return [block for block in blocks if not look.filter or is_matched(block.result.test, look.filter)]
+
+
+def _healed(result: Result) -> str:
+    return "passes now" if result.outcome is Outcome.PASSED else f"{result.outcome.value} now"
 
 
 def _rank(known: KnownTest) -> tuple[bool, str, int, str]:
