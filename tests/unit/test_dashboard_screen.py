@@ -130,7 +130,7 @@ def test_help_takes_two_columns_on_a_small_screen() -> None:
         " f   failed only, on or off    o   page the whole output",
         " c   cancel the run            w   why these tests ran",
         " k   kill the run at once      h   this help, on or off",
-        " p   pause, or go on           q   quit; the box stays",
+        " p   pause, or go on           q   leave; the box stays",
         " /   filter tests by name",
     ]
 
