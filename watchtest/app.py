@@ -17,13 +17,14 @@ from typing import Any
 from watchtest import __version__
 from watchtest.acceptance import is_acceptance_given
 from watchtest.boxes.base import Place
+from watchtest.config import Config
 from watchtest.controlling import enter_control
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exitcodes import EXIT_CODES
-from watchtest.frontend import Frontend
+from watchtest.frontend import Frontend, has_screen
 from watchtest.history.opening import is_there, reading
 from watchtest.history.path import history_path
 from watchtest.history.queries import last_whole
@@ -44,6 +45,7 @@ from watchtest.parts import (
     policies,
 )
 from watchtest.pipeline import Pipeline
+from watchtest.rereading import Rereading
 from watchtest.scene import StateScene
 from watchtest.sources.gittree import GitTree
 from watchtest.sources.worktree import Worktree
@@ -51,6 +53,7 @@ from watchtest.views import words
 from watchtest.views.eventlog import log_event
 from watchtest.views.head import SIGNS
 from watchtest.views.jsonlines import JsonLines
+from watchtest.views.notify.relay import Relay
 from watchtest.views.plain import Plain
 from watchtest.views.statusfile import StatusFile, writer_of_this_process
 from watchtest.views.text import encodable
@@ -71,8 +74,9 @@ class Show:
     """Not at all: in the background the log and the status file tell."""
 
 
-async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None]) -> int:
-    """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it."""
+async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None], reread: Callable[[], Config]) -> int:
+    """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it;
+    `reread` gives the settings as they are in the files now."""
     on = policies(setting.config)
     if show.once and set(on.values()) == {Policy.OFF}:
         raise UsageError("--once: every trigger is off, so there is nothing to run", hint="try --trigger save=all")
@@ -80,7 +84,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
 
     def say(text: str) -> None:
         log.warning("%s", text)
-        running.call_soon_threadsafe(loop.post, Noted(top, time.time(), text))
+        running.call_soon_threadsafe(loop.post, Noted(top, time.time(), text, is_kept=True))
 
     running = asyncio.get_running_loop()
     views: list[View] = []
@@ -120,6 +124,7 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
         status = await _enter_views(stack, setting, show, scene, views, say, leaving)
         if not show.once:
             await enter_control(stack, setting, loop, views, status, say, lanes.explain, scene)
+        views.append(View(Rereading(setting.config, reread, say).show))
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
         for text in lanes.notes:
@@ -230,7 +235,10 @@ async def _enter_views(
         )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
-    if not show.once and (notifier := build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent)) is not None:
+    relay = Relay()
+    scene.notice = relay.live
+    notifier = None if show.once else build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent, relay)
+    if notifier is not None:
         await stack.enter_async_context(notifier)
         views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))
     views.append(View(log_event))
@@ -239,7 +247,7 @@ async def _enter_views(
     if show.json_lines:
         views.append(View(JsonLines(sys.stdout).show))
         return status
-    if show.plain or show.once or not sys.stdout.isatty():
+    if show.plain or show.once or not has_screen(setting.environ):
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
@@ -307,6 +315,12 @@ class Leaving:
         return self.frontend is not None and self.frontend.is_away
 
 
+def leaving_signals() -> list[int]:
+    """Those that end a watcher. What was ignored when it was started stays so: `nohup` means that."""
+    numbers = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    return [signal.SIGTERM, *(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)]
+
+
 @contextmanager
 def _signals(loop: Loop) -> Iterator[Leaving]:
     """Ctrl-C and friends ask the loop to leave."""
@@ -324,7 +338,7 @@ def _signals(loop: Loop) -> Iterator[Leaving]:
         loop.quit()
 
     running = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    numbers = leaving_signals()
     try:
         for number in numbers:
             running.add_signal_handler(number, leave, number)

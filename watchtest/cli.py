@@ -73,8 +73,14 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001  the last line of defence: no traceback reaches a user
-        print(f"watchtest: bug: {type(error).__name__}: {error}", file=sys.stderr)
-        print(f"  the details are in {_crash_file(error)}; please report it", file=sys.stderr)
+        from contextlib import suppress
+
+        from watchtest.views.text import clean
+
+        details = _crash_file(error)
+        with suppress(OSError):  # of a terminal that has gone: the file tells it
+            print(f"watchtest: bug: {type(error).__name__}: {clean(str(error))}", file=sys.stderr)
+            print(f"  the details are in {details}; please report it", file=sys.stderr)
         return BUG
 
 

@@ -17,13 +17,18 @@ from typing import Protocol, Self
 
 from watchtest.core.model import Place
 from watchtest.views.dashboard import Dashboard
-from watchtest.views.keys import Keys
+from watchtest.views.keys import Keys, is_behind
 from watchtest.views.look import Look, Wish, pressed
 from watchtest.views.opening import editor, pager
 from watchtest.views.rows import Row
 
 log = logging.getLogger(__name__)
 LEAVE_LIMIT_S = 2.0
+
+
+def has_screen(environ: Mapping[str, str]) -> bool:
+    """Whether a dashboard can be drawn on stdout."""
+    return sys.stdout.isatty() and environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 class Scene(Protocol):
@@ -53,9 +58,13 @@ class Frontend:
         self._environ = environ
         self._say = say
         self._dashboard = Dashboard(scene.rows)
-        self._keys = Keys(sys.stdin.fileno(), self._press)
+        self._input = sys.stdin.fileno()
+        self._keys = Keys(self._input, self._press)
         self._terminal = ExitStack()
         self._away: asyncio.Task[None] | None = None
+        self._is_asleep = False
+        """Somebody else has the terminal until we are in front again."""
+        self._has_left = False
         self._signals: dict[int, Callable[[], None]] = {}
         if hasattr(signal, "SIGTSTP"):
             self._signals = {
@@ -74,11 +83,12 @@ class Frontend:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._has_left = True
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         if self._away is not None and not self._away.done():
             self._away.cancel()
-            await asyncio.wait({self._away}, timeout=LEAVE_LIMIT_S)
+            await asyncio.wait({self._away}, timeout=LEAVE_LIMIT_S + 1)
         self.give_back()
 
     @property
@@ -90,6 +100,8 @@ class Frontend:
         self._dashboard.refresh(now)
 
     def tick(self, now: float) -> None:
+        if self._is_asleep:
+            self._take()
         self._dashboard.tick(now)
 
     def give_back(self) -> None:
@@ -97,15 +109,27 @@ class Frontend:
         self._terminal.close()
 
     def _take(self) -> None:
-        self._terminal.enter_context(self._dashboard)
-        self._terminal.enter_context(self._keys)
+        """The terminal, once it is ours to take."""
+        if self._has_left:
+            return
+        self._is_asleep = is_behind(self._input)
+        if self._is_asleep:
+            return
+        try:
+            self._terminal.enter_context(self._dashboard)
+            self._terminal.enter_context(self._keys)
+        except BaseException:
+            self.give_back()
+            raise
         self._dashboard.draw(time.time())
 
     def _sleep(self) -> None:
         """Ctrl-Z: the shell gets its terminal, and we take it again when we are back in front."""
-        self.give_back()
+        if not self.is_away:  # else a pager or an editor, which sleeps with us, has it before and after
+            self.give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._take()
+        if not self.is_away:
+            self._take()
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -161,7 +185,10 @@ class Frontend:
             finally:
                 if child.returncode is None:  # we are leaving, and it has our terminal
                     child.terminate()
-                    await asyncio.wait_for(child.wait(), LEAVE_LIMIT_S)
+                    try:
+                        await asyncio.wait_for(child.wait(), LEAVE_LIMIT_S)
+                    except TimeoutError:
+                        child.kill()
             if child.returncode not in (0, None):
                 self._say(f"{words[0]} ended with code {child.returncode}")
         finally:

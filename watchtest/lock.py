@@ -37,7 +37,8 @@ class WatcherLock:
             self._inode = self._file.stat().st_ino
         except Timeout as error:
             raise WorkspaceError(
-                f"{self._folder.parent} {TAKEN}{self._by_whom()}", hint="stop that watcher first, or use it"
+                f"{self._folder.parent} {TAKEN}{self._by_whom()}",
+                hint="`watchtest attach` shows it, `watchtest stop` ends it",
             ) from error
         except OSError as error:
             raise WorkspaceError(

@@ -197,7 +197,8 @@ class Loop:
         return failures
 
     def _say_bug(self, lane: Lane, what: str, error: Exception) -> None:
-        self.post(Noted(lane, time.time(), f"{what} failed by a bug: {_told(error)}; the log has the details"))
+        text = f"{what} failed by a bug: {_told(error)}; the log has the details"
+        self.post(Noted(lane, time.time(), text, is_kept=True))
 
     # -- effects -----------------------------------------------------------------------------------
 

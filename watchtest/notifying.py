@@ -17,6 +17,7 @@ from watchtest.views.notify.native import NativeChannel
 from watchtest.views.notify.notices import Mode
 from watchtest.views.notify.notifier import Notifier, Ways, When
 from watchtest.views.notify.quiet import QuietHours
+from watchtest.views.notify.relay import Relay
 from watchtest.views.notify.sequences import Form
 from watchtest.views.notify.terminal import Access, TerminalChannel
 from watchtest.views.text import encodable, one_line
@@ -26,16 +27,20 @@ LOOK_S = 4.0
 
 
 def build_notifier(
-    setting: Setting, stream: TextIO, say: Callable[[str], None], is_lent: Callable[[], bool] = lambda: False
+    setting: Setting,
+    stream: TextIO,
+    say: Callable[[str], None],
+    is_lent: Callable[[], bool] = lambda: False,
+    relay: Relay | None = None,
 ) -> Notifier | None:
     """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal.
 
-    `is_lent`: another program has that terminal for the moment.
+    `is_lent`: another program has that terminal for the moment. `relay` stands in for a terminal that is none.
     """
     notify = setting.config.notify
     ways = Ways(
         desktop=_desktop(setting) if notify.desktop else None,
-        terminal=_terminal(setting, stream, is_lent),
+        terminal=_terminal(setting, stream, is_lent, relay),
         hook=Hook(notify.hook, setting.workspace, setting.environ) if notify.hook else None,
     )
     when = When(Mode(notify.mode), QuietHours.read(notify.quiet_hours))
@@ -72,13 +77,20 @@ def _desktop(setting: Setting) -> Channel:
     return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(setting.environ)
 
 
-def _terminal(setting: Setting, stream: TextIO, is_lent: Callable[[], bool]) -> TerminalChannel | None:
+def _terminal(
+    setting: Setting, stream: TextIO, is_lent: Callable[[], bool], relay: Relay | None
+) -> TerminalChannel | Relay | None:
     """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
     notify = setting.config.notify
-    if notify.terminal == "off" or not stream.isatty():
-        return None
     is_auto = notify.terminal == "auto"
-    if is_auto and (not notify.desktop or setting.environ.get("TERM") == "dumb"):  # which would print the bell
+    if notify.terminal == "off" or (is_auto and not notify.desktop):
+        return None
+    form = None if is_auto else Form(notify.terminal)
+    if not stream.isatty():
+        if relay is not None:
+            relay.form = form
+        return relay
+    if is_auto and setting.environ.get("TERM") == "dumb":  # which would print the bell
         return None
 
     def write(text: str) -> None:
@@ -86,5 +98,4 @@ def _terminal(setting: Setting, stream: TextIO, is_lent: Callable[[], bool]) -> 
         stream.write(encodable(text, stream.encoding))
         stream.flush()
 
-    form = None if is_auto else Form(notify.terminal)
     return TerminalChannel(Access(write, is_lent), setting.environ, str(setting.workspace), form)

@@ -87,6 +87,15 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class _Telling:
+    """Who hears what happens on the way to a box: its steps, what has to be read later, too, and the box itself."""
+
+    note: Note
+    warn: Note
+    seen: Callable[[BoxInfo], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """The parts of one lane."""
 
@@ -130,17 +139,20 @@ class Pipeline:
         def note(text: str) -> None:
             loop.call_soon_threadsafe(post, Noted(self.lane, time.time(), text))
 
+        def warn(text: str) -> None:
+            loop.call_soon_threadsafe(post, Noted(self.lane, time.time(), text, is_kept=True))
+
         def seen(info: BoxInfo) -> None:
             post(BoxSeen(self.lane, time.time(), info))
 
         run, known = start.run, start.known_snapshot
         loop = asyncio.get_running_loop()
-        ready = await self._brought_to_the_source(start.paths, note, seen, wish)
+        ready = await self._brought_to_the_source(start.paths, _Telling(note, warn, seen), wish)
         if ready is None or wish.stop:
             return Halted(wish.stop or Stop.CANCELLED)
         is_known = known is not None and ready.snapshot.entries == known.entries and ready.info.id == start.known_box
         if not is_known or run.is_forced:
-            self._announce(run, ready, post, note)
+            self._announce(run, ready, post, warn)
         # Even with nothing to run: a box that was brought back has to be whole again.
         prepared = await self.environment.prepare(ready.session, ready.recipe, note, wish)
         if prepared is None or wish.stop:
@@ -158,7 +170,7 @@ class Pipeline:
         if is_needless:
             return Unchanged(ready.snapshot)
         if is_known and not run.is_forced:
-            self._announce(run, ready, post, note)
+            self._announce(run, ready, post, warn)
         occasion = Occasion(
             session=ready.session,
             snapshot=ready.snapshot,
@@ -168,7 +180,7 @@ class Pipeline:
             start=start,
             changed=_changed(start, ready.snapshot),
             post=post,
-            note=note,
+            note=warn,
             wish=wish,
             situation=_situation(start, ready, self._environment_name(ready), prepared.python),
         )
@@ -186,7 +198,7 @@ class Pipeline:
         if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
             return Halted(wish.stop or execution.stopped)
         if run.is_audit:
-            self._audit(start, execution, note)
+            self._audit(start, execution, warn)
         return Judged(ready.snapshot, execution, ready.info.id)
 
     def _audit(self, start: StartRun, execution: Execution, note: Note) -> None:
@@ -238,18 +250,17 @@ class Pipeline:
 
     async def prepare(self, note: Note, wish: StopWish) -> None:
         """All of it but the tests: the box there, at the source as it is now, and set up."""
-        ready = await self._brought_to_the_source(frozenset({EVERYTHING}), note, lambda _info: None, wish)
+        telling = _Telling(note, note, lambda _info: None)
+        ready = await self._brought_to_the_source(frozenset({EVERYTHING}), telling, wish)
         if ready is not None:
             self._say_what_is_left_out(ready.snapshot, note)
             await self.environment.prepare(ready.session, ready.recipe, note, wish)
 
-    async def _brought_to_the_source(
-        self, paths: frozenset[str], note: Note, seen: Callable[[BoxInfo], None], wish: StopWish
-    ) -> _Ready | None:
+    async def _brought_to_the_source(self, paths: frozenset[str], telling: _Telling, wish: StopWish) -> _Ready | None:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
             try:
-                ready = await self._brought_once(paths, note, seen, wish)
+                ready = await self._brought_once(paths, telling, wish)
             except SourceMoved:
                 # Nobody may have told yet what it was that changed.
                 paths = frozenset({EVERYTHING})
@@ -261,19 +272,17 @@ class Pipeline:
             hint="what writes into the workspace all the time belongs into .gitignore or watch.ignore",
         )
 
-    async def _brought_once(
-        self, paths: frozenset[str], note: Note, seen: Callable[[BoxInfo], None], wish: StopWish
-    ) -> _Ready | None:
+    async def _brought_once(self, paths: frozenset[str], telling: _Telling, wish: StopWish) -> _Ready | None:
         """None: it was stopped, or the source asks for another box than the one there is."""
         is_opening = not self.box.is_open
         recipe = None if is_opening else self.box.recipe
         if recipe is None:
             # What the box is made of is in the source, too.
             recipe = await self._recipe(await self._snapshot(paths))
-        session, info = await self.box.ensure(recipe, note)
-        seen(info)
+        session, info = await self.box.ensure(recipe, telling.note)
+        telling.seen(info)
         if is_opening:
-            self._say_what_is_lost(info, note)
+            self._say_what_is_lost(info, telling.warn)
         if wish.stop:
             return None
         snapshot = await self._look(session, paths)

@@ -32,6 +32,8 @@ class StateScene:
         self._root = root
         self.flaky: Callable[[], frozenset[str] | None] = lambda: None
         """The tests that are known to pass and fail by chance; None: nobody knows."""
+        self.notice: Callable[[], dict[str, Any] | None] = lambda: None
+        """What the terminals of those who are attached have to be told."""
 
     def rows(self, look: Look, height: int, now: float) -> Sequence[Row]:
         around = Around(self._root, self.flaky() or frozenset())
@@ -85,6 +87,7 @@ class Screens:
             "paused": lane.is_paused,
             "override": lane.override.value if lane.override else None,
             "red": len(lane.knowledge.red),
+            "notice": self._scene.notice(),
         }
 
     async def text(self, wish: ScreenWish) -> str:

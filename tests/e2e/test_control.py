@@ -83,6 +83,8 @@ def test_a_run_that_was_waited_for_leaves_with_its_verdict(project: Project) -> 
     waiting = project.command("run", "--wait", "--timeout", "0.3")
     assert "within 0.3 s" in said(waiting, 124)
     assert "the save lane is paused" in waiting.stderr
+    name = said(project.command("run", "--all")).split()[1]
+    assert said(project.command("cancel", name)) == f"run {name} cancelled before it began\n"
     assert "save: goes on" in said(project.command("resume"))
     watcher.wait_for_verdict("failed")
     assert "failed (1 failed)" in said(project.command("run", "--wait", "--failed"), 1)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 from control_bench import TEST, Bench
 from test_control_routes import play
 
-from watchtest.attaching import RemoteScene
+from watchtest.attaching import OUTDATED, SILENCE_S, RemoteScene
 from watchtest.control.client import Declined
-from watchtest.core.model import All, Only, Outcome, Policy
+from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
 from watchtest.errors import ControlError
+from watchtest.ringing import Ringing
 from watchtest.views.look import Look, Wish
+from watchtest.views.notify.notices import Notice, NoticeKind
+from watchtest.views.notify.relay import Relay
+from watchtest.views.notify.sequences import Form
+from watchtest.views.notify.terminal import Access
 
 
 async def ran(watcher: Bench, outcome: Outcome) -> None:
@@ -98,10 +104,13 @@ class Elsewhere:
     def __init__(self, watcher: Bench) -> None:
         self._client = watcher.client
         self.is_gone = False
+        self.stuck: threading.Event | None = None
 
     def get(self, path: str) -> dict[str, object]:
         if self.is_gone:
             raise ControlError("no watcher runs here")
+        if self.stuck is not None:
+            self.stuck.wait(60)
         return self._client.get(path)
 
     def post(self, path: str, body: dict[str, object] | None = None) -> dict[str, object]:
@@ -135,7 +144,10 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
             await watcher.until("it is green", lambda: "PASSED 1 test" in shown())
             elsewhere.is_gone = True
             await watcher.until("it is told so", lambda: "no watcher runs here" in shown())
+            assert scene.rows(Look(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
             elsewhere.is_gone = False
+            await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
+            assert scene.rows(Look(), 24, time.time())[0].band == "bold black on green"
             scene.wish(Wish.ALL, Look())
             await watcher.until("it runs all", lambda: len(watcher.runs.started) == 3)
             assert isinstance(watcher.runs.started[-1].run.selection, All)
@@ -148,3 +160,53 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
             await asyncio.gather(following, scene.settle(), return_exceptions=True)
 
     play(story, policy=Policy.OFF)
+
+
+def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_then() -> None:
+    async def story(watcher: Bench) -> None:
+        await ran(watcher, Outcome.PASSED)
+        elsewhere = Elsewhere(watcher)
+        scene = RemoteScene(elsewhere, lambda: None)
+        following = asyncio.create_task(scene.follow(lambda _now: None))
+        await watcher.until("it is green", lambda: scene.rows(Look(), 24, time.time())[0].band == "bold black on green")
+        elsewhere.stuck = threading.Event()
+        rows = scene.rows(Look(), 24, time.time() + SILENCE_S + 1)
+        assert rows[0].band == OUTDATED
+        assert "this is what it said last" in rows[-2].left[0][0]
+        await asyncio.sleep(1.5)  # one that asks is stuck now
+        following.cancel()
+        await asyncio.gather(following, scene.settle(), return_exceptions=True)
+
+    began = time.monotonic()
+    play(story, policy=Policy.OFF)
+    assert time.monotonic() - began < 20
+
+
+def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_tell() -> None:
+    async def story() -> list[str]:
+        written: list[str] = []
+        relay = Relay()
+        ringing = Ringing({"TERM": "xterm-kitty"}, "/shop", Access(written.append), pytest.fail)
+        red = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test_a",), Lane.SAVE, Verdict.FAILED)
+        await relay.deliver(red)
+        ringing.hear(relay.live())  # from before
+        await relay.deliver(red)
+        for _ in range(3):
+            ringing.hear(relay.live())
+        await ringing.close(5.0)
+        assert len(written) == 1
+        await relay.withdraw()
+        ringing.hear(relay.live())
+        await ringing.close(5.0)
+        relay.form = Form.BELL
+        await relay.deliver(red)
+        ringing.hear(relay.live())
+        await ringing.close(5.0)
+        ringing.hear({"number": 9})  # of a watchtest that is to come
+        await ringing.close(5.0)
+        return written
+
+    told, taken_back, rung = asyncio.run(story())
+    assert told.startswith("\x1b]99;")
+    assert "p=close" in taken_back
+    assert rung == "\a"

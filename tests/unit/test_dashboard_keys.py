@@ -34,21 +34,26 @@ def test_keys_arrive_one_by_one_and_sequences_do_not(terminal: tuple[int, int]) 
     keys: list[str] = []
 
     async def main() -> None:
-        is_over = asyncio.Event()
+        is_over, is_escaped = asyncio.Event(), asyncio.Event()
 
         def take(key: str) -> None:
             keys.append(key)
+            if key == "escape":
+                is_escaped.set()
             if key == "q":
                 is_over.set()
 
         with Keys(ours, take, is_in_front=lambda _: True) as reader:
             assert reader.unavailable == ""
             assert modes(ours) != before
-            os.write(user, b"r\x1b[A\x1bOP\x1b[15~q")
+            assert not termios.tcgetattr(ours)[0] & termios.IXON
+            os.write(user, b"r\x1b[A\x1bOP\x1b[15~\x1b")
+            await asyncio.wait_for(is_escaped.wait(), 10)
+            os.write(user, b"\x13q")  # Ctrl-S, of somebody who is used to save
             await asyncio.wait_for(is_over.wait(), 10)
 
     asyncio.run(main())
-    assert keys == ["r", "up", "q"]
+    assert keys == ["r", "up", "escape", "q"]
     assert modes(ours) == before
 
 

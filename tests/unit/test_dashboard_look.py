@@ -25,8 +25,26 @@ def test_keys_are_told_whole_however_their_bytes_come() -> None:
     keystrokes = Keystrokes()
     assert keystrokes.told("aä/".encode()) == ["a", "ä", "/"]
     assert keystrokes.told(b"\xc3") == []
-    assert keystrokes.told(b"\xa4\x1b[A\x1bOB\r\x7f\x1b") == ["ä", "up", "down", "enter", "backspace", "escape"]
+    assert keystrokes.told(b"\xa4\x1b[A\x1bOB\r\x7f") == ["ä", "up", "down", "enter", "backspace"]
     assert keystrokes.told(b"\x1b[1;5C\x1b[200~q\x1b]11;rgb:0/0/0\x07\x1bOP\x00\x01") == ["q"]
+
+
+def test_the_letters_of_a_sequence_that_comes_in_pieces_are_no_keys() -> None:
+    keystrokes = Keystrokes()
+    assert [keystrokes.told(piece) for piece in (b"x\x1b", b"[", b"A", b"\x1bO", b"B")] == [
+        ["x"],
+        [],
+        ["up"],
+        [],
+        ["down"],
+    ]
+    assert not keystrokes.is_waiting
+    assert keystrokes.told(b"\x1b") == []
+    assert keystrokes.is_waiting
+    assert (keystrokes.rest(), keystrokes.rest()) == (["escape"], [])
+    assert keystrokes.told(b"\x1b[1;") == []
+    assert keystrokes.rest() == []
+    assert keystrokes.told(b"q") == ["q"]
 
 
 def test_a_filter_is_typed_kept_and_cleared() -> None:

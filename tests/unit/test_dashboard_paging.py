@@ -86,6 +86,7 @@ def test_a_row_survives_its_way_to_another_process() -> None:
         Row(),
         Row(left=(("a", "bold"),), right=(("b", ""),), band="red", bar=0.5),
         Row(groups=((("h", "bold"), (" help ", "dim")),)),
+        Row(left=(("long", ""),), bar=0.0, wraps=True),
     ]
     assert [from_document(as_document(row)) for row in rows] == rows
     assert as_document(Row()) == {}

@@ -10,12 +10,14 @@ import pytest
 from rich.console import Console
 from view_states import BOX, NOON, Story, failed, passed, skipped, start
 
-from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded
-from watchtest.core.model import Lane, Only, Stop
+from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Selected, Woke
+from watchtest.core.model import All, Lane, Only, Policy, Problem, Stop
 from watchtest.core.state import State
 from watchtest.views.dashboard import Dashboard, render
-from watchtest.views.failures import Around
-from watchtest.views.look import HELP, Look
+from watchtest.views.failures import Around, choices
+from watchtest.views.head import OLD_GREEN
+from watchtest.views.look import HELP, NOTHING_CHOSEN, Look
+from watchtest.views.page import page
 from watchtest.views.screen import rows as screen_rows
 
 T = "tests/test_cart.py::test_"
@@ -128,7 +130,7 @@ def test_help_takes_two_columns_on_a_small_screen() -> None:
         " f   failed only, on or off    o   page the whole output",
         " c   cancel the run            w   why these tests ran",
         " k   kill the run at once      h   this help, on or off",
-        " p   pause, or go on           q   quit; the box stays",
+        " p   pause, or go on           q   leave; the box stays",
         " /   filter tests by name",
     ]
 
@@ -145,6 +147,40 @@ def test_why_tells_what_the_last_tests_ran_for() -> None:
     shown = [row.strip() for row in rows if row.strip()]
     assert "why 1 test (shop/cart.py: total changed)" in shown
     assert reasons[0] in shown
+
+
+def test_why_tells_what_a_selection_that_became_everything_is_for() -> None:
+    story = Story(start(policy=Policy.AFFECTED)).change("shop.py").sync("t1")
+    why = All(because="shop.py: total changed")
+    assert " why the tests that the change can affect" in screen(story.state, 80, 24, story.now, Look("why"))
+    story.on(Selected(Lane.SAVE, story.now, story.working.run.id, why))
+    story.collect(T + "a")
+    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
+    story.end("t1", [passed(T + "a")])
+    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
+
+
+def test_what_is_wrong_can_be_read_to_its_end_where_there_is_room() -> None:
+    problem = Problem("engine", "no such thing " * 12 + "the end", "do this and that, and then another thing " * 3)
+    story = Story().change("x.py").breaks(problem)
+    rows = screen(story.state, 60, 15, story.now)
+    assert rows[1] == " engine: no such thing no such thing no such thing no"
+    assert rows[2] == "   such thing no such thing no such thing no such thing no"
+    assert any(row.endswith("the end") for row in rows)
+    assert any(row.endswith("another thing") for row in rows)
+    assert rows[-1].startswith(" h help")
+    rows = screen(red_story().change("x.py").breaks(problem).state, 60, 9, story.now)
+    assert rows[1].endswith("…")
+
+
+def test_what_a_box_does_not_isolate_is_on_the_screen() -> None:
+    box = replace(BOX, engine="local", image="/a/long/way/to/python", isolation="the network, reading files of others")
+    story = Story().box(box).run("t1", passed(T + "a"))
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[-4:-2] == [
+        " box  local 1a2b3c4d5e6f · image /a/long/way/to/python · running · Python",
+        "      3.12.1 · not isolated: the network, reading files of others",
+    ]
 
 
 def test_more_failures_than_rows_are_counted() -> None:
@@ -233,6 +269,17 @@ def drawing_cost(passing: int) -> float:
 
 def test_a_screen_of_ten_thousand_tests_costs_little_more_than_one_of_hundreds() -> None:
     assert drawing_cost(9_800) < 5 * drawing_cost(100)
+
+
+def test_a_screen_of_thousands_of_long_failures_holds_nobody_up() -> None:
+    message = "assert 1 == 2\n" + "\n".join(f"  - line {number} of a long difference" for number in range(200))
+    story = Story().run("t1", *(failed(f"{T}{number}", number + 1, message) for number in range(2_000)))
+    began = time.perf_counter()
+    for chosen in (NOTHING_CHOSEN, 1_000):
+        rows = screen_rows(story.state, now=story.now, height=24, look=Look(chosen=chosen))
+        assert len(choices(story.state.top, Look())) == 2_000
+    assert time.perf_counter() - began < 1.0  # it was four seconds for each, eight times a second
+    assert len(rows) == 24
 
 
 def terminal() -> tuple[io.StringIO, Console]:
@@ -341,3 +388,90 @@ def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
     said = ["".join(text for text, _ in row.left) for row in rows]
     assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in said
     assert " ✘ tests/test_cart.py:40  test_c  new" in said
+
+
+def bands(story: Story) -> str:
+    return screen_rows(story.state, now=story.now, height=24)[0].band
+
+
+def test_green_is_the_colour_of_the_code_as_it_is() -> None:
+    story = Story().box().run("t1", passed(T + "a"))
+    green = bands(story)
+    assert green == "bold black on green"
+    story.change("x.py")
+    assert bands(story) == green  # a verdict is on its way
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    assert bands(story) == OLD_GREEN
+    story.run("t2", passed(T + "a"))
+    assert bands(story) == green
+    story.on(PauseAsked(Lane.SAVE, story.now))
+    assert bands(story) == green
+    story.change("y.py")
+    assert bands(story) == OLD_GREEN
+
+
+def test_green_pales_while_no_test_can_be_run() -> None:
+    story = Story().box().run("t1", passed(T + "a")).change("x.py").breaks()
+    assert bands(story) == OLD_GREEN
+    story.now += 1
+    story.on(Woke(Lane.SAVE, story.now))
+    assert bands(story) == OLD_GREEN  # trying again
+    story.box()
+    assert bands(story) == "bold black on green"
+
+
+def test_what_was_said_once_can_be_read_a_while_and_until_the_next_run() -> None:
+    story = Story(start(Lane.SAVE, Lane.COMMIT)).change("x.py").sync("t1")
+    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    for number in range(4):
+        story.on(Noted(Lane.SAVE, story.now, f"left out file {number}", is_kept=True))
+    story.on(Noted(Lane.COMMIT, story.now, "left out a submodule", is_kept=True))
+    story.collect(T + "a").results(passed(T + "a")).end("t1", [passed(T + "a")])
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[3:6] == [" left out file 2", " left out file 3", " commit: left out a submodule"]
+    assert " left out file 3" in screen(story.state, 80, 24, story.now + 600)
+    story.now += 600
+    story.run("t2", passed(T + "a"))
+    assert " left out file 3" not in screen(story.state, 80, 24, story.now)
+
+
+def test_a_lane_that_broke_shows_what_the_failed_command_has_said() -> None:
+    problem = Problem("setup", "`pip install x` failed\nCollecting x\nERROR: no matching \x1b[2Jdistribution", "look")
+    story = Story().change("x.py").breaks(problem, is_passing=False)
+    rows = screen(story.state, 80, 24, story.now)
+    assert rows[1:3] == [" setup: `pip install x` failed", " look"]
+    assert "     ERROR: no matching distribution" in rows
+    assert "ERROR: no matching distribution" in page(story.state.top, Look())
+    story = red_story().change("x.py").breaks(problem, is_passing=False)
+    rows = screen(story.state, 60, 15, story.now)
+    assert "     ERROR: no matching distribution" in rows
+    assert " ✘ tests/test_cart.py:40  test_c  new" in rows
+
+
+class Gone(io.StringIO):
+    """A terminal whose window was closed."""
+
+    def flush(self) -> None:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, console = terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    with Dashboard(lambda look, height, now: screen_rows(Story().state, now=now, height=height), console) as dashboard:
+        console.file = Gone()
+        dashboard.refresh(NOON)
+        dashboard.tick(NOON + 10)
+
+
+def test_a_console_that_does_not_know_a_sign_gets_a_question_mark() -> None:
+    out = io.BytesIO()
+    console = Console(
+        file=io.TextIOWrapper(out, encoding="ascii", write_through=True),
+        force_terminal=True,
+        _environ={"TERM": "xterm"},
+    )
+    state = red_story().state
+    with Dashboard(lambda look, height, now: screen_rows(state, now=now, height=height), console) as dashboard:
+        dashboard.refresh(NOON)
+    assert b"? FAILED 2 of 3" in out.getvalue()

@@ -18,6 +18,8 @@ from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.notices import Mode
 from watchtest.views.notify.notifier import Notifier
 from watchtest.views.notify.quiet import QuietHours
+from watchtest.views.notify.relay import Relay
+from watchtest.views.notify.sequences import Form
 
 
 def told(workspace: Path, text: str, **given: Any) -> str:
@@ -139,6 +141,20 @@ def test_what_is_no_terminal_is_never_rung() -> None:
     assert ways(is_terminal=False) == (True, False, False)
     assert ways(is_terminal=False, terminal="bell") == (True, False, False)
     assert ways(environ={"TERM": "dumb"}) == (True, False, False)
+
+
+def test_where_there_is_no_terminal_those_of_who_is_attached_are_told() -> None:
+    def relayed(**notify: Any) -> Relay | None:
+        relay = Relay()
+        notifier = build_notifier(setting_with(**notify), Screen(is_terminal=False), pytest.fail, relay=relay)
+        return relay if notifier is not None and notifier.ways.terminal is relay else None
+
+    found = relayed(terminal="osc9")
+    assert found is not None
+    assert found.form is Form.OSC9
+    assert relayed() is not None
+    assert relayed(terminal="off") is None
+    assert relayed(desktop=False) is None
 
 
 def test_a_desktop_that_is_off_rings_nothing_unless_the_user_says_how() -> None:

@@ -91,6 +91,14 @@ def test_notes_are_said_once() -> None:
     ]
 
 
+def test_a_warning_is_said_by_the_side_of_what_a_run_is_busy_with() -> None:
+    story = Story().change()
+    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    story.on(Noted(Lane.SAVE, story.now, "left out .env: may hold secrets", is_kept=True))
+    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    assert lines(story)[2:] == ["setup: pip install", "left out .env: may hold secrets"]
+
+
 def test_a_box_says_what_it_does_not_isolate_and_how_it_was_had() -> None:
     box = replace(BOX, engine="local", id="", image="", python="", isolation="network", notes=("adopted",), restarts=2)
     assert lines(Story().box(box)) == ["box: local · running · 2 restarts · not isolated: network · adopted"]

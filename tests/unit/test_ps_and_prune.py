@@ -12,6 +12,7 @@ import pytest
 
 from watchtest.boxes.inventory import Belonging, local_boxes
 from watchtest.cli import main
+from watchtest.control.token import ensure_token, token_file
 from watchtest.machine import machine_id
 
 HOST = machine_id()
@@ -22,6 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("WATCHTEST_CACHE_DIR", str(folder))
     monkeypatch.setenv("WATCHTEST_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("WATCHTEST_STATE_DIR", str(tmp_path / "state"))
     return folder
 
 
@@ -43,12 +45,16 @@ def test_only_what_belongs_to_a_workspace_of_this_machine_that_is_gone_is_remove
         local_box(cache, "unknown-3-save", ""),
     ]
     gone = local_box(cache, "gone-4-save", str(tmp_path / "gone" / "deeper"))
+    tokens = [token_file(tmp_path / "state", folder) for folder in (tmp_path, tmp_path / "gone" / "deeper")]
+    for token in tokens:
+        ensure_token(token)
 
     assert main(["prune", "--engine", "local", "--yes"]) == 0
 
     said = capsys.readouterr().out
     assert [box.exists() for box in kept] == [True, True, True]
     assert not gone.exists()
+    assert [token.exists() for token in tokens] == [True, False]
     assert f"{tmp_path / 'gone' / 'deeper'} (of it, only {tmp_path} is there)" in said
     assert "removed 1 of 1" in said
 

@@ -84,3 +84,10 @@ def test_a_console_that_knows_no_tick_gets_a_question_mark() -> None:
 )
 def test_durations_are_short(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+def test_harmless_text_of_many_lines_is_told_from_the_rest_quickly() -> None:
+    text = "a line of ärger\twith a tab\n" * 400_000
+    began = time.perf_counter()
+    assert clean(text) == text
+    assert time.perf_counter() - began < 0.5  # looked through by an expression, it takes seconds

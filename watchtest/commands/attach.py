@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from watchtest.commands.watcher import Watcher
 from watchtest.errors import UsageError
@@ -18,10 +17,14 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     watcher = Watcher(arguments)
     watcher.get("/health")  # nobody there: said as for every other command
-    if not sys.stdout.isatty():
-        raise UsageError("attach needs a terminal", hint="`watchtest status --wait` waits without one")
     import asyncio
 
     from watchtest.attaching import look_on
+    from watchtest.frontend import has_screen
+
+    if not has_screen(os.environ):
+        raise UsageError(
+            "attach needs a terminal that can be drawn on", hint="`watchtest status --wait` waits without one"
+        )
 
     return asyncio.run(look_on(watcher, dict(os.environ)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from watchtest.commands.watcher import Watcher
+from watchtest.commands.watcher import Report, Watcher
 from watchtest.control.client import Declined
+from watchtest.core.asking import BEFORE_IT_BEGAN
 from watchtest.errors import ControlError
 
 LIMIT_S = 60.0
@@ -34,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     name = report["id"]
     if report["ended"]:
-        print(f"run {name} had ended before: {report['state'].replace('_', ' ')}")
+        is_ours = report["reason"] == BEFORE_IT_BEGAN
+        print(f"run {name} {BEFORE_IT_BEGAN}" if is_ours else f"run {name} had ended before: {_state(report)}")
         return 0
     try:
         end = watcher.end_of(name, LIMIT_S, lambda _report: None)
@@ -50,5 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     if end["state"] in CALLED_OFF:
         print(f"run {name} {end['state']}")
     else:
-        print(f"run {name} ended before it could be cancelled: {end['state'].replace('_', ' ')}")
+        print(f"run {name} ended before it could be cancelled: {_state(end)}")
     return 0
+
+
+def _state(report: Report) -> str:
+    return str(report["state"]).replace("_", " ")

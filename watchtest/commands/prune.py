@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.commands.options import add_engine
@@ -91,4 +93,15 @@ def _remove(orphans: tuple[Belonging, ...], seen: Seen) -> list[str]:
             remove(orphan, seen.engines)
         except WatchtestError as error:
             failures.append(f"{orphan.what} {orphan.name}: {error.message}")
+    _forget_tokens({orphan.workspace for orphan in orphans})
     return failures
+
+
+def _forget_tokens(workspaces: set[str]) -> None:
+    """The words by which programs reached the watchers of workspaces that are gone."""
+    from watchtest.commands.outside import user_folders
+    from watchtest.control.token import token_file
+
+    for workspace in workspaces:
+        with suppress(OSError):  # of no use to anybody any more, there or not
+            token_file(user_folders().state, Path(workspace)).unlink(missing_ok=True)

@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.logfile import NAME, logging_to
     from watchtest.workspace import FOLDER
 
-    setting = setting_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
+    flags = {**trigger_flags(arguments), **engine_flag(arguments)}
+    setting = setting_of(arguments, flags)
     folder = setting.workspace / FOLDER
     if arguments.silent:
         # Whoever started it may be anywhere; a path in the settings means one thing at every start.
@@ -48,6 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
     show = Show(arguments.once, arguments.plain, arguments.json_lines, arguments.silent)
     with WatcherLock(folder) as lock, logging_to(folder / NAME, lock.is_ours):
         log.info("watching %s: watchtest %s, process %d", setting.workspace, __version__, os.getpid())
-        code = asyncio.run(run_watcher(setting, show, lock.keep))
+        code = asyncio.run(run_watcher(setting, show, lock.keep, lambda: setting_of(arguments, flags).config))
         log.info("the watcher has ended, with exit code %d", code)
         return code

@@ -303,6 +303,19 @@ class Row(Shape):
     band: str = ""
     bar: float | None = None
     groups: list[list[tuple[str, str]]] = []
+    wraps: bool = Field(default=False, description="The left text may go on where empty rows follow.")
+
+
+class Notice(Shape):
+    """What the watcher can tell by no terminal of its own, and by no desktop."""
+
+    number: Count = Field(description="Another one for each notice.")
+    kind: str
+    title: str
+    lines: list[str]
+    lane: Lane
+    verdict: str
+    form: str | None = Field(description="How the user wants to be told; null: as the terminal knows it.")
 
 
 class Screen(Shape):
@@ -316,6 +329,7 @@ class Screen(Shape):
     paused: bool
     override: str | None = Field(description="A policy that was asked for by hand.")
     red: Count
+    notice: Notice | None = Field(description="The live notice, for the terminal that shows this screen.")
 
 
 class Output(Shape):

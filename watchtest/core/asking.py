@@ -15,6 +15,7 @@ from watchtest.core.state import Asked, Dropped, LaneState, Working
 WAITING_LIMIT = 20
 WANTED = "asked for"
 LEAVING = "the watcher leaves"
+BEFORE_IT_BEGAN = "cancelled before it began"
 
 
 def accepted(lane: LaneState, event: RunAsked, *, is_leaving: bool = False) -> LaneState:

@@ -131,11 +131,13 @@ class Woke:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A line worth showing now: progress of setup, a file left out."""
+    """A line worth showing now, such as a step of setup."""
 
     lane: Lane
     at: float
     text: str
+    is_kept: bool = False
+    """Worth reading when the run is over, too: a warning, a file left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from watchtest.core.model import (
 
 NOTHING_KNOWN: Mapping[str, KnownTest] = MappingProxyType({})
 STRIP_LENGTH = 30
+NOTES_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,14 @@ class Dropped:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something that was said once, for whoever looks a little later."""
+
+    at: float
+    text: str
+
+
 def asked_id(lane: LaneState, token: str) -> str:
     """An id for a run to be asked for; `token` makes it unique. It is never one that the lane allots itself."""
     return f"{lane.session}.r{token}"
@@ -238,6 +247,9 @@ class LaneState:
     settle_s: float = 0.0
     """Runs start with the first write of a save; so long after that, what follows is taken for the rest of it."""
     note: str = ""
+    """What the run under way is busy with."""
+    notes: tuple[Said, ...] = ()
+    """The last things that were said beyond that, the newest last."""
     hindrance: str = ""
     """Why the source is not to be looked at for now."""
     losses: int = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from watchtest.core.asking import LEAVING, accepted, called_off, with_id
+from watchtest.core.asking import BEFORE_IT_BEGAN, LEAVING, accepted, called_off, with_id
 from watchtest.core.audit import woken
 from watchtest.core.ending import ended
 from watchtest.core.events import (
@@ -49,11 +49,13 @@ from watchtest.core.reach import is_superseded
 from watchtest.core.recovery import RETRY_LIMIT, RETRY_LIMIT_ONCE, healed, lost, release, wake
 from watchtest.core.selection import choose
 from watchtest.core.state import (
+    NOTES_KEPT,
     Broken,
     Executing,
     Idle,
     LaneState,
     Pending,
+    Said,
     State,
     Stopped,
     Syncing,
@@ -190,7 +192,7 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
         case Woke():
             return woken(wake(lane, event.at), event.at), ()
         case Noted():
-            return replace(lane, note=event.text), ()
+            return _noted(lane, event), ()
         case BoxSeen():
             return replace(healed(lane), box=event.box), ()
         case BoxLost():
@@ -203,6 +205,13 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
             return ended(lane, event, retry_limit)
         case _:
             assert_never(event)
+
+
+def _noted(lane: LaneState, event: Noted) -> LaneState:
+    if not event.is_kept:
+        return replace(lane, note=event.text)
+    others = tuple(note for note in lane.notes if note.text != event.text)
+    return replace(lane, notes=(*others, Said(event.at, event.text))[-NOTES_KEPT:])
 
 
 def _waits_for_a_service(lane: LaneState) -> bool:
@@ -218,7 +227,7 @@ def _cancel(lane: LaneState, event: CancelAsked) -> tuple[LaneState, Effects]:
     """The run of that name, wherever it is; without a name the one under way, be it between two attempts."""
     working = lane.activity if isinstance(lane.activity, Working) else None
     if event.run and (working is None or working.run.id != event.run):
-        return called_off(lane, event.run, "cancelled before it began"), ()
+        return called_off(lane, event.run, BEFORE_IT_BEGAN), ()
     if isinstance(lane.activity, Broken) and lane.asked:
         lane = called_off(lane, lane.asked[0].id, "cancelled between two attempts")
     return _stop(lane, Stop.KILLED if event.is_kill else Stop.CANCELLED, "by command")

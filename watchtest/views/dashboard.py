@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from watchtest.views.look import Look
+from watchtest.views.plain import silence
 from watchtest.views.rows import Row, Span
 from watchtest.views.text import clean
 
@@ -22,13 +27,35 @@ IDLE_INTERVAL_S = 1.0
 REPAIR_S = 10.0
 """What has not changed is drawn again after so long: somebody else may have written on the terminal."""
 
+INDENT = "   "
+"""Before what goes on from the row above."""
+
 Rows = Callable[[Look, int, float], Sequence[Row]]
 """What to show for a look, on so many rows, at that time."""
 
 
 def render(rows: Sequence[Row], width: int) -> RenderableType:
-    """Rows of at most `width` columns."""
-    return Group(*(_text(row, width) for row in rows))
+    """Rows of at most `width` columns, as many as there are; empty ones give way to texts that are too long."""
+    spare = sum(row == Row() for row in rows)
+    shown: list[Row] = []
+    for row in rows:
+        parts = _wrapped(row, width, 1 + spare) if row.wraps else [row]
+        spare -= len(parts) - 1
+        shown += parts
+    for index in range(len(shown) - 1, -1, -1):
+        if len(shown) > len(rows) and shown[index] == Row():
+            del shown[index]
+    return Group(*(_text(row, width) for row in shown))
+
+
+def _wrapped(row: Row, width: int, most: int) -> list[Row]:
+    """The same text on up to so many rows; what is too much for them is cut at the end of the last."""
+    *label, (text, style) = row.left
+    label = label or [(" ", "")]
+    indent = " " * max(sum(len(said) for said, _ in label), len(INDENT))
+    lines = textwrap.wrap(clean(text).strip(), max(width - len(indent) - 1, 20)) or [""]
+    lines = [*lines[: most - 1], " ".join(lines[most - 1 :])] if len(lines) > most else lines
+    return [Row(left=(*label, (lines[0], style))), *(Row(left=((indent, ""), (line, style))) for line in lines[1:])]
 
 
 class Dashboard:
@@ -52,6 +79,8 @@ class Dashboard:
         self.look = Look()
 
     def __enter__(self) -> Self:
+        if isinstance(self._console.file, io.TextIOWrapper):
+            self._console.file.reconfigure(errors="replace")  # consoles that know no ✔ get a question mark
         self._live.__enter__()
         self._is_on = True
         return self
@@ -60,7 +89,8 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_on = False
-        self._live.__exit__(kind, error, traceback)
+        with self._may_be_gone():
+            self._live.__exit__(kind, error, traceback)
 
     def refresh(self, now: float) -> None:
         """There is something else to show: at once, if it is not the next of a quick row of them."""
@@ -92,9 +122,21 @@ class Dashboard:
         return self._rows(self.look, self._size[1], now)
 
     def _draw(self, rows: Sequence[Row], now: float) -> None:
-        if self._is_on:
-            self._shown, self._drawn_at = rows, now
-            self._live.update(render(rows, self._size[0]), refresh=True)
+        if not self._is_on:
+            return
+        self._shown, self._drawn_at = rows, now
+        screen = render(rows, self._size[0])
+        with self._may_be_gone():
+            self._live.update(screen, refresh=True)
+
+    @contextmanager
+    def _may_be_gone(self) -> Iterator[None]:
+        """A window that was closed is not the end of the watcher, unless SIGHUP says so; and not a bug."""
+        try:
+            yield
+        except OSError:
+            self._is_on = False
+            silence(sys.stdout)
 
 
 def _text(row: Row, width: int) -> Text:

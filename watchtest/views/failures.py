@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 
 from watchtest.core.model import Outcome, Place, Result, Verdict
 from watchtest.core.selection import is_matched
-from watchtest.core.state import Executing, KnownTest, LaneState, Working
+from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
 from watchtest.views import words
 from watchtest.views.look import NOTHING_CHOSEN, Look
 from watchtest.views.rows import Row, inner, plain
@@ -38,14 +39,34 @@ class Around:
     flaky: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
-    """One failure: where it is, its line of source, what it says."""
+    """One failure: where it is, its line of source, what it says. Worded when it is looked at: there may be thousands,
+    and a screen is drawn several times a second."""
 
     result: Result
-    head: Row
-    source: Row | None = None
-    message: tuple[Row, ...] = ()
+    mark: str
+    around: Around
+    is_healed: bool = False
+    """It was red, and has passed in the run under way: that is all there is to say."""
+
+    @cached_property
+    def head(self) -> Row:
+        sign, style = SIGNS[self.result.outcome]
+        return _headline(self.result, sign, style, self.mark, self.around)
+
+    @cached_property
+    def source(self) -> Row | None:
+        failure = None if self.is_healed else self.result.failure
+        source = (failure.source_line or "").strip() if failure else ""
+        return inner(f"> {source}") if source else None
+
+    @cached_property
+    def message(self) -> tuple[Row, ...]:
+        failure = None if self.is_healed else self.result.failure
+        lines = cut(failure.message, 8000).expandtabs(4).split("\n") if failure else []
+        said = [line for line in lines if line.strip()]
+        return tuple(inner(line, _colour(line)) for line in said[:CHOSEN_LINES])
 
     def __len__(self) -> int:
         return 1 + (self.source is not None) + len(self.message)
@@ -60,10 +81,20 @@ def body(lane: LaneState, look: Look, room: int, around: Around) -> list[Row]:
     blocks = _blocks(lane, look, around)
     if look.filter:
         return _listed(lane, look, blocks, room)
+    if isinstance(lane.activity, Broken):
+        said = _below(lane.activity.problem.message, room // 2 if blocks else room)
+        return [*said, *_fitted(blocks, room - len(said), look.chosen)]
     if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.last:
         raw = tail(lane.last.raw_output, max(room - 1, 0)) if room > 1 else ()
         return [Row(left=((" the end of the output:", "bold"),)), *(plain(f"  {line}") for line in raw)][:room]
     return _fitted(blocks, room, look.chosen)
+
+
+def _below(message: str, room: int) -> list[Row]:
+    """What stands below the first line of a problem: the end of what a failed command has said."""
+    _, _, rest = message.strip().partition("\n")
+    lines = tail(rest, min(room, BLOCK_LINES)) if rest and room > 0 else ()
+    return [inner(line, "magenta") for line in lines]
 
 
 def choices(lane: LaneState, look: Look) -> tuple[Result, ...]:
@@ -142,40 +173,21 @@ def _blocks(lane: LaneState, look: Look, around: Around) -> list[Block]:
     waiting = sorted((known for known in red if known.result.test not in live), key=_rank)
     healed = [live[test] for test in was_red & live.keys() if not live[test].outcome.is_red]
     blocks = [
-        *(
-            _block(one, "again" if one.test in was_red else "new", around)
-            for one in live.values()
-            if one.outcome.is_red
-        ),
-        *(_block(known.result, "new" if known.is_new else "", around) for known in waiting),
-        *(
-            Block(one, _headline(one, "✔", "green", "passes now", around))
-            for one in sorted(healed, key=lambda one: one.test)
-        ),
+        *(Block(one, "again" if one.test in was_red else "new", around) for one in live.values() if one.outcome.is_red),
+        *(Block(known.result, "new" if known.is_new else "", around) for known in waiting),
+        *(Block(one, _healed(one), around, is_healed=True) for one in sorted(healed, key=lambda one: one.test)),
     ]
     return [block for block in blocks if not look.filter or is_matched(block.result.test, look.filter)]
+
+
+def _healed(result: Result) -> str:
+    return "passes now" if result.outcome is Outcome.PASSED else f"{result.outcome.value} now"
 
 
 def _rank(known: KnownTest) -> tuple[bool, str, int, str]:
     """New failures first, then as they stand in the files."""
     where = known.result.failure.where if known.result.failure else None
     return (not known.is_new, where.file if where else "", where.line if where else 0, known.result.test)
-
-
-def _block(result: Result, mark: str, around: Around) -> Block:
-    sign, style = SIGNS[result.outcome]
-    head = _headline(result, sign, style, mark, around)
-    failure = result.failure
-    if failure is None:
-        return Block(result, head)
-    source = (failure.source_line or "").strip()
-    message = cut(failure.message, 8000).expandtabs(4).split("\n")
-    return Block(
-        result,
-        head,
-        inner(f"> {source}") if source else None,
-        tuple(inner(line, _colour(line)) for line in message if line.strip())[:CHOSEN_LINES],
-    )
 
 
 def _colour(line: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watchtest.core.model import Only, RunState
 from watchtest.core.selection import is_matched
-from watchtest.core.state import LaneState, Working
+from watchtest.core.state import LaneState, Syncing, Working
 from watchtest.views import words
 from watchtest.views.look import HELP, HINTS, Look
 from watchtest.views.rows import Row, Span, plain
@@ -25,7 +25,9 @@ def foot(lane: LaneState, look: Look, room: int) -> list[Row]:
     """`room` is for the panel; the rest is a few rows."""
     rows = _why(lane, room) if look.panel == "why" else _help(room) if look.panel == "help" else []
     if lane.box:
-        rows.append(Row(left=((" box  ", "dim"), (words.box(lane.box), ""))))
+        # What is not isolated has to be read; the rest of it is cut where there is no room.
+        is_long = bool(lane.box.isolation)
+        rows.append(Row(left=((" box  ", "dim"), (words.box(lane.box), "")), wraps=is_long))
     if lane.services:
         rows.append(Row(left=((" serv ", "dim"), (words.services(lane.services), _health(lane)))))
     if lane.strip:
@@ -44,7 +46,8 @@ def _why(lane: LaneState, room: int) -> list[Row]:
     run = lane.activity.run if isinstance(lane.activity, Working) else lane.knowledge.run
     if run is None:
         return [plain("why: nothing has run yet")]
-    said = [plain(f"why {words.intent(run)}", "bold")]
+    is_open = isinstance(lane.activity, Working) and isinstance(lane.activity.phase, Syncing)
+    said = [plain(f"why {words.intent(run) if is_open else words.selection(run.selection)}", "bold")]
     reasons = run.selection.reasons if isinstance(run.selection, Only) else ()
     said += [plain(f"  {reason}") for reason in reasons]
     return (

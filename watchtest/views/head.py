@@ -8,7 +8,7 @@ from watchtest.core.model import Policy, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Stopped, Syncing, Working
 from watchtest.views import words
 from watchtest.views.progress import eta_s
-from watchtest.views.rows import Row, Span, plain
+from watchtest.views.rows import Row, Span, plain, wrapping
 from watchtest.views.text import age, count, duration, short
 
 SIGNS = {Verdict.PASSED: "✔", Verdict.FAILED: "✘", Verdict.ERROR: "✘", Verdict.NO_TESTS: "○", Verdict.UNKNOWN: "?"}
@@ -19,13 +19,18 @@ BANDS = {
     Verdict.NO_TESTS: "bold black on yellow",
     Verdict.UNKNOWN: "bold white on bright_black",
 }
+OLD_GREEN = "bold green on bright_black"
+"""Green, of code that is not there any more: not the colour that one looks for."""
 SHOWN_ETA_S = 1.0
+NOTE_S = 60.0
+NOTES_SHOWN = 3
 
 
-def head(state: State, now: float, title: str) -> list[Row]:
+def head(state: State, now: float, title: str, notes: int = NOTES_SHOWN) -> list[Row]:
+    """`notes`: so many of the things that were said once have room."""
     lane = state.top
     others = [_other(other, now) for other in state.lanes.values() if other is not lane]
-    return [_band(lane, now, title), *others, *_activity(lane, now)]
+    return [_band(lane, now, title), *others, *_activity(lane, now), *_notes(state, now)[-notes:]]
 
 
 def _band(lane: LaneState, now: float, title: str) -> Row:
@@ -36,8 +41,16 @@ def _band(lane: LaneState, now: float, title: str) -> Row:
     return Row(
         left=((f" {SIGNS[knowledge.verdict]} {says} ", ""),),
         right=_edge(title, lane.lane.value, _code(lane), _age(lane, now)),
-        band=BANDS[knowledge.verdict],
+        band=OLD_GREEN if _is_old_green(lane) else BANDS[knowledge.verdict],
     )
+
+
+def _is_old_green(lane: LaneState) -> bool:
+    """Nobody is on the way to a verdict on what has changed since, or nobody can be. A run that is soon has one."""
+    if lane.knowledge.verdict is not Verdict.PASSED:
+        return False
+    is_at_work = isinstance(lane.activity, Working) and lane.problem is None
+    return isinstance(lane.activity, Broken) or (not is_at_work and bool(lane.pending or lane.problem))
 
 
 def _edge(*parts: str, style: str = "") -> tuple[Span, ...]:
@@ -60,7 +73,8 @@ def _code(lane: LaneState) -> str:
 
 def _other(lane: LaneState, now: float) -> Row:
     said = f"{SIGNS[lane.knowledge.verdict]} {words.verdict(lane.knowledge)}"
-    style = "red" if lane.knowledge.verdict.is_red else "green" if lane.knowledge.verdict is Verdict.PASSED else "dim"
+    is_green = lane.knowledge.verdict is Verdict.PASSED and not _is_old_green(lane)
+    style = "red" if lane.knowledge.verdict.is_red else "green" if is_green else "dim"
     doing = {Working: "running", Broken: "degraded", Starting: "starting", Stopped: "stopped"}
     word = "paused" if lane.is_paused else doing.get(type(lane.activity), "")
     return Row(
@@ -72,9 +86,9 @@ def _other(lane: LaneState, now: float) -> Row:
 def _activity(lane: LaneState, now: float) -> list[Row]:
     said = [_doing(lane, now)]
     if isinstance(lane.activity, Working) and lane.problem:
-        said.append(plain(words.problem(lane.problem), "magenta"))
+        said.append(wrapping(words.problem(lane.problem), "magenta"))
     if lane.problem and lane.problem.hint:
-        said.append(plain(lane.problem.hint, "yellow"))
+        said.append(wrapping(lane.problem.hint, "yellow"))
     if isinstance(lane.activity, Broken):
         said.append(plain(words.retry(lane.activity, now), "dim"))
     if lane.note:
@@ -87,6 +101,25 @@ def _activity(lane: LaneState, now: float) -> list[Row]:
     return said
 
 
+def _notes(state: State, now: float) -> list[Row]:
+    """What was said of late, in any lane: for a while, and until the next run of its lane."""
+    recent = [
+        (note.at, note.text, lane)
+        for lane in state.ranked
+        for note in lane.notes
+        if now - note.at < NOTE_S or note.at >= _begun_at(lane)
+    ]
+    recent.sort(key=lambda said: said[0])
+    return [wrapping(text if lane is state.top else f"{lane.lane.value}: {text}", "dim") for _, text, lane in recent]
+
+
+def _begun_at(lane: LaneState) -> float:
+    """The last run, or the one under way."""
+    if isinstance(lane.activity, Working):
+        return lane.activity.since
+    return lane.last.started_at if lane.last else float("-inf")
+
+
 def _doing(lane: LaneState, now: float) -> Row:
     activity = lane.activity
     match activity:
@@ -97,7 +130,7 @@ def _doing(lane: LaneState, now: float) -> Row:
         case Working():
             return _working(lane, activity, now)
         case Broken(problem=problem):
-            return plain(words.problem(problem), "bold magenta")
+            return wrapping(words.problem(problem), "bold magenta")
         case Stopped():
             return plain("stopped", "dim")
         case _:

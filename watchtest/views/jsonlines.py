@@ -131,8 +131,8 @@ def _said(before: LaneState, after: LaneState, event: Event) -> Iterator[tuple[s
         case Woke():
             if after.runs != before.runs:
                 yield "retrying", {}
-        case Noted(text=text):
-            if text and text != before.note:
+        case Noted(text=text, is_kept=is_kept):
+            if text and (is_kept or text != before.note):
                 yield "note", {"text": cut(text, MESSAGE_LIMIT)}
         case BoxSeen(box=box):
             if box != before.box:

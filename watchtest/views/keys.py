@@ -1,6 +1,7 @@
 """Single keys from the terminal. Reads; decides nothing.
 
-The terminal is put in cbreak mode (Ctrl-C stays a signal) and put back on leaving, whatever the reason.
+The terminal is put in cbreak mode (Ctrl-C stays a signal, Ctrl-S stops nothing) and put back on leaving, whatever the
+reason.
 """
 
 from __future__ import annotations
@@ -22,11 +23,23 @@ else:
     HAS_TERMIOS = True
 
 
+REST_S = 0.05
+"""So long the rest of a sequence is waited for: nobody presses Escape and another key that quickly."""
+
+
 def is_in_front(descriptor: int) -> bool:
     """Whether this process may speak with the terminal now."""
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:  # a terminal, but not ours
+        return False
+
+
+def is_behind(descriptor: int) -> bool:
+    """Whether another program has the terminal that is ours, too: a shell, after Ctrl-Z and `bg`."""
+    try:
+        return os.tcgetpgrp(descriptor) != os.getpgrp()
+    except (OSError, AttributeError):  # none of ours, or a system without such things
         return False
 
 
@@ -49,6 +62,7 @@ class Keys:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._modes: list[Any] | None = None
         self._keystrokes = Keystrokes()
+        self._resting: asyncio.TimerHandle | None = None
         self.unavailable = ""
 
     def __enter__(self) -> Self:
@@ -58,6 +72,7 @@ class Keys:
         self._modes = termios.tcgetattr(self._descriptor)
         try:
             tty.setcbreak(self._descriptor, termios.TCSANOW)
+            self._take_flow_control()
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._descriptor, self._read)
         except BaseException:
@@ -70,6 +85,12 @@ class Keys:
     ) -> None:
         self._stop_reading()
         self.restore()
+
+    def _take_flow_control(self) -> None:
+        """Ctrl-S is a habit of those who save: it must not hold the screen, and with it the watcher that draws it."""
+        modes = termios.tcgetattr(self._descriptor)
+        modes[0] &= ~termios.IXON
+        termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
 
     def _why_not(self) -> str:
         if not HAS_TERMIOS:
@@ -89,13 +110,23 @@ class Keys:
         if not typed:
             self._stop_reading()
             return
+        if self._resting is not None:
+            self._resting.cancel()
         for key in self._keystrokes.told(typed):
+            self._on_key(key)
+        if self._keystrokes.is_waiting and self._loop is not None:
+            self._resting = self._loop.call_later(REST_S, self._take_rest)
+
+    def _take_rest(self) -> None:
+        for key in self._keystrokes.rest():
             self._on_key(key)
 
     def _stop_reading(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._descriptor)
         self._loop = None
+        if self._resting is not None:
+            self._resting.cancel()
 
     def restore(self) -> None:
         """Give the terminal its modes back."""

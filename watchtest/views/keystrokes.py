@@ -31,15 +31,37 @@ _KEY = re.compile(
 )
 
 
+_BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
+"""The beginning of a sequence; or the key Escape, which is the beginning of them all."""
+
+
 class Keystrokes:
-    """Takes bytes as they come; a character that is cut in two is told once it is whole."""
+    """Takes bytes as they come; what is cut in two is told once it is whole.
+
+    A slow line cuts sequences, too: while `is_waiting`, `rest` takes what has come for all there is.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._begun = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._begun)
 
     def told(self, typed: bytes) -> list[str]:
+        text = self._begun + self._decoder.decode(typed)
+        begun = _BEGUN.search(text)
+        self._begun = begun.group() if begun else ""
+        return self._keys(text.removesuffix(self._begun))
+
+    def rest(self) -> list[str]:
+        begun, self._begun = self._begun, ""
+        return self._keys(begun if begun == "\x1b" else "")
+
+    def _keys(self, text: str) -> list[str]:
         found = []
-        for match in _KEY.finditer(self._decoder.decode(typed)):
+        for match in _KEY.finditer(text):
             said = match.group()
             if said in NAMES:
                 found.append(NAMES[said])

@@ -71,7 +71,7 @@ HELP = {
     "o": "page the whole output",
     "w": "why these tests ran",
     "h": "this help, on or off",
-    "q": "quit; the box stays",
+    "q": "leave; the box stays",
 }
 
 

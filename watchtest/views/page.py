@@ -12,8 +12,8 @@ from watchtest.views.look import NOTHING_CHOSEN, Look
 from watchtest.views.text import clean
 
 RULE = "─" * 79
-LIMIT = 8_000_000
-"""Characters; the rest is in the history."""
+LIMIT = 2_000_000
+"""Characters; the rest is in the history. Escaped for the socket, each may take six bytes."""
 
 
 def page(lane: LaneState, look: Look) -> str:
@@ -29,11 +29,13 @@ def page(lane: LaneState, look: Look) -> str:
 def _all(lane: LaneState, results: tuple[Result, ...]) -> Iterator[str]:
     run = f" · run {lane.last.run.id}" if lane.last else ""
     yield f"{words.verdict(lane.knowledge)}{run}\n"
+    if lane.problem is not None:
+        yield f"\n{RULE}\nno test can be run\n{RULE}\n{lane.problem.message}\n{lane.problem.hint}\n"
     for result in results:
         yield from _told(result)
     if lane.last and lane.last.raw_output:
         yield f"\n{RULE}\nwhat the runner has said\n{RULE}\n{lane.last.raw_output}\n"
-    elif not results:
+    elif not results and lane.problem is None:
         yield "\nNothing is red, and the runner has said nothing that would have to be read.\n"
 
 

@@ -115,7 +115,7 @@ def lines(before: LaneState, after: LaneState, event: Event) -> Iterator[str]:
             if _new_run(before, after):
                 yield "trying again"
         case Noted():
-            if event.text and event.text != before.note:
+            if event.text and (event.is_kept or event.text != before.note):
                 yield one_line(event.text, 1000)
         case BoxSeen():
             if event.box != before.box:

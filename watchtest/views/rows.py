@@ -25,10 +25,17 @@ class Row:
     """How much of the space in between is done."""
     groups: tuple[tuple[Span, ...], ...] = ()
     """After the left text, as many of these as there is room for; each whole or not at all."""
+    wraps: bool = False
+    """A left text that is too long goes on below, where empty rows can give way."""
 
 
 def plain(text: str, style: str = "") -> Row:
     return Row(left=((f" {cut(text, 500)}".replace("\n", " "), style),))
+
+
+def wrapping(text: str, style: str = "") -> Row:
+    """To be read to its end: what is wrong, and what to do about it."""
+    return Row(left=plain(text, style).left, wraps=True)
 
 
 def inner(text: str, style: str = "") -> Row:
@@ -40,7 +47,8 @@ def as_document(row: Row) -> dict[str, Any]:
     """Only what is not as by default: most rows have little."""
     document: dict[str, Any] = {"left": row.left, "right": row.right, "band": row.band, "bar": row.bar}
     document["groups"] = row.groups
-    return {name: value for name, value in document.items() if value not in ((), "", None)}
+    told = {name: value for name, value in document.items() if value not in ((), "", None)}
+    return told | ({"wraps": True} if row.wraps else {})
 
 
 def from_document(document: dict[str, Any]) -> Row:
@@ -52,6 +60,7 @@ def from_document(document: dict[str, Any]) -> Row:
         band=str(document.get("band", "")),
         bar=None if bar is None else float(bar),
         groups=tuple(_spans(group) for group in document.get("groups", ())),
+        wraps=document.get("wraps") is True,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from watchtest.core.state import State
 from watchtest.views.failures import Around, body
 from watchtest.views.foot import foot
-from watchtest.views.head import head
+from watchtest.views.head import NOTES_SHOWN, head
 from watchtest.views.look import Look
 from watchtest.views.rows import Row
 
@@ -30,7 +30,7 @@ def rows(
     """The rows of a screen of `height`, exactly."""
     look, around = look or Look(), around or Around()
     lane = state.top
-    above = head(state, now, title)
+    above = head(state, now, title, NOTES_SHOWN if height >= ROOMY else 1)
     below = foot(lane, look, max(height - len(above) - 6, 0))
     gap = [Row()] if height >= ROOMY else []
     room = height - len(above) - len(below) - 2 * len(gap)

@@ -21,7 +21,8 @@ _UNWANTED = (
 def clean(text: str) -> str:
     """`text` without anything that could steer a terminal: only printable characters, newlines and tabs are left."""
     # Most text is harmless, and that is told much faster; none of what is unwanted is printable.
-    return text if text.isprintable() else _unwanted().sub(_instead, text)
+    is_harmless = text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
+    return text if is_harmless else _unwanted().sub(_instead, text)
 
 
 @functools.cache

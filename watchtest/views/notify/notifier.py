@@ -19,6 +19,7 @@ from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.notices import TOLD_IN, Mode, Notice, NoticeKind, ToldLanes, notices
 from watchtest.views.notify.outbox import Outbox
 from watchtest.views.notify.quiet import QuietHours
+from watchtest.views.notify.relay import Relay
 from watchtest.views.notify.terminal import TerminalChannel
 from watchtest.views.text import one_line
 
@@ -32,10 +33,11 @@ HOOKS_WAITING = 20
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """To the user. The terminal is told what the desktop cannot show, or everything where there is no desktop."""
+    """To the user. The terminal, or those of who is attached to a watcher without one, is told what the desktop cannot
+    show, or everything where there is no desktop."""
 
     desktop: Channel | None = None
-    terminal: TerminalChannel | None = None
+    terminal: TerminalChannel | Relay | None = None
     hook: Hook | None = None
     delivery_s: float = DELIVERY_S
 
@@ -117,7 +119,7 @@ class Notifier:
             lack = await self._attempt(
                 terminal.deliver(notice) if notice else terminal.withdraw(), self.ways.delivery_s
             )
-            reason = f"{reason}; {lack or terminal.known.words}" if reason else lack
+            reason = f"{reason}; {lack or terminal.words}" if reason else lack
         self._live = notice
         if reason:
             self._report("no desktop notifications" if desktop else "no notifications on the terminal", reason)

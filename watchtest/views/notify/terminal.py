@@ -109,6 +109,10 @@ class TerminalChannel:
         self._ask_tmux = ask_tmux or ask_tmux_itself
         self.known = Known(form or Form.BELL)
 
+    @property
+    def words(self) -> str:
+        return self.known.words
+
     async def look(self) -> str:
         if self._environ.get("TMUX"):
             # Each time: a session is taken from one terminal to another.

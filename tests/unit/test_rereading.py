@@ -1,0 +1,39 @@
+"""Settings that are saved while a watcher runs."""
+
+from __future__ import annotations
+
+from view_states import Story
+
+from watchtest.config import Config
+from watchtest.errors import ConfigError
+from watchtest.rereading import START_AGAIN, Rereading
+
+
+def test_settings_that_change_are_said_once_to_be_of_no_effect_yet() -> None:
+    now, said = [Config()], list[str]()
+
+    def reread() -> Config:
+        if not now:
+            raise ConfigError("watchtest.toml: box.engine: no such engine")
+        return now[-1]
+
+    view = Rereading(Config(), reread, said.append)
+
+    def saved(*paths: str) -> list[str]:
+        before = len(said)
+        for step in Story().change(*paths).steps:
+            view.show(*step)
+        return said[before:]
+
+    other = Config.model_validate({"box": {"network": "off"}})
+    assert saved("pyproject.toml") == []
+    now.append(other)
+    assert saved("shop.py") == []
+    assert saved("watchtest.toml") == [f"the settings have changed: {START_AGAIN}"]
+    assert saved("watchtest.toml") == []
+    now.clear()
+    assert saved("watchtest.toml") == [
+        "the settings as they are now are wrong: watchtest.toml: box.engine: no such engine"
+    ]
+    now.append(Config())
+    assert saved("watchtest.toml") == []
