@@ -1,7 +1,8 @@
 """What tests touch, scope by scope, and the rows that tell it. Listens to nothing by itself.
 
 A scope is whatever owns what is touched while it is on: a test, a fixture that outlives a test, a file that is being
-collected, a module that is being imported, a function that remembers its answers, and the session for all the rest.
+collected, a module that is being imported, a function that remembers its answers, a library that may remember the files
+it has read, and the session for all the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .modules import real_folder
 
 SESSION = "session"
 CODE = "code"
-TEST, FIXTURE, FILE, IMPORT, MEMO = "test:", "fixture:", "file:", "import:", "memo:"
+TEST, FIXTURE, FILE, IMPORT, MEMO, LIBRARY = "test:", "fixture:", "file:", "import:", "memo:", "library:"
 A_ROW = 5000
 """The most that one row names; larger scopes take several rows."""
 MOST_CALLS = 50
@@ -62,6 +63,8 @@ class Scopes:
         """Code that does what cannot be heard: in words."""
         self.born: Set[int] = set()
         """Objects that the test which is on has made for itself."""
+        self.shared: Set[int] = set()
+        """Code that ran elsewhere than in tests: what it has made may be found by all of them."""
         self._write: Optional[Write] = None
         self._passed_over: Dict[str, int] = {}
         self.gather: Callable[[], None] = lambda: None
@@ -79,20 +82,21 @@ class Scopes:
     def top(self) -> Scope:
         return self._stack[-1]
 
-    def touch(self, kind: str, word: str) -> None:
+    def touch(self, kind: str, word: str, key: str = "") -> None:
+        """By the scope that is on, or by another."""
         if self._write is None:
-            getattr(self.top, kind).add(word)
+            getattr(self._scope(key) if key else self.top, kind).add(word)
         else:
             self._write([kind, word])
 
-    def touch_path(self, kind: str, path: str) -> None:
+    def touch_path(self, kind: str, path: str, key: str = "") -> None:
         """By its own name, and by that of what it links to."""
         own = self.own(path)
         if own:
-            self.touch(kind, own)
+            self.touch(kind, own, key)
             real = self.own(os.path.realpath(path)) if _is_link(path) else own
             if real and real != own:
-                self.touch(kind, real)
+                self.touch(kind, real, key)
 
     def enter(self, code: CodeType) -> None:
         if self._write is None:
@@ -172,6 +176,8 @@ class Scopes:
 
     def _settle(self) -> None:
         """What ran since the last switch belongs to the scope that was on."""
+        if not self.top.key.startswith(TEST):
+            self.shared.update(map(id, self.entered))
         for code in self.entered:
             number = self._numbers.get(id(code))
             if number is None:
