@@ -23,6 +23,7 @@ import shutil
 import sys
 import threading
 import tokenize
+import weakref
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -66,12 +67,15 @@ BESIDE = {
     os.path.join("loky", "process_executor.py"): "submit",
 }
 """By file: the function by which others are made to run code in processes that nobody hears of."""
+PACKAGE_SETUPS = frozenset({"setUpModule", "setup_module", "tearDownModule", "teardown_module"})
+"""Functions of a package that pytest calls once for all tests in it, in the middle of the first or of the last."""
 HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
 """Programs that libraries ask for what the machine is like, or which version this is, before there is any test."""
 READ_BY_C = ("sqlite3.connect", "ctypes.dlopen")
 STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
 
-Handler = Callable[[FrameType], None]
+Handler = Callable[[FrameType], Any]
+"""Says whether that is enough for the scope that is on."""
 
 
 class Recorder:
@@ -79,9 +83,7 @@ class Recorder:
 
     def __init__(self, root: str, send: Send) -> None:
         self._special: Dict[int, Handler] = {}
-        self._ends: Dict[int, Callable[[Any], None]] = {}
-        self._once: Set[int] = set()
-        """Special functions that are heard of once a scope."""
+        self._ends: Dict[int, Callable[[Any], Any]] = {}
         self._makers: Dict[int, CodeType] = {}
         """By method: the __init__ of its class."""
         self._methods: Dict[int, List[CodeType]] = {}
@@ -92,6 +94,8 @@ class Recorder:
         """By function within another: that one."""
         self._hints: Dict[int, Hint] = {}
         self._births: Set[int] = set()
+        self._outside: Dict[int, List[Callable[[], Any]]] = {}
+        """By an __init__: what it has made elsewhere than in tests, as long as that lives."""
         self._heard: Set[int] = set()
         """Functions of the project."""
         self._known: List[CodeType] = []
@@ -162,7 +166,7 @@ class Recorder:
         if code is not None:
             self._hear_code(code, handler)
 
-    def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], None]] = None) -> None:
+    def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], Any]] = None) -> None:
         self._special[id(code)] = handler
         if at_end is not None:
             self._ends[id(code)] = at_end
@@ -198,7 +202,7 @@ class Recorder:
                 self._unseen[id(code)] = code
                 self._listener.listen_to(code)
         if module.co_name == "<module>":
-            self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path))
+            self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path) is None)
 
     def examine(self, code: CodeType) -> None:
         """A function is entered for the first time; most never are. With the first object of a class, all of it."""
@@ -206,6 +210,8 @@ class Recorder:
             return
         self._look_for_blind_spots(code, code)
         where = keeps(code, self._hints.pop(id(code), NO_HINT))
+        if code.co_name in PACKAGE_SETUPS and os.path.basename(code.co_filename) == "__init__.py":
+            where = IN_ALL
         if where == IN_CLOSURE:  # what a test has made for itself is nothing to others
             around = self._around.get(id(code))
             where = IN_ALL if around is not None and id(around) in self.scopes.shared else NOWHERE
@@ -237,12 +243,16 @@ class Recorder:
             self._hear_births(maker)
         scopes, itself = self.scopes, code.co_varnames[:1] if where == IN_ITSELF else ()
 
-        def on_start(frame: FrameType) -> None:
+        def on_start(frame: FrameType) -> bool:
+            if maker is not None and not self._is_any_outside(maker):
+                scopes.enter(code)
+                return True
             if itself and self._is_of_test(frame.f_locals.get(itself[0])):
                 scopes.pass_over(key)
             else:
                 scopes.begin_keeping(key)
             scopes.enter(code)
+            return False
 
         self._hear_code(code, on_start, lambda _: scopes.end_keeping(key))
 
@@ -258,17 +268,26 @@ class Recorder:
             and id(maker) not in self.scopes.shared
         )
 
+    def _is_any_outside(self, maker: CodeType) -> bool:
+        """Whether there is one that was not made by the test which is on for itself."""
+        alive = self._outside.get(id(maker), [])
+        alive[:] = [reference for reference in alive if reference() is not None]
+        return bool(alive)
+
     def _hear_births(self, maker: CodeType) -> None:
         if id(maker) in self._births:
             return
         self._births.add(id(maker))
         scopes, before, itself = self.scopes, self._special.get(id(maker)), maker.co_varnames[0]
+        outside = self._outside.setdefault(id(maker), [])
 
         def on_start(frame: FrameType) -> None:
             if scopes.top.key.startswith(TEST):  # not in a fixture that outlives it, nor for somebody who remembers
                 scopes.born.add(id(frame.f_locals.get(itself)))
-            else:  # where something of the test's own was before
-                scopes.born.discard(id(frame.f_locals.get(itself)))
+            else:
+                thing = frame.f_locals.get(itself)
+                scopes.born.discard(id(thing))  # where something of the test's own was before
+                outside.append(_reference(thing))
             if before is None:
                 scopes.enter(maker)
             else:
@@ -336,19 +355,19 @@ class Recorder:
         if handler is None:
             self.scopes.enter(code)
             return False
-        self._safely(handler, frame)
-        return id(code) not in self._once
+        return not self._safely(handler, frame)
 
-    def on_end(self, code: CodeType) -> None:
+    def on_end(self, code: CodeType) -> bool:
+        """The same of its end."""
         at_end = self._ends.get(id(code))
-        if at_end is not None:
-            self._safely(at_end, None)
+        return at_end is None or not self._safely(at_end, None)
 
-    def _safely(self, action: Callable[[Any], None], argument: Any) -> None:
+    def _safely(self, action: Callable[[Any], Any], argument: Any) -> Any:
         try:
-            action(argument)
+            return action(argument)
         except Exception as error:  # noqa: BLE001  nothing of ours may reach the tests
             self.scopes.touch("opaque", "recording failed: {!r}".format(error)[:200])
+            return None
 
     # -- events of the interpreter -----------------------------------------------------------------
 
@@ -371,6 +390,7 @@ class Recorder:
             "os.listdir": self._on_list,
             "os.scandir": self._on_list,
             "pickle.find_class": self._on_pickled,
+            "code.__new__": self._on_code,
             **dict.fromkeys(READ_BY_C, self._on_file_of_c),
             **{event: self._starts(event) for event in STARTS},
         }
@@ -415,6 +435,11 @@ class Recorder:
         asker = self._asker(sys._getframe(3)) if self.scopes.own(path) else None
         if asker is not None:
             self.scopes.touch_path("folders", os.fsdecode(path), self._owner(asker))
+
+    def _on_code(self, arguments: Tuple[Any, ...]) -> None:
+        """Code that is made of other code, by whatever means, will run unheard."""
+        if self.scopes.own(arguments[1]):
+            self.scopes.touch_path("files", arguments[1])
 
     def _on_pickled(self, arguments: Tuple[Any, ...]) -> None:
         """The class of an object that is read: its module may be there already."""
@@ -461,9 +486,15 @@ class Recorder:
             if frame is None or self.scopes.own(frame.f_code.co_filename) or _is_ignored(frame.f_code.co_filename):
                 return
             if _library(frame.f_code.co_filename) and id(frame.f_code) not in self._special:
-                self._once.add(id(frame.f_code))
-                self._hear_code(frame.f_code, lambda _: self.scopes.touch("uses", key))
+                self._hear_code(frame.f_code, self._on_use_of(key))
             frame = frame.f_back
+
+    def _on_use_of(self, key: str) -> Handler:
+        def on_start(frame: FrameType) -> bool:
+            self.scopes.touch("uses", key)
+            return True
+
+        return on_start
 
     def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
         def on_start(arguments: Tuple[Any, ...]) -> None:
@@ -480,6 +511,14 @@ def _is_passing(code: CodeType) -> bool:
     """Whether it is asked on behalf of its caller."""
     file = code.co_filename
     return file in PASSING or (code.co_name in READING and file.startswith(IMPORTING))
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    """Gives it, or None when it is no more; of what cannot be referred to, nobody knows."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: True
 
 
 def _tail(file: str) -> str:
@@ -578,8 +617,11 @@ class _Monitoring:
 
         return on_start
 
-    def _on_return(self, code: CodeType, offset: int, value: Any) -> None:
-        self._recorder.on_end(code)
+    def _on_return(self, code: CodeType, offset: int, value: Any) -> Any:
+        if self._recorder.on_end(code):
+            return None
+        self._is_spent = True
+        return self._monitoring.DISABLE
 
     def _on_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
         self._recorder.on_call(function, argument)

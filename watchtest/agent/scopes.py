@@ -124,11 +124,12 @@ class Scopes:
         """The next end of it is that of a call of which nothing is kept."""
         self._passed_over[key] = self._passed_over.get(key, 0) + 1
 
-    def end_keeping(self, key: str) -> None:
+    def end_keeping(self, key: str) -> bool:
+        """Whether there was nothing to end."""
         if self._passed_over.get(key):
             self._passed_over[key] -= 1
-        else:
-            self.end(key)
+            return False
+        return not self.end(key)
 
     def begin(self, key: str) -> None:
         if self._write is not None:
@@ -142,10 +143,10 @@ class Scopes:
         self._stack.append(scope)
         self._on_switch()
 
-    def end(self, key: str) -> None:
-        """Also of all that began after it and did not end: an import that failed."""
+    def end(self, key: str) -> bool:
+        """Also of all that began after it and did not end: an import that failed. Whether it was on."""
         if self._write is not None or all(scope.key != key for scope in self._stack[1:]):
-            return
+            return False
         self._settle()
         while True:
             scope = self._stack.pop()
@@ -155,6 +156,7 @@ class Scopes:
         # What was heard of within is known of the one around it, too: it uses what has just ended.
         if len(self._stack) == 1:
             self._on_switch()
+        return True
 
     def _spill(self, scope: Scope) -> None:
         """What it did may be what functions did that it called too often."""
