@@ -188,8 +188,8 @@ class Recorder:
                 makers[name.rpartition(".")[0]] = code
         for code, name, is_shell in found:
             self._known.append(code)
-            self._hints.update(hints(code))
             if is_shell:
+                self._hints.update(hints(code))
                 self._look_for_blind_spots(code, module)
                 continue
             self._around.update((id(one), code) for one in code.co_consts if isinstance(one, CodeType))
@@ -209,11 +209,12 @@ class Recorder:
         if self._unseen.pop(id(code), None) is None:
             return
         self._look_for_blind_spots(code, code)
-        where = keeps(code, self._hints.pop(id(code), NO_HINT))
+        around = self._around.get(id(code))
+        said = self._hints if around is None else hints(around)
+        where = keeps(code, said.get(id(code), NO_HINT))
         if code.co_name in PACKAGE_SETUPS and os.path.basename(code.co_filename) == "__init__.py":
             where = IN_ALL
         if where == IN_CLOSURE:  # what a test has made for itself is nothing to others
-            around = self._around.get(id(code))
             where = IN_ALL if around is not None and id(around) in self.scopes.shared else NOWHERE
         if where != NOWHERE and id(code) not in self._special:
             self._remember(code, where)
