@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from watchtest.affected.atlas import Atlas
 from watchtest.core.affected import Finding, Ground, by_file, findings, in_words
@@ -169,6 +170,21 @@ def test_a_file_that_comes_selects_those_who_listed_its_folder_or_asked_for_it()
 
 def test_settings_select_everything() -> None:
     assert asked(changed("pyproject.toml"), an_atlas({}))[1] == {CART, PAGE, SLOW}
+
+
+def test_a_link_that_leads_elsewhere_selects_everything_behind() -> None:
+    first, every, found = asked(replace(changed("data/current"), is_link=True), an_atlas({}))
+    assert (first, every) == (set(), {CART, PAGE, SLOW})
+    assert found[0].because == "data/current leads elsewhere than before"
+
+
+def test_a_file_that_a_library_may_keep_selects_behind_all_who_use_the_library_like_that() -> None:
+    kept = Touched(files=frozenset({"page.html"}))
+    reader = Touched(files=frozenset({"page.html"}), uses=frozenset({"library:pages"}))
+    atlas = an_atlas({PAGE: reader, CART: Touched(uses=frozenset({"library:pages"}))}, {"library:pages": kept})
+    first, every, found = asked(changed("page.html"), atlas)
+    assert (first, every) == ({PAGE}, {PAGE, CART})
+    assert found[-1].because == "page.html was read by pages, which may have kept it"
 
 
 def test_an_opaque_test_runs_for_whatever_is_no_text() -> None:

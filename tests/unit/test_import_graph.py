@@ -68,6 +68,14 @@ def test_a_file_is_reached_through_others(names: Names) -> None:
     assert reached == {"src/shop/prices.py", "src/shop/cart.py", "tests/test_cart.py"}
 
 
+def test_a_file_executes_the_packages_that_it_lies_in(names: Names) -> None:
+    assert names.around("src/shop/web/pages.py") == {"src/shop/__init__.py", "src/shop/web/__init__.py"}
+    assert names.around("src/shop/__init__.py") == set()
+    graph = ImportGraph(names)
+    graph.add("src/shop/web/pages.py", FilePrint())
+    assert "src/shop/web/pages.py" in graph.reaching(["src/shop/__init__.py"])
+
+
 def test_files_that_import_one_another_are_reached_once(names: Names) -> None:
     graph = ImportGraph(names)
     graph.add_edge("a.py", "b.py")

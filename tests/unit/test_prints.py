@@ -178,6 +178,10 @@ def test_two_functions_on_a_line_are_told_apart_by_numbers(python: str, tmp_path
         "if argument not in KEPT.inner:\n        KEPT.inner[argument] = make()",
         "if KEPT.made is None:\n        KEPT.made = make()",
         "globals()[argument] = 1",
+        "if not KEPT:\n        KEPT.update(make())",
+        "known = KEPT\n    if argument not in known:\n        known[argument] = make()",
+        "if not hasattr(KEPT, 'made'):\n        KEPT.made = make()",
+        "if not KEPT.made:\n        KEPT.made = make()",
     ],
 )
 def test_a_function_that_keeps_something_for_all_is_known(body: str, python: str, tmp_path: Path) -> None:
@@ -193,11 +197,33 @@ def test_a_function_that_keeps_something_for_all_is_known(body: str, python: str
         "list(argument).pop()",
         "mine = {}\n    mine[argument] = KEPT",
         "return KEPT[argument]",
+        "KEPT.add(argument)",
+        "mine = KEPT()\n    mine[argument] = mine.get(KEPT)",
+        "if argument.value is None:\n        argument.value = KEPT",
     ],
 )
 def test_a_function_that_keeps_nothing_is_none_of_them(body: str, python: str, tmp_path: Path) -> None:
     (one,) = prints(python, tmp_path, f"def function(argument):\n    {body}\n")
     assert one.writers == frozenset()
+
+
+@pytest.mark.parametrize("decorator", ["cached", "library.memoize(size=2)", "numba.njit", "once"])
+def test_a_function_that_its_decorator_may_not_call_is_one_of_them(decorator: str, python: str, tmp_path: Path) -> None:
+    source = f"class K:\n    @other\n    @{decorator}\n    def function(self, argument: Cache = CACHE): pass\n"
+    source += "@other\ndef plain(argument: Cache = CACHE, more=[]): pass\n"
+    (one,) = prints(python, tmp_path, source)
+    assert one.writers == {"K.function"}
+
+
+def test_a_default_that_is_kept_in_is_known(python: str, tmp_path: Path) -> None:
+    body = "\n    if a not in b:\n        b[a] = make()\n    return b[a]\n"
+    (one,) = prints(python, tmp_path, f"def keeps(a, b={{}}):{body}def fills(a, b):{body}")
+    assert one.writers == {"keeps"}
+
+
+def test_what_a_package_may_load_when_asked_is_known(python: str, tmp_path: Path) -> None:
+    (one,) = prints(python, tmp_path, "KNOWN = {'x': '.late'}\ndef __getattr__(name):\n    return name == 'later'\n")
+    assert ImportName(1, "", ("late", "later", "x")) in one.imports
 
 
 def test_imports_are_known_wherever_they_stand(python: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from watchtest.affected.graph import ImportGraph, Names
 from watchtest.core.touching import (
     FILE,
     IMPORT,
+    LIBRARY,
     MEMO,
     SESSION,
     Recorded,
@@ -157,7 +158,8 @@ class Atlas:
     def direct(self, kind: str, thing: object) -> int:
         """The tests that touched it by themselves, or by a scope they use."""
         mask = self._masks.get(self._things.get((kind, thing), -1), 0)
-        return mask | _union(self.users(key) for key in self.scopes(kind, thing) if key != SESSION)
+        keys = (key for key in self.scopes(kind, thing) if key != SESSION and not key.startswith(LIBRARY))
+        return mask | _union(map(self.users, keys))
 
     def scopes(self, kind: str, thing: object) -> Iterable[str]:
         """The scopes that touched it themselves."""

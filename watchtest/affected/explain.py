@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from watchtest.affected.atlas import Atlas
 from watchtest.core.affected import Finding
 from watchtest.core.model import All, Only, Selection
-from watchtest.core.touching import FILE, FIXTURE, IMPORT, MEMO, SESSION
+from watchtest.core.touching import FILE, FIXTURE, IMPORT, LIBRARY, MEMO, SESSION
 from watchtest.core.verdict import file_of
 
 MOST = 50
@@ -93,7 +93,10 @@ def _listed(names: Iterable[str]) -> dict[str, Any]:
 
 def _said(scope: str) -> str:
     """The name of a scope in words."""
-    words = {FIXTURE: "the fixture", FILE: "the collection of", IMPORT: "the import of", MEMO: "what is kept by"}
+    words = {
+        **{FIXTURE: "the fixture", FILE: "the collection of", IMPORT: "the import of", MEMO: "what is kept by"},
+        **{LIBRARY: "files that may be kept by"},
+    }
     for start, word in words.items():
         if scope.startswith(start):
             rest = scope.removeprefix(start)

@@ -45,6 +45,12 @@ class Names:
                 found.update(self.files(f"{base}.{name}" if base else name))
         return found - {path}
 
+    def around(self, path: str) -> set[str]:
+        """The packages that a file lies in: they are executed before it."""
+        names = [name.split(".") for name in self.of(path)]
+        found = {file for parts in names for end in range(1, len(parts)) for file in self.files(".".join(parts[:end]))}
+        return {file for file in found if file.endswith(INIT) and path.startswith(file.removesuffix(INIT))} - {path}
+
     def _bases(self, path: str, statement: ImportName) -> Iterable[str]:
         if statement.level == 0:
             yield statement.module
@@ -65,6 +71,8 @@ class ImportGraph:
         self._importers: dict[str, set[str]] = {}
 
     def add(self, path: str, known: FilePrint) -> None:
+        for package in self._names.around(path):
+            self.add_edge(path, package)
         for statement in known.imports:
             for imported in self._names.named_by(path, statement):
                 self._importers.setdefault(imported, set()).add(path)

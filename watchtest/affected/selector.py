@@ -310,6 +310,7 @@ class Selector:
             is_content=old is None or new is None or (old.digest, old.kind) != (new.digest, new.kind),
             listings=tuple(one.rpartition("/")[0] or "." for one in came_or_went),
             came_or_went=came_or_went,
+            is_link=any(entry is not None and entry.kind is Kind.SYMLINK for entry in (old, new)),
         )
 
     # -- what the rules stand on -------------------------------------------------------------------
@@ -370,7 +371,7 @@ class Selector:
         kept = self._edges.get(path)
         if kept is None or kept[0] is not known:
             imported = frozenset(file for statement in known.imports for file in names.named_by(path, statement))
-            kept = self._edges[path] = (known, imported)
+            kept = self._edges[path] = (known, imported | names.around(path))
         return kept[1]
 
 

@@ -30,7 +30,6 @@ class Forks:
         self._read = 0
 
     def start(self) -> None:
-        self._scopes.gather = self.gather
         os.register_at_fork(before=self._before, after_in_child=self._in_child)
 
     def _before(self) -> None:

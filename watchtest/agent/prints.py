@@ -18,15 +18,19 @@ from types import CodeType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .codetree import docstring, face, units
-from .keeping import IN_ALL, keeps
+from .decorating import NO_HINT, Hint, hints
+from .keeping import keeps
+from .origins import IN_ALL
 from .positions import flatten
 
 DIGEST_SIZE = 10
 FIRST_LINE = "__firstlineno__"
 STORE_NAME = dis.opmap["STORE_NAME"]
 EXTENDED, IMPORT = dis.opmap["EXTENDED_ARG"], dis.opmap["IMPORT_NAME"]
-BY_NAME = frozenset({"__import__", "import_module", "modules", "find_spec"})
+BY_NAME = frozenset({"__import__", "import_module", "importorskip", "modules", "find_spec", "run_module"})
 """Where a text without a dot may be a module, too."""
+OFFERING = frozenset({"__all__", "__getattr__"})
+"""Names of a module by which it may load others that lie in it when they are asked for."""
 NAME_LIMIT = 200
 CONSTANT, SMALL_INT = dis.opmap["LOAD_CONST"], dis.opmap.get("LOAD_SMALL_INT", -1)
 
@@ -58,7 +62,9 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
     shell = hashlib.blake2b(digest_size=DIGEST_SIZE)
     rows: List[List[Any]] = []
     imports: List[Import] = []
+    said: Dict[int, Hint] = {}
     for unit in units(module):
+        said.update(hints(unit.code))
         if IMPORT in unit.code.co_code[::2]:
             imports += _imports(unit.code)
         imports += ((0, name, None) for name in _modules_in_texts(unit.code))
@@ -67,7 +73,11 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
         else:
             digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
-            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, keeps(unit.code) == IN_ALL])
+            is_writer = keeps(unit.code, said.get(id(unit.code), NO_HINT)) == IN_ALL
+            rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, is_writer])
+    offered = sorted(set(_offered(module)))
+    if offered:
+        imports.append((1, "", offered))
     return {"shell": shell.hexdigest(), "units": rows, "imports": imports}
 
 
@@ -139,6 +149,19 @@ def _modules_in_texts(code: CodeType) -> Iterator[str]:
             is_short = isinstance(text, str) and len(text) < NAME_LIMIT
             if is_short and ("." in text or is_asked) and all(map(str.isidentifier, text.split("."))):
                 yield text
+
+
+def _offered(module: CodeType) -> Iterator[str]:
+    """Texts by which a package may name modules of its own: `from package import *` and `package.module` load them."""
+    if OFFERING.isdisjoint(module.co_names):
+        return
+    for code in (module, *(one for one in module.co_consts if isinstance(one, CodeType))):
+        if code is module or code.co_name in OFFERING:
+            for value in code.co_consts:
+                for text in value if isinstance(value, (tuple, frozenset)) else (value,):
+                    name = text.lstrip(".") if isinstance(text, str) else ""
+                    if name.isidentifier() and len(name) < NAME_LIMIT:
+                        yield name
 
 
 def main() -> None:

@@ -23,13 +23,17 @@ import shutil
 import sys
 import threading
 import tokenize
+import weakref
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .codetree import UNHEARD, blind_spot, units
+from .decorating import NO_HINT, Hint, hints
 from .forks import Forks
-from .keeping import IN_ALL, IN_ITSELF, NOWHERE, keeps
-from .scopes import IMPORT, MEMO, TEST, Scopes, Send
+from .keeping import keeps
+from .opened import LOST, Opened
+from .origins import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
+from .scopes import IMPORT, LIBRARY, MEMO, SESSION, TEST, Scopes, Send
 
 WRITES_ONLY = os.O_WRONLY
 PASSING = frozenset(
@@ -42,23 +46,36 @@ PASSING = frozenset(
 ) | {getattr(io, "__file__", ""), "<frozen io>"}
 """Files of code that asks on behalf of somebody else."""
 IMPORTING = "<frozen importlib"
+READING = frozenset({"get_data", "get_source"})
+"""Functions of importers that others call, too."""
 IGNORED = (os.sep + "_pytest" + os.sep, os.sep + "pluggy" + os.sep, os.sep + "coverage" + os.sep)
 IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
 """Those who look at files for reasons of their own: what they find changes no outcome."""
+STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+DEEPEST = 100
+"""So many callers of whoever opens a file are looked at."""
 PROBES: Tuple[Tuple[Any, str], ...] = (
     *((genericpath, name) for name in ("exists", "isfile", "isdir", "getsize", "getmtime", "getatime", "getctime")),
     *((posixpath, name) for name in ("lexists", "islink", "ismount")),
     *((pathlib.Path, name) for name in ("stat", "lstat", "exists", "is_file", "is_dir", "is_symlink")),
 )
 """Functions that ask whether there is a path, or what it is like: their first argument."""
-SPAWN = ("spawnv_passfds", os.path.join("multiprocessing", "util.py"))
-"""The function by which multiprocessing starts programs, and tells nobody."""
+BESIDE = {
+    os.path.join("multiprocessing", "util.py"): "spawnv_passfds",
+    os.path.join("multiprocessing", "forkserver.py"): "connect_to_new_process",
+    os.path.join("loky", "process_executor.py"): "submit",
+}
+"""By file: the function by which others are made to run code in processes that nobody hears of."""
+PACKAGE_SETUPS = frozenset({"setUpModule", "setup_module", "tearDownModule", "teardown_module"})
+"""Functions of a package that pytest calls once for all tests in it, in the middle of the first or of the last."""
 HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
 """Programs that libraries ask for what the machine is like, or which version this is, before there is any test."""
 READ_BY_C = ("sqlite3.connect", "ctypes.dlopen")
 STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
 
-Handler = Callable[[FrameType], None]
+Handler = Callable[[FrameType], Any]
+"""Says whether that is enough for the scope that is on."""
 
 
 class Recorder:
@@ -66,19 +83,27 @@ class Recorder:
 
     def __init__(self, root: str, send: Send) -> None:
         self._special: Dict[int, Handler] = {}
-        self._ends: Dict[int, Callable[[Any], None]] = {}
+        self._ends: Dict[int, Callable[[Any], Any]] = {}
         self._makers: Dict[int, CodeType] = {}
         """By method: the __init__ of its class."""
         self._methods: Dict[int, List[CodeType]] = {}
         """The other way round, until it is entered."""
         self._unseen: Dict[int, CodeType] = {}
         """Functions that nobody has entered yet."""
+        self._around: Dict[int, CodeType] = {}
+        """By function within another: that one."""
+        self._hints: Dict[int, Hint] = {}
         self._births: Set[int] = set()
+        self._outside: Dict[int, List[Callable[[], Any]]] = {}
+        """By an __init__: what it has made elsewhere than in tests, as long as that lives."""
+        self._heard: Set[int] = set()
+        """Functions of the project."""
         self._known: List[CodeType] = []
         """Kept, so that identities stay what they are."""
         self._listener = _Monitoring(self) if hasattr(sys, "monitoring") else _Profiling(self)
         self.scopes = Scopes(root, send, self._listener.renew)
         self._forks = Forks(self.scopes, self._listener.go_on_in_child)
+        self._opened = Opened(os.path.realpath(root))
         self._events: Dict[str, Callable[[Tuple[Any, ...]], None]] = {}
 
     def start(self) -> bool:
@@ -88,7 +113,8 @@ class Recorder:
         for owner, name in PROBES:
             self._hear(getattr(owner, name, None), self._on_path("probes"))
         self._hear(linecache.getlines, self._on_path("files"))
-        self._hear(getattr(sys.modules.get("multiprocessing.util"), SPAWN[0], None), self._on_spawn)
+        for module in list(sys.modules.values()):
+            self._know(module)
         self._hear(getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None), self._on_dotted_name)
         self._hear(functools.cached_property.__init__, self._on_cache("func", IN_ITSELF))
         self._hear(importlib.import_module, self._on_name)
@@ -98,13 +124,35 @@ class Recorder:
             if isinstance(code, CodeType) and code.co_name == "decorating_function":
                 self._hear_code(code, self._on_cache("user_function", IN_ALL))
         self._forks.start()
+        self.scopes.gather = self._gather
         self._events.update(self._handlers())
         sys.addaudithook(self._hook())
         return True
 
+    def _know(self, module: Any) -> None:
+        """One that was there before."""
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            return
+        if file.endswith(".so") and _library(file):
+            self._opened.start()
+        name = BESIDE.get(_tail(file), "")
+        for owner in (module, *vars(module).values()) if name else ():
+            self._hear(getattr(owner, "__dict__", {}).get(name), self._on_spawn)
+
     def stop(self) -> None:
         self._events.clear()
+        self._opened.stop()
         self._listener.stop()
+
+    def _gather(self) -> None:
+        """What others have heard since the last time: of children, and of libraries in machine code."""
+        self._forks.gather()
+        for path in self._opened.gather():
+            if path == LOST:
+                self.scopes.touch("opaque", "opens more files than can be followed")
+            elif self.scopes.top.key != SESSION:  # whoever looks at files there does so for reasons of its own
+                self.scopes.touch("files", path)
 
     @property
     def is_undisturbed(self) -> bool:
@@ -118,7 +166,7 @@ class Recorder:
         if code is not None:
             self._hear_code(code, handler)
 
-    def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], None]] = None) -> None:
+    def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], Any]] = None) -> None:
         self._special[id(code)] = handler
         if at_end is not None:
             self._ends[id(code)] = at_end
@@ -131,6 +179,8 @@ class Recorder:
         if not path:
             return
         self.scopes.touch("imports", path)
+        if self.scopes.top.key.startswith(TEST) and self._is_for_all():
+            self.scopes.touch("imports", path, SESSION)
         makers: Dict[str, CodeType] = {}
         found = list(units(module))
         for code, name, _ in found:
@@ -139,24 +189,33 @@ class Recorder:
         for code, name, is_shell in found:
             self._known.append(code)
             if is_shell:
+                self._hints.update(hints(code))
                 self._look_for_blind_spots(code, module)
                 continue
+            self._around.update((id(one), code) for one in code.co_consts if isinstance(one, CodeType))
             maker = makers.get(name.rpartition(".")[0])
             if maker is not None:
                 self._makers[id(code)] = maker
                 self._methods.setdefault(id(maker), []).append(code)
+            self._heard.add(id(code))
             if id(code) not in self._special:
                 self._unseen[id(code)] = code
                 self._listener.listen_to(code)
         if module.co_name == "<module>":
-            self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path))
+            self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path) is None)
 
     def examine(self, code: CodeType) -> None:
         """A function is entered for the first time; most never are. With the first object of a class, all of it."""
         if self._unseen.pop(id(code), None) is None:
             return
         self._look_for_blind_spots(code, code)
-        where = keeps(code)
+        around = self._around.get(id(code))
+        said = self._hints if around is None else hints(around)
+        where = keeps(code, said.get(id(code), NO_HINT))
+        if code.co_name in PACKAGE_SETUPS and os.path.basename(code.co_filename) == "__init__.py":
+            where = IN_ALL
+        if where == IN_CLOSURE:  # what a test has made for itself is nothing to others
+            where = IN_ALL if around is not None and id(around) in self.scopes.shared else NOWHERE
         if where != NOWHERE and id(code) not in self._special:
             self._remember(code, where)
         for method in self._methods.pop(id(code), ()):
@@ -183,27 +242,53 @@ class Recorder:
         maker = self._makers.get(id(code)) if where == IN_ITSELF else None
         if maker is not None:
             self._hear_births(maker)
-        scopes, itself = self.scopes, code.co_varnames[:1]
+        scopes, itself = self.scopes, code.co_varnames[:1] if where == IN_ITSELF else ()
 
-        def on_start(frame: FrameType) -> None:
-            if maker is not None and itself and id(frame.f_locals.get(itself[0])) in scopes.born:
+        def on_start(frame: FrameType) -> bool:
+            if maker is not None and not self._is_any_outside(maker):
+                scopes.enter(code)
+                return True
+            if itself and self._is_of_test(frame.f_locals.get(itself[0])):
                 scopes.pass_over(key)
             else:
                 scopes.begin_keeping(key)
             scopes.enter(code)
+            return False
 
         self._hear_code(code, on_start, lambda _: scopes.end_keeping(key))
 
-    def _hear_births(self, maker: CodeType) -> None:
+    def _is_of_test(self, thing: Any) -> bool:
         """What a test has made for itself is nothing to others; they cannot find what is kept in it."""
+        if id(thing) in self.scopes.born:
+            return True
+        maker = getattr(type(thing).__init__, "__code__", None)  # may be that of another class
+        return (
+            self.scopes.top.key.startswith(TEST)
+            and maker is not None
+            and id(maker) in self._heard
+            and id(maker) not in self.scopes.shared
+        )
+
+    def _is_any_outside(self, maker: CodeType) -> bool:
+        """Whether there is one that was not made by the test which is on for itself."""
+        alive = self._outside.get(id(maker), [])
+        alive[:] = [reference for reference in alive if reference() is not None]
+        return bool(alive)
+
+    def _hear_births(self, maker: CodeType) -> None:
         if id(maker) in self._births:
             return
         self._births.add(id(maker))
         scopes, before, itself = self.scopes, self._special.get(id(maker)), maker.co_varnames[0]
+        outside = self._outside.setdefault(id(maker), [])
 
         def on_start(frame: FrameType) -> None:
             if scopes.top.key.startswith(TEST):  # not in a fixture that outlives it, nor for somebody who remembers
                 scopes.born.add(id(frame.f_locals.get(itself)))
+            else:
+                thing = frame.f_locals.get(itself)
+                scopes.born.discard(id(thing))  # where something of the test's own was before
+                outside.append(_reference(thing))
             if before is None:
                 scopes.enter(maker)
             else:
@@ -221,11 +306,12 @@ class Recorder:
 
     def _on_path(self, kind: str) -> Handler:
         def on_start(frame: FrameType) -> None:
-            if not _is_of_interest(frame.f_back):  # most of them: pytest looks around a lot
+            asker = self._asker(frame.f_back)
+            if asker is None:  # most of them: pytest looks around a lot
                 return
             path = frame.f_locals.get(frame.f_code.co_varnames[0])
             if self.scopes.own(path):
-                self.scopes.touch_path(kind, os.fsdecode(path))  # type: ignore[arg-type]
+                self.scopes.touch_path(kind, os.fsdecode(path), self._owner(asker))  # type: ignore[arg-type]
 
         return on_start
 
@@ -270,19 +356,19 @@ class Recorder:
         if handler is None:
             self.scopes.enter(code)
             return False
-        self._safely(handler, frame)
-        return True
+        return not self._safely(handler, frame)
 
-    def on_end(self, code: CodeType) -> None:
+    def on_end(self, code: CodeType) -> bool:
+        """The same of its end."""
         at_end = self._ends.get(id(code))
-        if at_end is not None:
-            self._safely(at_end, None)
+        return at_end is None or not self._safely(at_end, None)
 
-    def _safely(self, action: Callable[[Any], None], argument: Any) -> None:
+    def _safely(self, action: Callable[[Any], Any], argument: Any) -> Any:
         try:
-            action(argument)
+            return action(argument)
         except Exception as error:  # noqa: BLE001  nothing of ours may reach the tests
             self.scopes.touch("opaque", "recording failed: {!r}".format(error)[:200])
+            return None
 
     # -- events of the interpreter -----------------------------------------------------------------
 
@@ -304,6 +390,8 @@ class Recorder:
             "open": self._on_open,
             "os.listdir": self._on_list,
             "os.scandir": self._on_list,
+            "pickle.find_class": self._on_pickled,
+            "code.__new__": self._on_code,
             **dict.fromkeys(READ_BY_C, self._on_file_of_c),
             **{event: self._starts(event) for event in STARTS},
         }
@@ -312,23 +400,30 @@ class Recorder:
         code = arguments[0]
         if isinstance(code, CodeType) and code.co_filename[:1] != "<":
             self._adopt(code)
-            if code.co_filename.endswith(SPAWN[1]):
-                for inner in code.co_consts:
-                    if isinstance(inner, CodeType) and inner.co_name == SPAWN[0]:
-                        self._hear_code(inner, self._on_spawn)
+            name = BESIDE.get(_tail(code.co_filename), "")
+            for inner in units(code) if name else ():
+                if inner.code.co_name == name:
+                    self._hear_code(inner.code, self._on_spawn)
 
     def _on_import(self, arguments: Tuple[Any, ...]) -> None:
         self.scopes.touch("missing", str(arguments[0]))
         if arguments[1] is not None:  # a library in machine code
             self._on_file_of_c(arguments[1:])
+            if _library(arguments[1]):
+                self._opened.start()
 
     def _on_open(self, arguments: Tuple[Any, ...]) -> None:
         path, _, flags = arguments
-        if isinstance(path, int) or (isinstance(flags, int) and flags & WRITES_ONLY):
-            return
         own = self.scopes.own(path)
-        if own and _is_of_interest(sys._getframe(3), is_code=own.endswith((".py", ".pyc"))):
+        if not own:
+            return
+        self._opened.by_python.add(own)
+        if isinstance(flags, int) and flags & WRITES_ONLY:
+            return
+        asker = self._asker(sys._getframe(3), own.endswith((".py", ".pyc")))
+        if asker is not None:
             self.scopes.touch_path("files", os.fsdecode(path))
+            self._suspect(asker, own)
 
     def _on_file_of_c(self, arguments: Tuple[Any, ...]) -> None:
         if isinstance(arguments[0], (str, bytes, os.PathLike)):
@@ -336,8 +431,71 @@ class Recorder:
 
     def _on_list(self, arguments: Tuple[Any, ...]) -> None:
         path = os.curdir if arguments[0] is None else arguments[0]
-        if self.scopes.own(path) and _is_of_interest(sys._getframe(3)):
-            self.scopes.touch_path("folders", os.fsdecode(path))
+        if isinstance(path, int):
+            path = os.readlink("/proc/self/fd/{}".format(path))
+        asker = self._asker(sys._getframe(3)) if self.scopes.own(path) else None
+        if asker is not None:
+            self.scopes.touch_path("folders", os.fsdecode(path), self._owner(asker))
+
+    def _on_code(self, arguments: Tuple[Any, ...]) -> None:
+        """Code that is made of other code, by whatever means, will run unheard."""
+        if self.scopes.own(arguments[1]):
+            self.scopes.touch_path("files", arguments[1])
+
+    def _on_pickled(self, arguments: Tuple[Any, ...]) -> None:
+        """The class of an object that is read: its module may be there already."""
+        self._look_for(arguments[0])
+
+    # -- who asks ----------------------------------------------------------------------------------
+
+    def _asker(self, frame: Optional[FrameType], is_code: bool = True) -> Optional[FrameType]:
+        """The project, or a library on its behalf; None: nobody of interest. `is_code`: imports are heard of anyway."""
+        while frame is not None and _is_passing(frame.f_code):
+            frame = frame.f_back
+        if frame is None:
+            return None
+        file = frame.f_code.co_filename
+        if file.startswith(IMPORTING):
+            return None if is_code else frame
+        return frame if not _is_ignored(file) or self.scopes.own(file) else None
+
+    def _owner(self, asker: FrameType) -> str:
+        """Where no test is on, plugins look for many things; the project's own code looks for what it needs."""
+        own = self.scopes.own(asker.f_code.co_filename) if self.scopes.top.key == SESSION else ""
+        return IMPORT + own if own else ""
+
+    def _is_for_all(self) -> bool:
+        """Whether it is a library that imports a module now, in the middle of a test: it will not do so again."""
+        frame: Optional[FrameType] = sys._getframe(5)
+        while frame is not None and _is_standard(frame.f_code.co_filename):
+            frame = frame.f_back
+        file = frame.f_code.co_filename if frame is not None else ""
+        return bool(_library(file)) and not self.scopes.own(file) and not _is_ignored(file)
+
+    def _suspect(self, asker: FrameType, path: str) -> None:
+        """A library reads a file, and may keep it: whoever calls the functions that led there may get what was kept."""
+        frame: Optional[FrameType] = asker
+        while frame is not None and _is_standard(frame.f_code.co_filename):
+            frame = frame.f_back
+        library = _library(frame.f_code.co_filename) if frame is not None else ""
+        if not library or self.scopes.top.key == SESSION:
+            return
+        key = LIBRARY + library
+        self.scopes.touch("files", path, key)
+        self.scopes.touch("uses", key)
+        for _ in range(DEEPEST):
+            if frame is None or self.scopes.own(frame.f_code.co_filename) or _is_ignored(frame.f_code.co_filename):
+                return
+            if _library(frame.f_code.co_filename) and id(frame.f_code) not in self._special:
+                self._hear_code(frame.f_code, self._on_use_of(key))
+            frame = frame.f_back
+
+    def _on_use_of(self, key: str) -> Handler:
+        def on_start(frame: FrameType) -> bool:
+            self.scopes.touch("uses", key)
+            return True
+
+        return on_start
 
     def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
         def on_start(arguments: Tuple[Any, ...]) -> None:
@@ -350,19 +508,43 @@ class Recorder:
         return on_start
 
 
-def _is_of_interest(frame: Optional[FrameType], is_code: bool = True) -> bool:
-    """Whether it is the project, or a library on its behalf, that asks. `is_code`: imports are heard of elsewhere."""
-    while frame is not None and frame.f_code.co_filename in PASSING:
-        frame = frame.f_back
-    file = frame.f_code.co_filename if frame is not None else ""
-    if file.startswith(IMPORTING):
-        return not is_code
-    return not _is_ignored(file)
+def _is_passing(code: CodeType) -> bool:
+    """Whether it is asked on behalf of its caller."""
+    file = code.co_filename
+    return file in PASSING or (code.co_name in READING and file.startswith(IMPORTING))
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    """Gives it, or None when it is no more; of what cannot be referred to, nobody knows."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: True
+
+
+def _tail(file: str) -> str:
+    """With the folder that it lies in."""
+    return os.sep.join(file.rsplit(os.sep, 2)[-2:])
+
+
+@functools.lru_cache(maxsize=None)
+def _is_standard(file: str) -> bool:
+    return file.startswith((IMPORTING, STANDARD)) and not _library(file)
+
+
+@functools.lru_cache(maxsize=None)
+def _library(file: str) -> str:
+    """The name of the package that is installed there; "" for the project's own and for Python's."""
+    for part in INSTALLED:
+        if part in file:
+            return file.rpartition(part)[2].partition(os.sep)[0]
+    return ""
 
 
 @functools.lru_cache(maxsize=None)
 def _is_ignored(file: str) -> bool:
-    return any(part in file for part in IGNORED) or os.path.basename(file) in IGNORED_NAMES
+    is_ours = file.startswith(os.path.dirname(__file__) + os.sep)
+    return is_ours or any(part in file for part in IGNORED) or os.path.basename(file) in IGNORED_NAMES
 
 
 class _Monitoring:
@@ -436,8 +618,11 @@ class _Monitoring:
 
         return on_start
 
-    def _on_return(self, code: CodeType, offset: int, value: Any) -> None:
-        self._recorder.on_end(code)
+    def _on_return(self, code: CodeType, offset: int, value: Any) -> Any:
+        if self._recorder.on_end(code):
+            return None
+        self._is_spent = True
+        return self._monitoring.DISABLE
 
     def _on_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
         self._recorder.on_call(function, argument)

@@ -6,13 +6,13 @@ A plugin beside the one that reports. Tells what each test has touched as soon a
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Generator, Set
+from typing import Any, Dict, Generator, Iterable, Set, Tuple
 
 import pytest
 
 from .modules import of_project
 from .recorder import Recorder
-from .scopes import FILE, FIXTURE, TEST, Send
+from .scopes import FILE, FIXTURE, SESSION, TEST, Scope, Send
 
 
 class Recording:
@@ -24,6 +24,10 @@ class Recording:
         self._send = send
         self._name = name
         self._pid = os.getpid()
+        self._test = Scope(SESSION)
+        """That of the test which is on."""
+        self._keys: Dict[int, Tuple[Any, str]] = {}
+        """By the identity of a fixture, which is kept: plugins put others in the place of its function."""
 
     # -- collection --------------------------------------------------------------------------------
 
@@ -53,7 +57,10 @@ class Recording:
         # Finalizers run from the last to the first: what the fixture adds in between runs within its own scope.
         fixturedef.addfinalizer(lambda: self._scopes.end(key))
         self._scopes.begin(key)
+        scope = self._scopes.top
         yield
+        if "request" in getattr(fixturedef, "argnames", ()):  # it may have asked for others by name, made before
+            scope.uses.update(self._wide(_active(request)) - {key})  # type: ignore[attr-defined]
         self._scopes.end(key)
         fixturedef.addfinalizer(lambda: self._scopes.begin(key))
 
@@ -61,6 +68,11 @@ class Recording:
         """ "" for a fixture that lives no longer than its test: that is a part of it."""
         if getattr(fixturedef, "scope", "function") == "function":
             return ""
+        if id(fixturedef) not in self._keys:
+            self._keys[id(fixturedef)] = (fixturedef, self._new_key(fixturedef))
+        return self._keys[id(fixturedef)][1]
+
+    def _new_key(self, fixturedef: Any) -> str:
         code = getattr(fixturedef.func, "__code__", None)
         place = "{}:{}".format(self._scopes.own(code.co_filename), code.co_firstlineno) if code is not None else ""
         return "{}{}:{}".format(FIXTURE, place, fixturedef.argname)
@@ -71,7 +83,7 @@ class Recording:
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, None]:
         key = TEST + self._name(item.nodeid)
         self._scopes.begin(key)
-        top = self._scopes.top
+        self._test = top = self._scopes.top
         yield
         top.uses.update(self._fixtures_of(item))  # type: ignore[attr-defined]
         if not self._recorder.is_undisturbed:
@@ -80,14 +92,19 @@ class Recording:
         if os.getpid() == self._pid:
             self._scopes.tell(key)
 
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: Any) -> Generator[None, Any, None]:
+        """Before pytest forgets what the test has asked for by name."""
+        self._test.uses.update(self._wide(_active(getattr(item, "_request", None))))  # type: ignore[attr-defined]
+        yield
+
     def _fixtures_of(self, item: Any) -> Set[str]:
         """Of wider scope: they may have been set up for an earlier test."""
-        definitions: Dict[str, Any] = {}
-        info = getattr(item, "_fixtureinfo", None)
-        for name, candidates in (getattr(info, "name2fixturedefs", None) or {}).items():
-            definitions.update(("{} {}".format(name, index), one) for index, one in enumerate(candidates or ()))
-        definitions.update(getattr(getattr(item, "_request", None), "_fixture_defs", None) or {})
-        return {key for key in map(self._key_of, definitions.values()) if key}
+        candidates = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", None) or {}
+        return self._wide(one for several in candidates.values() for one in several or ())
+
+    def _wide(self, fixturedefs: Iterable[Any]) -> Set[str]:
+        return {key for key in map(self._key_of, fixturedefs) if key}
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -96,3 +113,8 @@ class Recording:
         self._recorder.stop()
         self._scopes.tell()
         self._send(of_project(self._scopes.own))
+
+
+def _active(request: Any) -> Iterable[Any]:
+    """The fixtures that were made or used for it so far."""
+    return tuple((getattr(request, "_fixture_defs", None) or {}).values())

@@ -1,7 +1,8 @@
 """What tests touch, scope by scope, and the rows that tell it. Listens to nothing by itself.
 
 A scope is whatever owns what is touched while it is on: a test, a fixture that outlives a test, a file that is being
-collected, a module that is being imported, a function that remembers its answers, and the session for all the rest.
+collected, a module that is being imported, a function that remembers its answers, a library that may remember the files
+it has read, and the session for all the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .modules import real_folder
 
 SESSION = "session"
 CODE = "code"
-TEST, FIXTURE, FILE, IMPORT, MEMO = "test:", "fixture:", "file:", "import:", "memo:"
+TEST, FIXTURE, FILE, IMPORT, MEMO, LIBRARY = "test:", "fixture:", "file:", "import:", "memo:", "library:"
 A_ROW = 5000
 """The most that one row names; larger scopes take several rows."""
 MOST_CALLS = 50
@@ -62,6 +63,8 @@ class Scopes:
         """Code that does what cannot be heard: in words."""
         self.born: Set[int] = set()
         """Objects that the test which is on has made for itself."""
+        self.shared: Set[int] = set()
+        """Code that ran elsewhere than in tests: what it has made may be found by all of them."""
         self._write: Optional[Write] = None
         self._passed_over: Dict[str, int] = {}
         self.gather: Callable[[], None] = lambda: None
@@ -79,20 +82,21 @@ class Scopes:
     def top(self) -> Scope:
         return self._stack[-1]
 
-    def touch(self, kind: str, word: str) -> None:
+    def touch(self, kind: str, word: str, key: str = "") -> None:
+        """By the scope that is on, or by another."""
         if self._write is None:
-            getattr(self.top, kind).add(word)
+            getattr(self._scope(key) if key else self.top, kind).add(word)
         else:
             self._write([kind, word])
 
-    def touch_path(self, kind: str, path: str) -> None:
+    def touch_path(self, kind: str, path: str, key: str = "") -> None:
         """By its own name, and by that of what it links to."""
         own = self.own(path)
         if own:
-            self.touch(kind, own)
+            self.touch(kind, own, key)
             real = self.own(os.path.realpath(path)) if _is_link(path) else own
             if real and real != own:
-                self.touch(kind, real)
+                self.touch(kind, real, key)
 
     def enter(self, code: CodeType) -> None:
         if self._write is None:
@@ -120,11 +124,12 @@ class Scopes:
         """The next end of it is that of a call of which nothing is kept."""
         self._passed_over[key] = self._passed_over.get(key, 0) + 1
 
-    def end_keeping(self, key: str) -> None:
+    def end_keeping(self, key: str) -> bool:
+        """Whether there was nothing to end."""
         if self._passed_over.get(key):
             self._passed_over[key] -= 1
-        else:
-            self.end(key)
+            return False
+        return not self.end(key)
 
     def begin(self, key: str) -> None:
         if self._write is not None:
@@ -138,10 +143,10 @@ class Scopes:
         self._stack.append(scope)
         self._on_switch()
 
-    def end(self, key: str) -> None:
-        """Also of all that began after it and did not end: an import that failed."""
+    def end(self, key: str) -> bool:
+        """Also of all that began after it and did not end: an import that failed. Whether it was on."""
         if self._write is not None or all(scope.key != key for scope in self._stack[1:]):
-            return
+            return False
         self._settle()
         while True:
             scope = self._stack.pop()
@@ -151,6 +156,7 @@ class Scopes:
         # What was heard of within is known of the one around it, too: it uses what has just ended.
         if len(self._stack) == 1:
             self._on_switch()
+        return True
 
     def _spill(self, scope: Scope) -> None:
         """What it did may be what functions did that it called too often."""
@@ -172,6 +178,8 @@ class Scopes:
 
     def _settle(self) -> None:
         """What ran since the last switch belongs to the scope that was on."""
+        if not self.top.key.startswith(TEST):
+            self.shared.update(map(id, self.entered))
         for code in self.entered:
             number = self._numbers.get(id(code))
             if number is None:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from watchtest.core.reach import is_text
-from watchtest.core.touching import FILE, IMPORT, MEMO, SESSION, ChangedPath, FilePrint, Unit
+from watchtest.core.touching import FILE, IMPORT, LIBRARY, MEMO, SESSION, ChangedPath, FilePrint, Unit
 
 CONFTEST = "conftest.py"
 INIT = "__init__.py"
@@ -121,6 +121,9 @@ def _in_scope(scope: str, what: str, ground: Ground) -> Iterator[Finding]:
     elif scope.startswith(MEMO):
         path = scope.rpartition(":")[2]
         yield Finding(f"{what}; what it gives is kept in {path}", known.users(scope), ground.reach([path]))
+    elif scope.startswith(LIBRARY):
+        library = scope.removeprefix(LIBRARY)
+        yield Finding(f"{what} by {library}, which may have kept it", rest=known.users(scope))
 
 
 # -- the shell -------------------------------------------------------------------------------------
@@ -227,6 +230,12 @@ def settings(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
         yield Finding(because, rest=ground.known.all(), collects_all=True)
 
 
+def links(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+    """What lies behind a link is known by its own place, so nobody is known to have gone through it."""
+    if change.is_link:
+        yield Finding(f"{change.path} leads elsewhere than before", rest=ground.known.all(), collects_all=True)
+
+
 def opaque(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
     """Nobody knows what these tests touch: programs that they start see more than can be heard."""
     if is_text(PurePosixPath(change.path)):
@@ -255,6 +264,7 @@ RULES: tuple[Rule, ...] = (
     came_or_went,
     read_as_data,
     patterns,
+    links,
     opaque,
 )
 

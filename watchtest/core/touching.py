@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 SESSION = "session"
-TEST, FIXTURE, FILE, IMPORT, MEMO = "test:", "fixture:", "file:", "import:", "memo:"
+TEST, FIXTURE, FILE, IMPORT, MEMO, LIBRARY = "test:", "fixture:", "file:", "import:", "memo:", "library:"
 """How the names of scopes begin, as the recorder in the box gives them."""
 
 Unit = tuple[str, str]
@@ -97,6 +97,8 @@ class ChangedPath:
     """Folders that hold something else than before because of it; "." is the top."""
     came_or_went: tuple[str, ...] = ()
     """It, if it is new or gone, and the folders that are so with it."""
+    is_link: bool = False
+    """It leads elsewhere, or did so before."""
 
     @property
     def is_python(self) -> bool:

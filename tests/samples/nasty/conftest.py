@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 
 def pytest_configure(config):
     config.stash_of_shop = limit()
+    config.stash_of_files = sorted(path.name for path in (Path(__file__).parent / "tools").iterdir())
 
 
 def limit():

@@ -38,6 +38,15 @@ def tongue():
     return "en"
 
 
+@pytest.fixture(scope="session")
+def scales():
+    return balanced()
+
+
+def balanced():
+    return "even"
+
+
 def pytest_generate_tests(metafunc):
     if "letter" in metafunc.fixturenames:
         metafunc.parametrize("letter", generated())

@@ -1,3 +1,5 @@
+import pytest
+
 from tests import conftest
 
 
@@ -25,8 +27,28 @@ def test_a_fixture_by_its_name(request):
     assert request.getfixturevalue("basket") == ["egg"]
 
 
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_wide_fixture_by_its_name(request, time):
+    assert request.getfixturevalue("scales") == "even"
+
+
+@pytest.fixture(scope="module")
+def weighing(request):
+    return request.getfixturevalue("scales")
+
+
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_fixture_that_asks_for_another_by_its_name(weighing, time):
+    assert weighing == "even"
+
+
 def test_the_limit(pytestconfig):
     assert pytestconfig.stash_of_shop == 3
+
+
+def test_what_the_session_has_found(pytestconfig):
+    assert "print_program.py" in pytestconfig.stash_of_files
+    assert "new.txt" not in pytestconfig.stash_of_files
 
 
 class TestOldStyle:

@@ -1,3 +1,5 @@
+import os
+
 import shop
 from shop import *  # noqa: F403
 
@@ -16,3 +18,7 @@ def test_what_the_package_offers():
 
 def test_a_name_that_is_not_offered():
     assert not hasattr(shop, "hidden")
+
+
+def test_the_mode_of_all_tests():
+    assert os.environ["SHOP_MODE"] == "open"

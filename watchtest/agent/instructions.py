@@ -1,0 +1,156 @@
+"""Instructions of a code object: what they load and store, and by which names. Runs nothing."""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType
+from typing import FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
+
+
+def named(*names: str) -> FrozenSet[int]:
+    return frozenset(dis.opmap[name] for name in names if dis.opmap.get(name, 256) < 256)
+
+
+def beginning(*starts: str) -> FrozenSet[int]:
+    return frozenset(code for name, code in dis.opmap.items() if name.startswith(starts) and code < 256)
+
+
+GLOBAL_WRITES = named("STORE_GLOBAL", "DELETE_GLOBAL")
+STORE_ATTR, STORE_ITEM = named("STORE_ATTR", "DELETE_ATTR"), named("STORE_SUBSCR", "DELETE_SUBSCR")
+STORE_FREE, LOAD_FREE = named("STORE_DEREF"), named("LOAD_DEREF")
+LOAD_ATTR, LOAD_GLOBAL, LOAD_NAME = named("LOAD_ATTR", "LOAD_METHOD"), named("LOAD_GLOBAL"), named("LOAD_NAME")
+LOAD_FAST = named("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+TWO_AT_ONCE = named("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
+STORE_FAST, STORE_AND_LOAD = named("STORE_FAST"), named("STORE_FAST_LOAD_FAST")
+CALLS = beginning("CALL", "PRECALL")
+EXTENDED = dis.opmap["EXTENDED_ARG"]
+WITH_ARGUMENT = frozenset(getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 256)))
+ASKS = beginning("POP_JUMP", "JUMP_IF") | named("TO_BOOL", "UNARY_NOT", "CONTAINS_OP")
+COMPARES = named("IS_OP", "COMPARE_OP")
+IN, NOT_IN = (dis.cmp_op.index(word) if word in dis.cmp_op else -1 for word in ("in", "not in"))
+"""Before 3.9 these are comparisons."""
+COPY = named("COPY", "DUP_TOP")
+CONSTANT = named("LOAD_CONST")
+MAKE, SET_PART = named("MAKE_FUNCTION"), named("SET_FUNCTION_ATTRIBUTE")
+FRESH = named("BUILD_MAP", "BUILD_LIST", "BUILD_SET")
+ENDS_OF_STATEMENTS = named("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "POP_TOP")
+CACHE = 0
+ATTR_SHIFT = 1 if "LOAD_METHOD" not in dis.opmap or dis.opmap["LOAD_METHOD"] > 255 else 0
+"""From 3.12 on the lowest bit of an attribute's number says whether it is called."""
+GLOBAL_SHIFT = 1 if "PUSH_NULL" in dis.opmap else 0
+"""The same of a global name, from 3.11 on."""
+HAS_JOINED_LOCALS = "COPY_FREE_VARS" in dis.opmap
+"""From 3.11 on variables of all kinds are counted together."""
+ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM | STORE_FREE
+
+
+class Body(NamedTuple):
+    """A code object and its instructions, which Python makes anew each time that they are asked for."""
+
+    code: CodeType
+    data: bytes
+    operations: bytes
+
+    @classmethod
+    def of(cls, code: CodeType) -> Body:
+        data = code.co_code
+        return cls(code, data, data[::2])
+
+
+def indexes(body: Body, operation: int) -> Iterator[int]:
+    """Where that instruction stands."""
+    index = body.operations.find(operation)
+    while index >= 0:
+        yield index
+        index = body.operations.find(operation, index + 1)
+
+
+def attribute_of(body: Body, index: int) -> str:
+    return name_of(body, argument_of(body, index) >> ATTR_SHIFT)
+
+
+def global_of(body: Body, index: int) -> str:
+    return name_of(body, argument_of(body, index) >> GLOBAL_SHIFT)
+
+
+def variable(body: Body, number: int) -> str:
+    """Of a function around, or for one within."""
+    code = body.code
+    names = (*code.co_cellvars, *code.co_freevars)
+    if HAS_JOINED_LOCALS:
+        shared = [name for name in code.co_cellvars if name not in code.co_varnames]
+        names = (*code.co_varnames, *shared, *code.co_freevars)
+    return names[number] if number < len(names) else ""
+
+
+def argument_of(body: Body, index: int) -> int:
+    data = body.data
+    argument = data[2 * index + 1]
+    shift = 8
+    while index and data[2 * index - 2] == EXTENDED:
+        index -= 1
+        argument |= data[2 * index + 1] << shift
+        shift += 8
+    return argument
+
+
+def name_of(body: Body, number: int) -> str:
+    return body.code.co_names[number] if number < len(body.code.co_names) else ""
+
+
+def is_none(body: Body, index: int) -> bool:
+    return body.operations[index] in CONSTANT and body.code.co_consts[argument_of(body, index)] is None
+
+
+def times(body: Body, loads: FrozenSet[int], name: str) -> int:
+    """How often that name is loaded."""
+    if loads is LOAD_FREE:
+        found = [variable(body, argument_of(body, index)) for load in loads for index in indexes(body, load)]
+    elif loads is LOAD_GLOBAL:
+        found = [global_of(body, index) for load in loads for index in indexes(body, load)]
+    else:
+        loads = loads | TWO_AT_ONCE | STORE_AND_LOAD
+        found = [word for load in loads for index in indexes(body, load) for word in _locals(body, index)]
+    return found.count(name)
+
+
+def _locals(body: Body, index: int) -> List[str]:
+    operation, argument = body.operations[index], argument_of(body, index)
+    return [local_of(body, operation, argument, slot) for slot in ((0, -1) if operation in TWO_AT_ONCE else (0,))]
+
+
+def local_of(body: Body, operation: int, argument: int, slot: int) -> str:
+    """The local name that was loaded; of two at once the one that went into the place asked for."""
+    if operation in TWO_AT_ONCE:
+        argument = argument >> 4 if slot == 0 else argument & 15
+    elif operation in STORE_AND_LOAD:
+        argument &= 15
+    elif operation not in LOAD_FAST:
+        return ""
+    return body.code.co_varnames[argument] if argument < len(body.code.co_varnames) else ""
+
+
+def is_parameter(body: Body, name: str) -> bool:
+    return name in body.code.co_varnames[: body.code.co_argcount + body.code.co_kwonlyargcount]
+
+
+def span(body: Body, index: int, depth: int) -> Tuple[Optional[int], int, int]:
+    """The instruction that first put something in that place of the stack, in which of the places it fills, and the
+    first instruction after those that have to do with it."""
+    end = index if depth == 1 else 0
+    for before in range(index - 1, -1, -1):
+        operation = body.operations[before]
+        if operation == CACHE:
+            continue
+        if operation in STORE_AND_LOAD and depth == 1:
+            return before, 0, end
+        argument = argument_of(body, before) if operation in WITH_ARGUMENT else None
+        try:
+            depth -= dis.stack_effect(operation, argument)
+        except ValueError:
+            return None, 0, 0
+        if depth <= 0:
+            return before, depth, end or before + 1
+        if depth == 1 and not end:
+            end = before
+    return None, 0, 0
