@@ -9,6 +9,7 @@ import re
 from types import CodeType
 from typing import Dict, List, NamedTuple
 
+from .identity import identity
 from .instructions import (
     CONSTANT,
     ENDS_OF_STATEMENTS,
@@ -59,7 +60,7 @@ def hints(around: CodeType) -> Dict[int, Hint]:
             if isinstance(inner, CodeType) and inner.co_name not in COMPREHENSIONS:
                 hint = _hint(body, index)
                 if hint != NO_HINT:
-                    found[id(inner)] = hint
+                    found[identity(inner)] = hint
     return found
 
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import struct
 import termios
-from typing import Any, Dict, Iterator, Set
+from typing import Any, Collection, Dict, Iterator, Set
 
 OPEN, ONLY_FOLDERS, IS_FOLDER, OVERFLOW = 0x20, 0x01000000, 0x40000000, 0x4000
 HEAD = struct.Struct("iIII")
@@ -30,6 +30,8 @@ class Opened:
         self._pid = os.getpid()
         self._file = -1
         self._folders: Dict[int, str] = {}
+        self._waiting = array.array("i", [0])
+        """How many bytes there are to read."""
         self.by_python: Set[str] = set()
         """Paths that Python opens: of those it is known already who asks."""
 
@@ -66,15 +68,16 @@ class Opened:
             except OSError:
                 continue
 
-    def gather(self) -> Iterator[str]:
-        """Paths that were opened since the last time, but not by Python."""
-        if self._file < 0 or os.getpid() != self._pid:
-            return
-        waiting = array.array("i", [0])
-        fcntl.ioctl(self._file, termios.FIONREAD, waiting)
-        if waiting[0]:
-            yield from set(self._paths(os.read(self._file, waiting[0]))) - self.by_python
+    def gather(self) -> Collection[str]:
+        """Paths that were opened since the last time, but not by Python. Asked several times a test."""
+        if self._file < 0:
+            return ()
+        fcntl.ioctl(self._file, termios.FIONREAD, self._waiting)
+        size = self._waiting[0]
+        found = set(self._paths(os.read(self._file, size))) if size and os.getpid() == self._pid else set()
+        found -= self.by_python
         self.by_python.clear()
+        return found
 
     def _paths(self, data: bytes) -> Iterator[str]:
         start = 0

@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .codetree import docstring, face, units
 from .decorating import NO_HINT, Hint, hints
+from .identity import identity
 from .keeping import keeps
 from .origins import IN_ALL
 from .positions import flatten
@@ -73,7 +74,7 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
         else:
             digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
-            is_writer = keeps(unit.code, said.get(id(unit.code), NO_HINT)) == IN_ALL
+            is_writer = keeps(unit.code, said.get(identity(unit.code), NO_HINT)) == IN_ALL
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, is_writer])
     offered = sorted(set(_offered(module)))
     if offered:

@@ -244,13 +244,14 @@ class Reporter:
     def send_record(self, row: Dict[str, Any]) -> None:
         """Of this process, if it is the one that runs the tests: who only starts workers touches what no test does."""
         if not self._workers:
-            self.send(row)
+            self._rows.keep(row)
 
     def tell_modules(self) -> None:
         """What the next run may find imported already."""
         found = third_party(self._held.modules if self._held is not None else frozenset(), self._root)
         if found:
-            self.send({"k": "modules", "names": found})
+            self._rows.keep({"k": "modules", "names": found})
+        self._rows.flush()
 
     def pytest_internalerror(self, excrepr: Any) -> None:
         self.send({"k": "internal_error", "text": cut(str(excrepr), TEXT_LIMIT)})

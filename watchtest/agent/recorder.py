@@ -30,6 +30,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from .codetree import UNHEARD, blind_spot, units
 from .decorating import NO_HINT, Hint, hints
 from .forks import Forks
+from .identity import identity
 from .keeping import keeps
 from .opened import LOST, Opened
 from .origins import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
@@ -94,6 +95,8 @@ class Recorder:
         """By function within another: that one."""
         self._hints: Dict[int, Hint] = {}
         self._births: Set[int] = set()
+        self.attended: Set[int] = set()
+        """Code of which more is wanted than that it was entered: `_unseen` and `_special`."""
         self._outside: Dict[int, List[Callable[[], Any]]] = {}
         """By an __init__: what it has made elsewhere than in tests, as long as that lives."""
         self._heard: Set[int] = set()
@@ -167,11 +170,12 @@ class Recorder:
             self._hear_code(code, handler)
 
     def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], Any]] = None) -> None:
-        self._special[id(code)] = handler
+        self._special[identity(code)] = handler
+        self.attended.add(identity(code))
         if at_end is not None:
-            self._ends[id(code)] = at_end
+            self._ends[identity(code)] = at_end
         self._known.append(code)
-        self._listener.listen_to(code, is_special=True, has_end=id(code) in self._ends)
+        self._listener.listen_to(code, is_special=True, has_end=identity(code) in self._ends)
 
     def _adopt(self, module: CodeType) -> None:
         """A file of the project is about to be executed."""
@@ -192,39 +196,42 @@ class Recorder:
                 self._hints.update(hints(code))
                 self._look_for_blind_spots(code, module)
                 continue
-            self._around.update((id(one), code) for one in code.co_consts if isinstance(one, CodeType))
+            self._around.update((identity(one), code) for one in code.co_consts if isinstance(one, CodeType))
             maker = makers.get(name.rpartition(".")[0])
             if maker is not None:
-                self._makers[id(code)] = maker
-                self._methods.setdefault(id(maker), []).append(code)
-            self._heard.add(id(code))
-            if id(code) not in self._special:
-                self._unseen[id(code)] = code
+                self._makers[identity(code)] = maker
+                self._methods.setdefault(identity(maker), []).append(code)
+            self._heard.add(identity(code))
+            if identity(code) not in self._special:
+                self._unseen[identity(code)] = code
+                self.attended.add(identity(code))
                 self._listener.listen_to(code)
         if module.co_name == "<module>":
             self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path) is None)
 
     def examine(self, code: CodeType) -> None:
         """A function is entered for the first time; most never are. With the first object of a class, all of it."""
-        if self._unseen.pop(id(code), None) is None:
+        if self._unseen.pop(identity(code), None) is None:
             return
+        if identity(code) not in self._special:
+            self.attended.discard(identity(code))
         self._look_for_blind_spots(code, code)
-        around = self._around.get(id(code))
+        around = self._around.get(identity(code))
         said = self._hints if around is None else hints(around)
-        where = keeps(code, said.get(id(code), NO_HINT))
+        where = keeps(code, said.get(identity(code), NO_HINT))
         if code.co_name in PACKAGE_SETUPS and os.path.basename(code.co_filename) == "__init__.py":
             where = IN_ALL
         if where == IN_CLOSURE:  # what a test has made for itself is nothing to others
-            where = IN_ALL if around is not None and id(around) in self.scopes.shared else NOWHERE
-        if where != NOWHERE and id(code) not in self._special:
+            where = IN_ALL if around is not None and identity(around) in self.scopes.shared else NOWHERE
+        if where != NOWHERE and identity(code) not in self._special:
             self._remember(code, where)
-        for method in self._methods.pop(id(code), ()):
+        for method in self._methods.pop(identity(code), ()):
             self.examine(method)
 
     def _look_for_blind_spots(self, code: CodeType, owner: CodeType) -> None:
         blind = blind_spot(code)
         if blind and not self._listener.listen_to_calls(code):
-            self.scopes.blind[id(owner)] = blind
+            self.scopes.blind[identity(owner)] = blind
 
     def _on_import_of(self, key: str) -> Handler:
         def on_start(frame: FrameType) -> None:
@@ -239,7 +246,7 @@ class Recorder:
         if not path:
             return
         key = "{}{}:{}:{}".format(MEMO, code.co_firstlineno, code.co_name, path)
-        maker = self._makers.get(id(code)) if where == IN_ITSELF else None
+        maker = self._makers.get(identity(code)) if where == IN_ITSELF else None
         if maker is not None:
             self._hear_births(maker)
         scopes, itself = self.scopes, code.co_varnames[:1] if where == IN_ITSELF else ()
@@ -259,35 +266,35 @@ class Recorder:
 
     def _is_of_test(self, thing: Any) -> bool:
         """What a test has made for itself is nothing to others; they cannot find what is kept in it."""
-        if id(thing) in self.scopes.born:
+        if identity(thing) in self.scopes.born:
             return True
         maker = getattr(type(thing).__init__, "__code__", None)  # may be that of another class
         return (
             self.scopes.top.key.startswith(TEST)
             and maker is not None
-            and id(maker) in self._heard
-            and id(maker) not in self.scopes.shared
+            and identity(maker) in self._heard
+            and identity(maker) not in self.scopes.shared
         )
 
     def _is_any_outside(self, maker: CodeType) -> bool:
         """Whether there is one that was not made by the test which is on for itself."""
-        alive = self._outside.get(id(maker), [])
+        alive = self._outside.get(identity(maker), [])
         alive[:] = [reference for reference in alive if reference() is not None]
         return bool(alive)
 
     def _hear_births(self, maker: CodeType) -> None:
-        if id(maker) in self._births:
+        if identity(maker) in self._births:
             return
-        self._births.add(id(maker))
-        scopes, before, itself = self.scopes, self._special.get(id(maker)), maker.co_varnames[0]
-        outside = self._outside.setdefault(id(maker), [])
+        self._births.add(identity(maker))
+        scopes, before, itself = self.scopes, self._special.get(identity(maker)), maker.co_varnames[0]
+        outside = self._outside.setdefault(identity(maker), [])
 
         def on_start(frame: FrameType) -> None:
             if scopes.top.key.startswith(TEST):  # not in a fixture that outlives it, nor for somebody who remembers
-                scopes.born.add(id(frame.f_locals.get(itself)))
+                scopes.born.add(identity(frame.f_locals.get(itself)))
             else:
                 thing = frame.f_locals.get(itself)
-                scopes.born.discard(id(thing))  # where something of the test's own was before
+                scopes.born.discard(identity(thing))  # where something of the test's own was before
                 outside.append(_reference(thing))
             if before is None:
                 scopes.enter(maker)
@@ -350,9 +357,9 @@ class Recorder:
 
     def on_start(self, code: CodeType, frame: FrameType) -> bool:
         """Whether it wants to hear of it again; a plain function is heard of once a scope."""
-        if id(code) in self._unseen:
+        if identity(code) in self._unseen:
             self._safely(self.examine, code)
-        handler = self._special.get(id(code))
+        handler = self._special.get(identity(code))
         if handler is None:
             self.scopes.enter(code)
             return False
@@ -360,7 +367,7 @@ class Recorder:
 
     def on_end(self, code: CodeType) -> bool:
         """The same of its end."""
-        at_end = self._ends.get(id(code))
+        at_end = self._ends.get(identity(code))
         return at_end is None or not self._safely(at_end, None)
 
     def _safely(self, action: Callable[[Any], Any], argument: Any) -> Any:
@@ -486,7 +493,7 @@ class Recorder:
         for _ in range(DEEPEST):
             if frame is None or self.scopes.own(frame.f_code.co_filename) or _is_ignored(frame.f_code.co_filename):
                 return
-            if _library(frame.f_code.co_filename) and id(frame.f_code) not in self._special:
+            if _library(frame.f_code.co_filename) and identity(frame.f_code) not in self._special:
                 self._hear_code(frame.f_code, self._on_use_of(key))
             frame = frame.f_back
 
@@ -589,11 +596,11 @@ class _Monitoring:
     def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
         events = self._monitoring.events
         wanted = events.PY_START | (events.PY_RETURN if has_end else 0 if is_special else events.PY_RESUME)
-        wanted |= events.CALL if id(code) in self._calling else 0
+        wanted |= events.CALL if identity(code) in self._calling else 0
         self._monitoring.set_local_events(self._tool, code, wanted)
 
     def listen_to_calls(self, code: CodeType) -> bool:
-        self._calling[id(code)] = code
+        self._calling[identity(code)] = code
         self._monitoring.set_local_events(self._tool, code, self._monitoring.events.CALL)
         return True
 
@@ -603,11 +610,10 @@ class _Monitoring:
             self._monitoring.restart_events()
 
     def _on_start(self, enter: Callable[[CodeType], None]) -> Callable[[CodeType, int], Any]:
-        special, unseen = self._recorder._special, self._recorder._unseen
-        disable, recorder = self._monitoring.DISABLE, self._recorder
+        attended, disable, recorder = self._recorder.attended, self._monitoring.DISABLE, self._recorder
 
         def on_start(code: CodeType, offset: int) -> Any:
-            if id(code) not in special and id(code) not in unseen:
+            if identity(code) not in attended:
                 enter(code)
                 self._is_spent = True
                 return disable
@@ -660,8 +666,8 @@ class _Profiling:
         return sys.getprofile() is self._profile
 
     def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
-        self._wanted.add(id(code))
-        self._waiting.add(id(code))
+        self._wanted.add(identity(code))
+        self._waiting.add(identity(code))
 
     def listen_to_calls(self, code: CodeType) -> bool:
         return False  # it hears of them, but not what they are called with
@@ -676,9 +682,9 @@ class _Profiling:
         def profile(frame: FrameType, event: str, argument: Any) -> None:
             if event == "call":
                 code = frame.f_code
-                if id(code) in waiting and not recorder.on_start(code, frame):
-                    waiting.discard(id(code))
-            elif event == "return" and id(frame.f_code) in ends:
+                if identity(code) in waiting and not recorder.on_start(code, frame):
+                    waiting.discard(identity(code))
+            elif event == "return" and identity(frame.f_code) in ends:
                 recorder.on_end(frame.f_code)
 
         return profile

@@ -10,6 +10,7 @@ from typing import Any, Dict, Generator, Iterable, Set, Tuple
 
 import pytest
 
+from .identity import identity
 from .modules import of_project
 from .recorder import Recorder
 from .scopes import FILE, FIXTURE, SESSION, TEST, Scope, Send
@@ -68,9 +69,9 @@ class Recording:
         """ "" for a fixture that lives no longer than its test: that is a part of it."""
         if getattr(fixturedef, "scope", "function") == "function":
             return ""
-        if id(fixturedef) not in self._keys:
-            self._keys[id(fixturedef)] = (fixturedef, self._new_key(fixturedef))
-        return self._keys[id(fixturedef)][1]
+        if identity(fixturedef) not in self._keys:
+            self._keys[identity(fixturedef)] = (fixturedef, self._new_key(fixturedef))
+        return self._keys[identity(fixturedef)][1]
 
     def _new_key(self, fixturedef: Any) -> str:
         code = getattr(fixturedef.func, "__code__", None)

@@ -13,6 +13,7 @@ from itertools import islice
 from types import CodeType
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+from .identity import identity
 from .modules import real_folder
 
 SESSION = "session"
@@ -27,6 +28,7 @@ NOT_OURS = ("site-packages", "__pycache__")
 ELSEWHERE, ABOVE = "elsewhere", "above"
 """In place of a folder of the project, which ends with a slash: of no interest, and one that the project lies in."""
 SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
+TOLD = ("codes", *SETS)
 
 Send = Callable[[Dict[str, Any]], None]
 Write = Callable[[List[Any]], None]
@@ -102,7 +104,7 @@ class Scopes:
         if self._write is None:
             self.entered.append(code)
             return
-        reason = self.blind.get(id(code))
+        reason = self.blind.get(identity(code))
         if reason is not None:
             self.touch("opaque", reason)
         self._write([CODE, self.own(code.co_filename), code.co_firstlineno, code.co_name])
@@ -178,20 +180,27 @@ class Scopes:
 
     def _settle(self) -> None:
         """What ran since the last switch belongs to the scope that was on."""
-        if not self.top.key.startswith(TEST):
-            self.shared.update(map(id, self.entered))
-        for code in self.entered:
-            number = self._numbers.get(id(code))
-            if number is None:
-                number = self._numbers[id(code)] = self._number(
-                    (self.own(code.co_filename), code.co_firstlineno, code.co_name)
-                )
-                self._kept_codes.append(code)
-            self.top.codes.add(number)
-            if id(code) in self.blind:
-                self.top.opaque.add(self.blind[id(code)])  # type: ignore[attr-defined]
-        self.entered.clear()
+        if self.entered:
+            identities = list(map(identity, self.entered))
+            try:
+                self.top.codes.update(map(self._numbers.__getitem__, identities))
+            except KeyError:
+                self.top.codes.update(map(self._number_of, identities, self.entered))
+            if not self.top.key.startswith(TEST):
+                self.shared.update(identities)
+            if not self.blind.keys().isdisjoint(identities):
+                reasons = (self.blind[one] for one in identities if one in self.blind)
+                self.top.opaque.update(reasons)  # type: ignore[attr-defined]
+            self.entered.clear()
         self.gather()
+
+    def _number_of(self, one: int, code: CodeType) -> int:
+        number = self._numbers.get(one)
+        if number is None:
+            number = self._number((self.own(code.co_filename), code.co_firstlineno, code.co_name))
+            self._numbers[one] = number
+            self._kept_codes.append(code)
+        return number
 
     def add_place(self, path: str, line: int, name: str) -> None:
         """Code that ran in another process."""
@@ -263,14 +272,16 @@ class Scopes:
         is_empty = not scope.codes and not any(getattr(scope, name) for name in SETS)
         if is_empty and not scope.key.startswith(TEST):  # that a test touches nothing is worth knowing
             return
-        for _, codes in _pieces(sorted(scope.codes)):
-            self._send({"k": "scope", "scope": scope.key, "codes": codes})
-        scope.codes.clear()
-        for name in SETS:
+        row: Dict[str, Any] = {"k": "scope", "scope": scope.key}
+        for name in TOLD:
             words = getattr(scope, name)
-            for _, piece in _pieces(sorted(words)) if words else ():
+            *whole, rest = (piece for _, piece in _pieces(sorted(words)))
+            for piece in whole:
                 self._send({"k": "scope", "scope": scope.key, name: piece})
+            if rest:
+                row[name] = rest
             words.clear()
+        self._send(row)
 
 
 def _pieces(things: List[Any]) -> Iterable[Tuple[int, List[Any]]]:

@@ -16,6 +16,7 @@ TEXT_LIMIT = 64 * 1024
 MESSAGE_LIMIT = 4 * 1024
 SOURCE_LIMIT = 400
 IDS_A_ROW = 500
+KEPT_LIMIT = 32 * 1024
 
 
 class Rows:
@@ -24,12 +25,23 @@ class Rows:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._pid = os.getpid()
+        self._kept = bytearray()
 
     def send(self, row: Dict[str, Any]) -> None:
-        if os.getpid() != self._pid:
-            return
-        data = memoryview(json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n")
-        while data:
+        """At once."""
+        self.keep(row)
+        self.flush()
+
+    def keep(self, row: Dict[str, Any]) -> None:
+        """Until the next one is sent: for what nobody waits for."""
+        self._kept += json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n"
+        if len(self._kept) > KEPT_LIMIT:
+            self.flush()
+
+    def flush(self) -> None:
+        data = memoryview(bytes(self._kept))
+        self._kept.clear()
+        while data and os.getpid() == self._pid:
             data = data[os.write(self._fd, data) :]
 
     def promise(self, tests: List[str]) -> None:
