@@ -1,59 +1,37 @@
 """Listens to what the code of the project does, and tells `scopes` of it: functions entered, modules executed and
 looked for, files read, folders listed, paths asked for, programs started.
 
-By sys.monitoring from Python 3.12 on: each function is heard of once a scope, and costs nothing after that. Before, by
-sys.setprofile, which is slower. Changes nothing about what it listens to; what goes wrong in here makes a scope opaque.
+Each function is heard of once a scope, and costs nothing after that (but for `listeners.Profiling`, which is slower).
+Changes nothing about what it listens to; what goes wrong in here makes a scope opaque.
 """
 
 from __future__ import annotations
 
-import codecs
 import functools
 import genericpath
-import glob
 import importlib
 import importlib.util
-import inspect
-import io
 import linecache
 import os
 import pathlib
 import posixpath
-import shutil
 import sys
-import threading
-import tokenize
 import weakref
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
+from .askers import IMPORTING, is_ignored, is_passing, is_standard, library
 from .codetree import UNHEARD, blind_spot, units
 from .decorating import NO_HINT, Hint, hints
 from .forks import Forks
 from .identity import identity
 from .keeping import keeps
+from .listeners import Monitoring, Profiling
 from .opened import LOST, Opened
 from .origins import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
 from .scopes import IMPORT, LIBRARY, MEMO, SESSION, TEST, Scopes, Send
 
 WRITES_ONLY = os.O_WRONLY
-PASSING = frozenset(
-    function.__code__.co_filename
-    for function in (
-        *(os.walk, posixpath.join, genericpath.exists, codecs.open, tokenize.open),
-        *(linecache.getlines, inspect.getsource, glob.glob, shutil.copy),
-        *(method for kind in pathlib.Path.__mro__ for method in vars(kind).values() if hasattr(method, "__code__")),
-    )
-) | {getattr(io, "__file__", ""), "<frozen io>"}
-"""Files of code that asks on behalf of somebody else."""
-IMPORTING = "<frozen importlib"
-READING = frozenset({"get_data", "get_source"})
-"""Functions of importers that others call, too."""
-IGNORED = (os.sep + "_pytest" + os.sep, os.sep + "pluggy" + os.sep, os.sep + "coverage" + os.sep)
-IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
-"""Those who look at files for reasons of their own: what they find changes no outcome."""
-STANDARD = os.path.join(os.path.dirname(os.__file__), "")
-INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 DEEPEST = 100
 """So many callers of whoever opens a file are looked at."""
 PROBES: Tuple[Tuple[Any, str], ...] = (
@@ -84,7 +62,7 @@ class Recorder:
 
     def __init__(self, root: str, send: Send) -> None:
         self._special: Dict[int, Handler] = {}
-        self._ends: Dict[int, Callable[[Any], Any]] = {}
+        self.ends: Dict[int, Callable[[Any], Any]] = {}
         self._makers: Dict[int, CodeType] = {}
         """By method: the __init__ of its class."""
         self._methods: Dict[int, List[CodeType]] = {}
@@ -103,7 +81,7 @@ class Recorder:
         """Functions of the project."""
         self._known: List[CodeType] = []
         """Kept, so that identities stay what they are."""
-        self._listener = _Monitoring(self) if hasattr(sys, "monitoring") else _Profiling(self)
+        self._listener = Monitoring(self) if hasattr(sys, "monitoring") else Profiling(self)
         self.scopes = Scopes(root, send, self._listener.renew)
         self._forks = Forks(self.scopes, self._listener.go_on_in_child)
         self._opened = Opened(os.path.realpath(root))
@@ -137,7 +115,7 @@ class Recorder:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str):
             return
-        if file.endswith(".so") and _library(file):
+        if file.endswith(".so") and library(file):
             self._opened.start()
         name = BESIDE.get(_tail(file), "")
         for owner in (module, *vars(module).values()) if name else ():
@@ -173,9 +151,9 @@ class Recorder:
         self._special[identity(code)] = handler
         self.attended.add(identity(code))
         if at_end is not None:
-            self._ends[identity(code)] = at_end
+            self.ends[identity(code)] = at_end
         self._known.append(code)
-        self._listener.listen_to(code, is_special=True, has_end=identity(code) in self._ends)
+        self._listener.listen_to(code, is_special=True, has_end=identity(code) in self.ends)
 
     def _adopt(self, module: CodeType) -> None:
         """A file of the project is about to be executed."""
@@ -367,7 +345,7 @@ class Recorder:
 
     def on_end(self, code: CodeType) -> bool:
         """The same of its end."""
-        at_end = self._ends.get(identity(code))
+        at_end = self.ends.get(identity(code))
         return at_end is None or not self._safely(at_end, None)
 
     def _safely(self, action: Callable[[Any], Any], argument: Any) -> Any:
@@ -416,7 +394,7 @@ class Recorder:
         self.scopes.touch("missing", str(arguments[0]))
         if arguments[1] is not None:  # a library in machine code
             self._on_file_of_c(arguments[1:])
-            if _library(arguments[1]):
+            if library(arguments[1]):
                 self._opened.start()
 
     def _on_open(self, arguments: Tuple[Any, ...]) -> None:
@@ -457,14 +435,14 @@ class Recorder:
 
     def _asker(self, frame: Optional[FrameType], is_code: bool = True) -> Optional[FrameType]:
         """The project, or a library on its behalf; None: nobody of interest. `is_code`: imports are heard of anyway."""
-        while frame is not None and _is_passing(frame.f_code):
+        while frame is not None and is_passing(frame.f_code):
             frame = frame.f_back
         if frame is None:
             return None
         file = frame.f_code.co_filename
         if file.startswith(IMPORTING):
             return None if is_code else frame
-        return frame if not _is_ignored(file) or self.scopes.own(file) else None
+        return frame if not is_ignored(file) or self.scopes.own(file) else None
 
     def _owner(self, asker: FrameType) -> str:
         """Where no test is on, plugins look for many things; the project's own code looks for what it needs."""
@@ -474,26 +452,26 @@ class Recorder:
     def _is_for_all(self) -> bool:
         """Whether it is a library that imports a module now, in the middle of a test: it will not do so again."""
         frame: Optional[FrameType] = sys._getframe(5)
-        while frame is not None and _is_standard(frame.f_code.co_filename):
+        while frame is not None and is_standard(frame.f_code.co_filename):
             frame = frame.f_back
         file = frame.f_code.co_filename if frame is not None else ""
-        return bool(_library(file)) and not self.scopes.own(file) and not _is_ignored(file)
+        return bool(library(file)) and not self.scopes.own(file) and not is_ignored(file)
 
     def _suspect(self, asker: FrameType, path: str) -> None:
         """A library reads a file, and may keep it: whoever calls the functions that led there may get what was kept."""
         frame: Optional[FrameType] = asker
-        while frame is not None and _is_standard(frame.f_code.co_filename):
+        while frame is not None and is_standard(frame.f_code.co_filename):
             frame = frame.f_back
-        library = _library(frame.f_code.co_filename) if frame is not None else ""
-        if not library or self.scopes.top.key == SESSION:
+        name = library(frame.f_code.co_filename) if frame is not None else ""
+        if not name or self.scopes.top.key == SESSION:
             return
-        key = LIBRARY + library
+        key = LIBRARY + name
         self.scopes.touch("files", path, key)
         self.scopes.touch("uses", key)
         for _ in range(DEEPEST):
-            if frame is None or self.scopes.own(frame.f_code.co_filename) or _is_ignored(frame.f_code.co_filename):
+            if frame is None or self.scopes.own(frame.f_code.co_filename) or is_ignored(frame.f_code.co_filename):
                 return
-            if _library(frame.f_code.co_filename) and identity(frame.f_code) not in self._special:
+            if library(frame.f_code.co_filename) and identity(frame.f_code) not in self._special:
                 self._hear_code(frame.f_code, self._on_use_of(key))
             frame = frame.f_back
 
@@ -515,12 +493,6 @@ class Recorder:
         return on_start
 
 
-def _is_passing(code: CodeType) -> bool:
-    """Whether it is asked on behalf of its caller."""
-    file = code.co_filename
-    return file in PASSING or (code.co_name in READING and file.startswith(IMPORTING))
-
-
 def _reference(thing: Any) -> Callable[[], Any]:
     """Gives it, or None when it is no more; of what cannot be referred to, nobody knows."""
     try:
@@ -532,163 +504,3 @@ def _reference(thing: Any) -> Callable[[], Any]:
 def _tail(file: str) -> str:
     """With the folder that it lies in."""
     return os.sep.join(file.rsplit(os.sep, 2)[-2:])
-
-
-@functools.lru_cache(maxsize=None)
-def _is_standard(file: str) -> bool:
-    return file.startswith((IMPORTING, STANDARD)) and not _library(file)
-
-
-@functools.lru_cache(maxsize=None)
-def _library(file: str) -> str:
-    """The name of the package that is installed there; "" for the project's own and for Python's."""
-    for part in INSTALLED:
-        if part in file:
-            return file.rpartition(part)[2].partition(os.sep)[0]
-    return ""
-
-
-@functools.lru_cache(maxsize=None)
-def _is_ignored(file: str) -> bool:
-    is_ours = file.startswith(os.path.dirname(__file__) + os.sep)
-    return is_ours or any(part in file for part in IGNORED) or os.path.basename(file) in IGNORED_NAMES
-
-
-class _Monitoring:
-    """sys.monitoring: events of single code objects, switched off after the first until the scope changes."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._tool = -1
-        self._calling: Dict[int, CodeType] = {}
-        self._is_spent = False
-        """Something was heard of that is not heard of again before a restart, which all code that runs has to pay."""
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-        self._monitoring = monitoring
-
-    def start(self) -> bool:
-        monitoring = self._monitoring
-        for tool in (4, 3):  # those that nobody is meant to have
-            if monitoring.get_tool(tool) is None:
-                monitoring.use_tool_id(tool, "watchtest")
-                self._tool = tool
-                break
-        else:
-            return False
-        self._register(self._on_start(self._recorder.scopes.entered.append))
-        return True
-
-    def _register(self, on_start: Callable[[CodeType, int], Any]) -> None:
-        events = self._monitoring.events
-        self._monitoring.register_callback(self._tool, events.PY_START, on_start)
-        self._monitoring.register_callback(self._tool, events.PY_RESUME, on_start)
-        self._monitoring.register_callback(self._tool, events.PY_RETURN, self._on_return)
-        self._monitoring.register_callback(self._tool, events.CALL, self._on_call)
-
-    def stop(self) -> None:
-        if self.is_on:
-            self._monitoring.free_tool_id(self._tool)
-
-    @property
-    def is_on(self) -> bool:
-        return bool(self._monitoring.get_tool(self._tool) == "watchtest")
-
-    def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
-        events = self._monitoring.events
-        wanted = events.PY_START | (events.PY_RETURN if has_end else 0 if is_special else events.PY_RESUME)
-        wanted |= events.CALL if identity(code) in self._calling else 0
-        self._monitoring.set_local_events(self._tool, code, wanted)
-
-    def listen_to_calls(self, code: CodeType) -> bool:
-        self._calling[identity(code)] = code
-        self._monitoring.set_local_events(self._tool, code, self._monitoring.events.CALL)
-        return True
-
-    def renew(self) -> None:
-        if self._is_spent:
-            self._is_spent = False
-            self._monitoring.restart_events()
-
-    def _on_start(self, enter: Callable[[CodeType], None]) -> Callable[[CodeType, int], Any]:
-        attended, disable, recorder = self._recorder.attended, self._monitoring.DISABLE, self._recorder
-
-        def on_start(code: CodeType, offset: int) -> Any:
-            if identity(code) not in attended:
-                enter(code)
-                self._is_spent = True
-                return disable
-            if recorder.on_start(code, sys._getframe(1)):
-                return None
-            self._is_spent = True
-            return disable
-
-        return on_start
-
-    def _on_return(self, code: CodeType, offset: int, value: Any) -> Any:
-        if self._recorder.on_end(code):
-            return None
-        self._is_spent = True
-        return self._monitoring.DISABLE
-
-    def _on_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        self._recorder.on_call(function, argument)
-
-    def go_on_in_child(self) -> None:
-        self._register(self._on_start(self._recorder.scopes.enter))
-        self._monitoring.restart_events()
-
-
-class _Profiling:
-    """sys.setprofile: hears of every call, and looks away as fast as it can."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._wanted: Set[int] = set()
-        self._waiting: Set[int] = set()
-        """Those of which nothing was heard yet in this scope."""
-        self._profile: Any = None
-
-    def start(self) -> bool:
-        if sys.getprofile() is not None:
-            return False
-        self._profile = self._make()
-        sys.setprofile(self._profile)
-        threading.setprofile(self._profile)
-        return True
-
-    def stop(self) -> None:
-        if self.is_on:
-            sys.setprofile(None)
-        threading.setprofile(None)
-
-    @property
-    def is_on(self) -> bool:
-        return sys.getprofile() is self._profile
-
-    def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
-        self._wanted.add(identity(code))
-        self._waiting.add(identity(code))
-
-    def listen_to_calls(self, code: CodeType) -> bool:
-        return False  # it hears of them, but not what they are called with
-
-    def renew(self) -> None:
-        self._waiting.clear()
-        self._waiting |= self._wanted
-
-    def _make(self) -> Any:
-        waiting, ends, recorder = self._waiting, self._recorder._ends, self._recorder
-
-        def profile(frame: FrameType, event: str, argument: Any) -> None:
-            if event == "call":
-                code = frame.f_code
-                if identity(code) in waiting and not recorder.on_start(code, frame):
-                    waiting.discard(identity(code))
-            elif event == "return" and identity(frame.f_code) in ends:
-                recorder.on_end(frame.f_code)
-
-        return profile
-
-    def go_on_in_child(self) -> None:
-        self.renew()
-        sys.setprofile(self._profile)
