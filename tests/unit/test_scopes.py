@@ -20,8 +20,24 @@ def test_a_test_that_reads_more_than_a_row_holds_is_told_whole(tmp_path: Path) -
     scopes.end("test:a.py::test_a")
     scopes.tell("test:a.py::test_a")
     recordings = Recordings()
-    recordings.take(rows)
+    recordings.take([*rows, {"k": "test", "test": "a.py::test_a", "outcome": "passed"}])
     touched = recordings.recorded({}).tests["a.py::test_a"]
     assert touched.files == names
     assert touched.folders == {"data"}
     assert all(len(words) <= A_ROW for row in rows for words in row.values() if isinstance(words, list))
+
+
+def test_what_an_interrupted_test_has_touched_is_not_taken_for_all_that_it_touches() -> None:
+    recordings = Recordings()
+    recordings.take(
+        [
+            {"k": "test", "test": "a.py::test_ended", "outcome": "passed"},
+            {"k": "scope", "scope": "test:a.py::test_ended", "files": ["data.txt"]},
+            {"k": "start", "test": "a.py::test_interrupted"},
+            {"k": "scope", "scope": "test:a.py::test_interrupted", "files": ["first.txt"]},
+            {"k": "scope", "scope": "file:a.py", "files": ["at-import.txt"]},
+        ]
+    )
+    recorded = recordings.recorded({})
+    assert recorded.tests.keys() == {"a.py::test_ended"}
+    assert recorded.scopes["file:a.py"].files == {"at-import.txt"}

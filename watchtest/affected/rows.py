@@ -60,6 +60,8 @@ class Recordings:
         self._scopes: dict[str, dict[str, set[Any]]] = {}
         self._modules: dict[str, str] = {}
         self._tops: set[str] = set()
+        self._ended: set[str] = set()
+        """Tests that came to their end: what others touched until they were interrupted is not all that they touch."""
 
     def take(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
@@ -69,6 +71,8 @@ class Recordings:
                         match code:
                             case [str(path), int(line), str(name)]:
                                 self._codes[number] = (path, line, name)
+                case {"k": "test", "test": str(test)}:
+                    self._ended.add(test[:WORD_LIMIT])
                 case {"k": "scope", "scope": str(key)}:
                     self._add(key[:WORD_LIMIT], row)
                 case {"k": "modules_of_project", "modules": dict(modules), "tops": list(tops)}:
@@ -94,11 +98,11 @@ class Recordings:
         meanings = {number: _meaning(place, prints) for number, place in self._codes.items()}
         tests, scopes = {}, {}
         for key, scope in self._scopes.items():
-            touched = _touched(scope, meanings)
-            if key.startswith(TEST):
-                tests[key.removeprefix(TEST)] = touched
-            else:
-                scopes[key] = touched
+            test = key.removeprefix(TEST)
+            if test == key:
+                scopes[key] = _touched(scope, meanings)
+            elif test in self._ended:
+                tests[test] = _touched(scope, meanings)
         return Recorded(tests, scopes, dict(self._modules), frozenset(self._tops))
 
 
