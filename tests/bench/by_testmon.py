@@ -35,11 +35,13 @@ class Testmon:
         plugins.mkdir(parents=True, exist_ok=True)
         shutil.copy(Path(__file__).with_name(f"{PLUGIN}.py"), plugins)
 
-    def record(self) -> None:
+    def record(self) -> Chosen:
+        """What it ran: everything."""
         (self.home / "base").unlink(missing_ok=True)
-        self._run(self.home / "base")
+        chosen = self._run(self.home / "base")
         if not (self.home / "base").exists():
             raise SystemExit("pytest-testmon recorded nothing")
+        return chosen
 
     def select(self) -> Chosen:
         database = self.home / "copy"

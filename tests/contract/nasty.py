@@ -162,6 +162,8 @@ DATA = (
     edit("a file that a pattern finds", add("data/two.cfg", "")),
     edit("a file that was asked for", add("data/switch", "")),
     edit("a file that the system was asked for", remove("data/door")),
+    edit("a file that a function of the system was asked for", add("data/weighed.bin", "5")),
+    edit("what asks the system, for all tests", change("shop/files.py", "return os.access", "return not os.access")),
     edit("the size of a file", add("data/sized.bin", "6")),
     edit("data that tests are made of", change("data/numbers.txt", "2", "2 3")),
     edit("a source that a test reads", change("shop/documented.py", "as it is written", "as you like it")),

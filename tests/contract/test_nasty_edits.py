@@ -1,7 +1,7 @@
 """Nasty edits: each changes what becomes of at least one test, and every such test is in the selection.
 
-One recording for all; each edit is made to a copy of its own and followed by a cold run of everything. Under
-WATCHTEST_LAB_PYTHON the tests of the sample run with another Python than ours.
+One recording for all; each edit is made to a copy of its own and followed by a cold run of everything. There are two
+ways to listen, before Python 3.12 and from then on: WATCHTEST_LAB_PYTHON names a second Python for that, with pytest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from nasty import EDITS, UNSOUND, Edit, add, change, edit
 from watchtest.core.model import Only
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "nasty"
-PYTHON = os.environ.get("WATCHTEST_LAB_PYTHON", sys.executable)
+PYTHONS = {"ours": sys.executable}
+if "WATCHTEST_LAB_PYTHON" in os.environ:
+    PYTHONS["another"] = os.environ["WATCHTEST_LAB_PYTHON"]
 
 NOTHING = (
     edit("a comment", change("shop/prices.py", "# The inverse.", "# The inverse, nearly.\n    # It is.")),
@@ -34,14 +36,14 @@ NOTHING = (
 """These change nothing, and select nothing but tests that might see anything."""
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+@pytest.fixture(scope="module", params=PYTHONS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         patch.delenv("PYTEST_ADDOPTS", raising=False)
         folder = tmp_path_factory.mktemp("nasty")
         shutil.copytree(SAMPLE, folder / "project", symlinks=True)
-        lab = Lab(folder / "project", folder / "home", python=PYTHON)
+        lab = Lab(folder / "project", folder / "home", python=PYTHONS[request.param])
         ran = lab.record()
         assert set(ran.outcomes.values()) == {"passed"}, ran.output
         yield lab

@@ -66,6 +66,7 @@ class WarmBench:
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     path_first: tuple[str, ...] = ()
+    record: bool = False
     runs: int = 0
     """How many there have been."""
     limits: Limits = field(default_factory=lambda: Limits(60, 60, 0.5))
@@ -77,7 +78,7 @@ class WarmBench:
         rows: list[dict[str, Any]] = []
         self.runs += 1
         session = self.bench.open()
-        wish = PytestWish(self.python, self.args, tests or None, is_warm=is_warm)
+        wish = PytestWish(self.python, self.args, tests or None, is_warm=is_warm, record=self.record)
         job = Job(wish, self.limits, self.env, self.path_first, requires=session.generation)
         return Seen(self.bench.do(session.run(job, rows.extend, lambda _text: None)), rows)
 

@@ -14,7 +14,10 @@ import pathlib
 import posixpath
 import shutil
 import tokenize
-from types import CodeType
+from os import sep
+from os.path import basename
+from types import CodeType, FrameType
+from typing import Any, Callable, Optional
 
 PASSING = frozenset(
     function.__code__.co_filename
@@ -28,11 +31,37 @@ PASSING = frozenset(
 IMPORTING = "<frozen importlib"
 READING = frozenset({"get_data", "get_source"})
 """Functions of importers that others call, too."""
-IGNORED = (os.sep + "_pytest" + os.sep, os.sep + "pluggy" + os.sep, os.sep + "coverage" + os.sep)
+IGNORED = (sep + "_pytest" + sep, sep + "pluggy" + sep, sep + "coverage" + sep)
 IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
 """Those who look at files for reasons of their own: what they find changes no outcome."""
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
-INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+OURS = os.path.join(os.path.dirname(__file__), "")
+INSTALLED = (sep + "site-packages" + sep, sep + "dist-packages" + sep)
+
+
+PASSING_MODULES = frozenset(
+    {"os", "posixpath", "genericpath", "pathlib", "pathlib._local", "pathlib._abc", "glob", "shutil"}
+)
+OF_PYTEST = ("_pytest", "pluggy")
+
+
+def is_of_pytest(frame: Optional[FrameType], own: Callable[[Any], str]) -> bool:
+    """Whether it is pytest that asks, which does so a lot. Told without the code of frames: to look at that is an event
+    of the interpreter. `own`: "" for files that are none of the project, which may be pytest itself."""
+    while frame is not None:
+        around = frame.f_globals
+        name = around.get("__name__")
+        if name not in PASSING_MODULES:
+            is_of = isinstance(name, str) and name.partition(".")[0] in OF_PYTEST
+            return is_of and not own(around.get("__file__"))
+        frame = frame.f_back
+    return False
+
+
+def asks_itself(kind: Any, name: str) -> bool:
+    """Whether a method does not call another one that is listened to, anyway."""
+    code = getattr(getattr(kind, name, None), "__code__", None)
+    return code is not None and not {"stat", "lstat", "path"}.intersection(code.co_names)
 
 
 def is_passing(code: CodeType) -> bool:
@@ -51,11 +80,11 @@ def library(file: str) -> str:
     """The name of the package that is installed there; "" for the project's own and for Python's."""
     for part in INSTALLED:
         if part in file:
-            return file.rpartition(part)[2].partition(os.sep)[0]
+            return file.rpartition(part)[2].partition(sep)[0]
     return ""
 
 
 @functools.lru_cache(maxsize=None)
 def is_ignored(file: str) -> bool:
-    is_ours = file.startswith(os.path.dirname(__file__) + os.sep)
-    return is_ours or any(part in file for part in IGNORED) or os.path.basename(file) in IGNORED_NAMES
+    is_ours = file.startswith(OURS)
+    return is_ours or any(part in file for part in IGNORED) or basename(file) in IGNORED_NAMES

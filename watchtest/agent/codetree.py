@@ -30,6 +30,7 @@ SHIFTS = {
     if dis.opmap.get(name, 256) < 256
 }
 """Instructions that name something, and by how many bits its number is shifted: the lowest says how it is used."""
+ATTRIBUTES = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if dis.opmap.get(name, 256) < 256)
 
 LOCAL, FREE = (
     frozenset(dis.opmap[name] for name in names if name in dis.opmap)
@@ -89,22 +90,25 @@ def blind_spot(code: CodeType) -> str:
     names = code.co_names
     if "__import__" in names:
         return "imports by __import__"
-    if "os" not in names or UNHEARD.isdisjoint(names):
+    if UNHEARD.isdisjoint(names):
         return ""
     data, extension, before = code.co_code, 0, ""
     for index in range(0, len(data), 2):
         operation, argument = data[index], data[index + 1] | extension
         extension = argument << 8 if operation == EXTENDED else 0
         shift = SHIFTS.get(operation)
+        if operation in PASSED_OVER:
+            continue
+        is_attribute = operation in ATTRIBUTES
+        if before in UNHEARD and not is_attribute:  # `stat(path)`, which is not the module `stat`
+            return "calls os." + before
         if shift is not None:
             word = names[argument >> shift]
-            if before == "os" and word in UNHEARD:
+            if is_attribute and before == "os" and word in UNHEARD:
                 return "calls os." + word
-            before = word
+            before = word if not is_attribute or word == "os" else ""
         elif operation in LOCAL and argument < len(code.co_varnames):
-            before = code.co_varnames[argument]
-        elif operation in LOCAL or operation in FREE:
-            before = "os"  # it may be
-        elif operation not in PASSED_OVER:
-            before = ""
+            before = "os" if code.co_varnames[argument] == "os" else ""
+        else:
+            before = "os" if operation in LOCAL or operation in FREE else ""  # it may be
     return ""

@@ -5,6 +5,7 @@ Told from instructions. Runs nothing.
 
 from __future__ import annotations
 
+import functools
 import re
 from types import CodeType
 from typing import Dict, List, NamedTuple
@@ -36,6 +37,11 @@ KEEPING = re.compile(r"cache|memo(?!ry)|lazy|singleton|^once|once$|jit$")
 PASSING_ON = frozenset({"never_cache", "cache_control"})
 
 
+@functools.lru_cache(maxsize=None)
+def is_telling(name: str) -> bool:
+    return KEEPING.search(name.lower()) is not None
+
+
 class Hint(NamedTuple):
     """What the code around a function says of it."""
 
@@ -51,7 +57,7 @@ NO_HINT = Hint()
 def hints(around: CodeType) -> Dict[int, Hint]:
     """What a code object says of the functions in it, by their identities; those of which it says nothing left out."""
     body = Body.of(around)
-    if FRESH.isdisjoint(body.operations) and not any(KEEPING.search(name.lower()) for name in around.co_names):
+    if FRESH.isdisjoint(body.operations) and not any(map(is_telling, around.co_names)):
         return {}
     found: Dict[int, Hint] = {}
     for load in CONSTANT:
@@ -101,7 +107,7 @@ def _extras(body: Body, index: int) -> int:
 
 
 def _kept_by(words: List[str]) -> str:
-    telling = [word for word in words if word not in PASSING_ON and KEEPING.search(word.lower())]
+    telling = [word for word in words if word not in PASSING_ON and is_telling(word)]
     if not telling:
         return NOWHERE
     return IN_ITSELF if any("property" in word.lower() for word in telling) else IN_ALL

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import tempfile
+from os import fstat, pread, write
 from typing import Any, Callable, List, Optional, Set, Tuple
 
 from .scopes import CODE, SETS, Scopes
@@ -17,6 +18,7 @@ from .scopes import CODE, SETS, Scopes
 OUT_OF_THE_WAY = 100
 """File numbers from here on: children like to close the low ones and to use them again."""
 READ_SIZE = 16 * 1024 * 1024
+ENCODE, DECODE = json.JSONEncoder().encode, json.JSONDecoder().decode
 
 
 class Forks:
@@ -46,29 +48,29 @@ class Forks:
             return
         written: Set[str] = set()
 
-        def write(row: List[Any]) -> None:
-            text = json.dumps(row)
+        def write_down(row: List[Any]) -> None:
+            text = ENCODE(row)
             if text in written:
                 return
             try:
                 if _identity(file) == identity:
-                    os.write(file, text.encode("ascii") + b"\n")
+                    write(file, text.encode("ascii") + b"\n")
                     written.add(text)
             except OSError:
                 pass  # closed by the child: it does not want to be heard
 
-        self._scopes.become_child(write)
+        self._scopes.become_child(write_down)
         self._go_on()
 
     def gather(self) -> None:
         """Take over what children have written since the last time."""
         if self._file is None:
             return
-        data = os.pread(self._file, READ_SIZE, self._read)
+        data = pread(self._file, READ_SIZE, self._read)
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.decode("ascii").splitlines():
-            kind, *words = json.loads(line)
+            kind, *words = DECODE(line)
             if kind == CODE:
                 self._scopes.add_place(*words)
             elif kind in SETS:
@@ -89,5 +91,5 @@ def _nameless() -> int:
 
 
 def _identity(file: int) -> Tuple[int, int]:
-    status = os.fstat(file)
+    status = fstat(file)
     return status.st_dev, status.st_ino

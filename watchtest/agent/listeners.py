@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from sys import _getframe
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, Protocol, Set
 
@@ -15,7 +16,7 @@ from .scopes import Scopes
 
 
 class Recorder(Protocol):
-    """Who is told."""
+    """Who is told, by the identity of the code."""
 
     scopes: Scopes
     attended: Set[int]
@@ -23,9 +24,9 @@ class Recorder(Protocol):
     ends: Dict[int, Callable[[Any], Any]]
     """By code: what is to be done at its end."""
 
-    def on_start(self, code: CodeType, frame: FrameType) -> bool: ...
+    def on_start(self, one: int, frame: FrameType) -> bool: ...
 
-    def on_end(self, code: CodeType) -> bool: ...
+    def on_end(self, one: int) -> bool: ...
 
     def on_call(self, function: Any, argument: Any) -> None: ...
 
@@ -36,11 +37,15 @@ class Monitoring:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._tool = -1
-        self._calling: Dict[int, CodeType] = {}
+        self._calling: Set[int] = set()
+        self._wanted: Dict[int, int] = {}
+        """By code: the events that it is listened to for."""
         self._is_spent = False
-        """Something was heard of that is not heard of again before a restart, which all code that runs has to pay."""
+        """More than plain functions was heard of that is not heard of again before a restart: all code that runs has to
+        pay for one."""
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
         self._monitoring = monitoring
+        self._restart = monitoring.restart_events
 
     def start(self) -> bool:
         monitoring = self._monitoring
@@ -73,27 +78,30 @@ class Monitoring:
         events = self._monitoring.events
         wanted = events.PY_START | (events.PY_RETURN if has_end else 0 if is_special else events.PY_RESUME)
         wanted |= events.CALL if identity(code) in self._calling else 0
+        self._wanted[identity(code)] = wanted
         self._monitoring.set_local_events(self._tool, code, wanted)
 
     def listen_to_calls(self, code: CodeType) -> bool:
-        self._calling[identity(code)] = code
-        self._monitoring.set_local_events(self._tool, code, self._monitoring.events.CALL)
+        """As well: it may be one that is listened to already."""
+        self._calling.add(identity(code))
+        wanted = self._wanted.get(identity(code), 0) | self._monitoring.events.CALL
+        self._monitoring.set_local_events(self._tool, code, wanted)
         return True
 
-    def renew(self) -> None:
-        if self._is_spent:
+    def renew(self, has_entered: bool) -> None:
+        if has_entered or self._is_spent:
             self._is_spent = False
-            self._monitoring.restart_events()
+            self._restart()
 
-    def _on_start(self, enter: Callable[[CodeType], None]) -> Callable[[CodeType, int], Any]:
+    def _on_start(self, enter: Callable[[int], None]) -> Callable[[CodeType, int], Any]:
         attended, disable, recorder = self._recorder.attended, self._monitoring.DISABLE, self._recorder
 
         def on_start(code: CodeType, offset: int) -> Any:
-            if identity(code) not in attended:
-                enter(code)
-                self._is_spent = True
+            one = identity(code)
+            if one not in attended:
+                enter(one)
                 return disable
-            if recorder.on_start(code, sys._getframe(1)):
+            if recorder.on_start(one, _getframe(1)):
                 return None
             self._is_spent = True
             return disable
@@ -101,7 +109,7 @@ class Monitoring:
         return on_start
 
     def _on_return(self, code: CodeType, offset: int, value: Any) -> Any:
-        if self._recorder.on_end(code):
+        if self._recorder.on_end(identity(code)):
             return None
         self._is_spent = True
         return self._monitoring.DISABLE
@@ -111,7 +119,7 @@ class Monitoring:
 
     def go_on_in_child(self) -> None:
         self._register(self._on_start(self._recorder.scopes.enter))
-        self._monitoring.restart_events()
+        self._restart()
 
 
 class Profiling:
@@ -148,7 +156,7 @@ class Profiling:
     def listen_to_calls(self, code: CodeType) -> bool:
         return False  # it hears of them, but not what they are called with
 
-    def renew(self) -> None:
+    def renew(self, has_entered: bool) -> None:
         self._waiting.clear()
         self._waiting |= self._wanted
 
@@ -157,14 +165,14 @@ class Profiling:
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
             if event == "call":
-                code = frame.f_code
-                if identity(code) in waiting and not recorder.on_start(code, frame):
-                    waiting.discard(identity(code))
+                one = identity(frame.f_code)
+                if one in waiting and not recorder.on_start(one, frame):
+                    waiting.discard(one)
             elif event == "return" and identity(frame.f_code) in ends:
-                recorder.on_end(frame.f_code)
+                recorder.on_end(identity(frame.f_code))
 
         return profile
 
     def go_on_in_child(self) -> None:
-        self.renew()
+        self.renew(True)
         sys.setprofile(self._profile)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from os.path import realpath
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
 
 
@@ -65,7 +66,7 @@ def is_below(place: str, root: str) -> bool:
 @functools.lru_cache(maxsize=None)
 def real_folder(folder: str) -> str:
     """Hundreds of modules come from a few folders."""
-    return os.path.realpath(folder)
+    return realpath(folder)
 
 
 def know_folders() -> None:

@@ -5,7 +5,7 @@ Runs inside the project's own pytest, but imports nothing of it.
 
 from __future__ import annotations
 
-import os
+from os.path import join, realpath
 from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 from .testrows import MESSAGE_LIMIT, TEXT_LIMIT, Describer, cut, message_of
@@ -18,7 +18,7 @@ class Failures:
     """An exception is only there while its report is made; what it tells is noted on the report, for later."""
 
     def __init__(self, root: str) -> None:
-        self._root = os.path.realpath(root)
+        self._root = realpath(root)
         self._describer = Describer(root)
 
     def note(self, report: Any, error: BaseException, node: Any) -> None:
@@ -52,11 +52,11 @@ class Failures:
     def _places_of_text(self, report: Any, nodeid: str) -> Dict[str, Any]:
         """From the rendered report: all there is for tests of xdist's workers."""
         locations = [entry.reprfileloc for entry in _entries(report.longrepr) if getattr(entry, "reprfileloc", None)]
-        frames = [(os.path.realpath(os.path.join(self._root, str(spot.path))), spot.lineno) for spot in locations]
+        frames = [(realpath(join(self._root, str(spot.path))), spot.lineno) for spot in locations]
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None:
-            frames.append((os.path.realpath(str(crash.path)), crash.lineno))
-        return self._describer.deepest(frames, os.path.join(self._root, nodeid.partition("::")[0]), _line_of(report))
+            frames.append((realpath(str(crash.path)), crash.lineno))
+        return self._describer.deepest(frames, join(self._root, nodeid.partition("::")[0]), _line_of(report))
 
 
 def _line_of(what: Any) -> int:

@@ -17,10 +17,14 @@ import pathlib
 import posixpath
 import sys
 import weakref
+from importlib.util import resolve_name
+from os import PathLike, curdir, fsdecode, readlink, sep
+from os.path import basename
+from sys import _getframe
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .askers import IMPORTING, is_ignored, is_passing, is_standard, library
+from .askers import IMPORTING, asks_itself, is_ignored, is_of_pytest, is_passing, is_standard, library
 from .codetree import UNHEARD, blind_spot, units
 from .decorating import NO_HINT, Hint, hints
 from .forks import Forks
@@ -29,7 +33,7 @@ from .keeping import keeps
 from .listeners import Monitoring, Profiling
 from .opened import LOST, Opened
 from .origins import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
-from .scopes import IMPORT, LIBRARY, MEMO, SESSION, TEST, Scopes, Send
+from .scopes import IMPORT, LIBRARY, MEMO, SESSION, Scopes, Send
 
 WRITES_ONLY = os.O_WRONLY
 DEEPEST = 100
@@ -37,7 +41,12 @@ DEEPEST = 100
 PROBES: Tuple[Tuple[Any, str], ...] = (
     *((genericpath, name) for name in ("exists", "isfile", "isdir", "getsize", "getmtime", "getatime", "getctime")),
     *((posixpath, name) for name in ("lexists", "islink", "ismount")),
-    *((pathlib.Path, name) for name in ("stat", "lstat", "exists", "is_file", "is_dir", "is_symlink")),
+    *((pathlib.Path, name) for name in ("stat", "lstat")),
+    *(
+        (pathlib.Path, name)
+        for name in ("exists", "is_file", "is_dir", "is_symlink")
+        if asks_itself(pathlib.Path, name)
+    ),
 )
 """Functions that ask whether there is a path, or what it is like: their first argument."""
 BESIDE = {
@@ -79,8 +88,6 @@ class Recorder:
         """By an __init__: what it has made elsewhere than in tests, as long as that lives."""
         self._heard: Set[int] = set()
         """Functions of the project."""
-        self._known: List[CodeType] = []
-        """Kept, so that identities stay what they are."""
         self._listener = Monitoring(self) if hasattr(sys, "monitoring") else Profiling(self)
         self.scopes = Scopes(root, send, self._listener.renew)
         self._forks = Forks(self.scopes, self._listener.go_on_in_child)
@@ -152,7 +159,7 @@ class Recorder:
         self.attended.add(identity(code))
         if at_end is not None:
             self.ends[identity(code)] = at_end
-        self._known.append(code)
+        self.scopes.codes[identity(code)] = code
         self._listener.listen_to(code, is_special=True, has_end=identity(code) in self.ends)
 
     def _adopt(self, module: CodeType) -> None:
@@ -161,7 +168,7 @@ class Recorder:
         if not path:
             return
         self.scopes.touch("imports", path)
-        if self.scopes.top.key.startswith(TEST) and self._is_for_all():
+        if self.scopes.top.is_test and self._is_for_all():
             self.scopes.touch("imports", path, SESSION)
         makers: Dict[str, CodeType] = {}
         found = list(units(module))
@@ -169,7 +176,7 @@ class Recorder:
             if name.endswith(".__init__"):
                 makers[name.rpartition(".")[0]] = code
         for code, name, is_shell in found:
-            self._known.append(code)
+            self.scopes.codes[identity(code)] = code
             if is_shell:
                 self._hints.update(hints(code))
                 self._look_for_blind_spots(code, module)
@@ -197,7 +204,7 @@ class Recorder:
         around = self._around.get(identity(code))
         said = self._hints if around is None else hints(around)
         where = keeps(code, said.get(identity(code), NO_HINT))
-        if code.co_name in PACKAGE_SETUPS and os.path.basename(code.co_filename) == "__init__.py":
+        if code.co_name in PACKAGE_SETUPS and basename(code.co_filename) == "__init__.py":
             where = IN_ALL
         if where == IN_CLOSURE:  # what a test has made for itself is nothing to others
             where = IN_ALL if around is not None and identity(around) in self.scopes.shared else NOWHERE
@@ -214,7 +221,7 @@ class Recorder:
     def _on_import_of(self, key: str) -> Handler:
         def on_start(frame: FrameType) -> None:
             self.scopes.begin(key)
-            self.scopes.enter(frame.f_code)
+            self.scopes.enter(identity(frame.f_code))
 
         return on_start
 
@@ -227,17 +234,17 @@ class Recorder:
         maker = self._makers.get(identity(code)) if where == IN_ITSELF else None
         if maker is not None:
             self._hear_births(maker)
-        scopes, itself = self.scopes, code.co_varnames[:1] if where == IN_ITSELF else ()
+        scopes, one, itself = self.scopes, identity(code), code.co_varnames[:1] if where == IN_ITSELF else ()
 
         def on_start(frame: FrameType) -> bool:
             if maker is not None and not self._is_any_outside(maker):
-                scopes.enter(code)
+                scopes.enter(one)
                 return True
             if itself and self._is_of_test(frame.f_locals.get(itself[0])):
                 scopes.pass_over(key)
             else:
                 scopes.begin_keeping(key)
-            scopes.enter(code)
+            scopes.enter(one)
             return False
 
         self._hear_code(code, on_start, lambda _: scopes.end_keeping(key))
@@ -248,7 +255,7 @@ class Recorder:
             return True
         maker = getattr(type(thing).__init__, "__code__", None)  # may be that of another class
         return (
-            self.scopes.top.key.startswith(TEST)
+            self.scopes.top.is_test
             and maker is not None
             and identity(maker) in self._heard
             and identity(maker) not in self.scopes.shared
@@ -268,14 +275,14 @@ class Recorder:
         outside = self._outside.setdefault(identity(maker), [])
 
         def on_start(frame: FrameType) -> None:
-            if scopes.top.key.startswith(TEST):  # not in a fixture that outlives it, nor for somebody who remembers
+            if scopes.top.is_test:  # not in a fixture that outlives it, nor for somebody who remembers
                 scopes.born.add(identity(frame.f_locals.get(itself)))
             else:
                 thing = frame.f_locals.get(itself)
                 scopes.born.discard(identity(thing))  # where something of the test's own was before
                 outside.append(_reference(thing))
             if before is None:
-                scopes.enter(maker)
+                scopes.enter(identity(maker))
             else:
                 before(frame)
 
@@ -291,12 +298,12 @@ class Recorder:
 
     def _on_path(self, kind: str) -> Handler:
         def on_start(frame: FrameType) -> None:
-            asker = self._asker(frame.f_back)
+            asker = None if is_of_pytest(frame.f_back, self.scopes.own) else self._asker(frame.f_back)
             if asker is None:  # most of them: pytest looks around a lot
                 return
             path = frame.f_locals.get(frame.f_code.co_varnames[0])
             if self.scopes.own(path):
-                self.scopes.touch_path(kind, os.fsdecode(path), self._owner(asker))  # type: ignore[arg-type]
+                self.scopes.touch_path(kind, fsdecode(path), self._owner(asker))  # type: ignore[arg-type]
 
         return on_start
 
@@ -305,7 +312,7 @@ class Recorder:
         name, package = frame.f_locals.get("name"), frame.f_locals.get("package")
         if isinstance(name, str):
             try:
-                self.scopes.touch("missing", importlib.util.resolve_name(name, package))
+                self.scopes.touch("missing", resolve_name(name, package))
             except (ImportError, ValueError):
                 pass  # will fail in a moment, for all to see
 
@@ -320,32 +327,36 @@ class Recorder:
 
     def on_call(self, function: Any, argument: Any) -> None:
         """Of code that calls what else cannot be heard."""
-        name = getattr(function, "__name__", "")
+        self._safely(self._on_called, (function, argument))
+
+    def _on_called(self, call: Tuple[Any, Any]) -> None:
+        function, argument = call
+        name = getattr(function, "__name__", "")  # of whatever is called: it may be no text
         if name == "__import__":
-            self._safely(self._look_for, argument)
-        elif name in UNHEARD:
-            self._safely(self._ask_for, argument)
+            self._look_for(argument)
+        elif isinstance(name, str) and name in UNHEARD:
+            self._ask_for(argument)
 
     def _ask_for(self, path: Any) -> None:
         if self.scopes.own(path):
-            self.scopes.touch_path("probes", os.fsdecode(path))
+            self.scopes.touch_path("probes", fsdecode(path))
 
     def _on_spawn(self, frame: FrameType) -> None:
         self.scopes.touch("opaque", "spawns a process")
 
-    def on_start(self, code: CodeType, frame: FrameType) -> bool:
+    def on_start(self, one: int, frame: FrameType) -> bool:
         """Whether it wants to hear of it again; a plain function is heard of once a scope."""
-        if identity(code) in self._unseen:
-            self._safely(self.examine, code)
-        handler = self._special.get(identity(code))
+        if one in self._unseen:
+            self._safely(self.examine, self._unseen[one])
+        handler = self._special.get(one)
         if handler is None:
-            self.scopes.enter(code)
+            self.scopes.enter(one)
             return False
         return not self._safely(handler, frame)
 
-    def on_end(self, code: CodeType) -> bool:
+    def on_end(self, one: int) -> bool:
         """The same of its end."""
-        at_end = self.ends.get(identity(code))
+        at_end = self.ends.get(one)
         return at_end is None or not self._safely(at_end, None)
 
     def _safely(self, action: Callable[[Any], Any], argument: Any) -> Any:
@@ -405,22 +416,22 @@ class Recorder:
         self._opened.by_python.add(own)
         if isinstance(flags, int) and flags & WRITES_ONLY:
             return
-        asker = self._asker(sys._getframe(3), own.endswith((".py", ".pyc")))
+        asker = self._asker(_getframe(3), own.endswith((".py", ".pyc")))
         if asker is not None:
-            self.scopes.touch_path("files", os.fsdecode(path))
+            self.scopes.touch_path("files", fsdecode(path))
             self._suspect(asker, own)
 
     def _on_file_of_c(self, arguments: Tuple[Any, ...]) -> None:
-        if isinstance(arguments[0], (str, bytes, os.PathLike)):
-            self.scopes.touch_path("files", os.fsdecode(arguments[0]))
+        if isinstance(arguments[0], (str, bytes, PathLike)):
+            self.scopes.touch_path("files", fsdecode(arguments[0]))
 
     def _on_list(self, arguments: Tuple[Any, ...]) -> None:
-        path = os.curdir if arguments[0] is None else arguments[0]
+        path = curdir if arguments[0] is None else arguments[0]
         if isinstance(path, int):
-            path = os.readlink("/proc/self/fd/{}".format(path))
-        asker = self._asker(sys._getframe(3)) if self.scopes.own(path) else None
+            path = readlink("/proc/self/fd/{}".format(path))
+        asker = self._asker(_getframe(3)) if self.scopes.own(path) else None
         if asker is not None:
-            self.scopes.touch_path("folders", os.fsdecode(path), self._owner(asker))
+            self.scopes.touch_path("folders", fsdecode(path), self._owner(asker))
 
     def _on_code(self, arguments: Tuple[Any, ...]) -> None:
         """Code that is made of other code, by whatever means, will run unheard."""
@@ -451,7 +462,7 @@ class Recorder:
 
     def _is_for_all(self) -> bool:
         """Whether it is a library that imports a module now, in the middle of a test: it will not do so again."""
-        frame: Optional[FrameType] = sys._getframe(5)
+        frame: Optional[FrameType] = _getframe(5)
         while frame is not None and is_standard(frame.f_code.co_filename):
             frame = frame.f_back
         file = frame.f_code.co_filename if frame is not None else ""
@@ -485,9 +496,9 @@ class Recorder:
     def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
         def on_start(arguments: Tuple[Any, ...]) -> None:
             program = arguments[0]
-            if os.path.basename(str(program)) in HARMLESS and not self.scopes.top.key.startswith(TEST):
+            if basename(str(program)) in HARMLESS and not self.scopes.top.is_test:
                 return
-            words = os.fsdecode(program) if isinstance(program, (str, bytes, os.PathLike)) else event
+            words = fsdecode(program) if isinstance(program, (str, bytes, PathLike)) else event
             self.scopes.touch("opaque", "starts " + words[:200])
 
         return on_start
@@ -503,4 +514,4 @@ def _reference(thing: Any) -> Callable[[], Any]:
 
 def _tail(file: str) -> str:
     """With the folder that it lies in."""
-    return os.sep.join(file.rsplit(os.sep, 2)[-2:])
+    return sep.join(file.rsplit(sep, 2)[-2:])

@@ -5,7 +5,8 @@ A plugin beside the one that reports. Tells what each test has touched as soon a
 
 from __future__ import annotations
 
-import os
+from os import getpid
+from os.path import isfile
 from typing import Any, Dict, Generator, Iterable, Set, Tuple
 
 import pytest
@@ -24,7 +25,7 @@ class Recording:
         self._scopes = recorder.scopes
         self._send = send
         self._name = name
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._test = Scope(SESSION)
         """That of the test which is on."""
         self._keys: Dict[int, Tuple[Any, str]] = {}
@@ -35,7 +36,7 @@ class Recording:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
         path = getattr(collector, "path", None) or getattr(collector, "fspath", None)
-        own = self._scopes.own(str(path)) if path is not None and os.path.isfile(str(path)) else ""
+        own = self._scopes.own(str(path)) if path is not None and isfile(str(path)) else ""
         if not own:
             yield
             return
@@ -90,7 +91,7 @@ class Recording:
         if not self._recorder.is_undisturbed:
             top.opaque.add("takes the place of whoever listens")  # type: ignore[attr-defined]
         self._scopes.end(key)
-        if os.getpid() == self._pid:
+        if getpid() == self._pid:
             self._scopes.tell(key)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)

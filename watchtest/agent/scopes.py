@@ -7,13 +7,12 @@ it has read, and the session for all the rest.
 
 from __future__ import annotations
 
-import os
 import stat
-from itertools import islice
+from os import PathLike, fsdecode, lstat, sep
+from os.path import abspath, isabs, join, realpath, split
 from types import CodeType
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from .identity import identity
 from .modules import real_folder
 
 SESSION = "session"
@@ -38,29 +37,37 @@ Place = Tuple[str, int, str]
 
 class Scope:
     """`files` were read, `folders` listed, `probes` asked for, `imports` executed; `missing` are modules that were
-    looked for, `uses` other scopes, `opaque` reasons why what was touched cannot be known."""
+    looked for, `uses` other scopes, `opaque` reasons why what was touched cannot be known. `told`: what of all that is
+    known to whoever is told."""
 
-    __slots__ = ("calls", "codes", "is_dirty", "key", *SETS)
+    __slots__ = ("calls", "codes", "is_test", "key", "told", *SETS)
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.is_test = key.startswith(TEST)
         self.codes: Set[int] = set()
         self.calls: Dict[str, int] = {}
         for name in SETS:
             setattr(self, name, set())
-        self.is_dirty = True
+        self.told: Dict[str, Set[Any]] = {}
 
 
 class Scopes:
-    """The scopes that are on, one in the other. `on_switch` is called when everything is to be heard of again."""
+    """The scopes that are on, one in the other. `on_switch` is called when everything is to be heard of again, and told
+    whether any code was entered meanwhile."""
 
-    def __init__(self, root: str, send: Send, on_switch: Callable[[], None]) -> None:
-        self._root = os.path.join(os.path.realpath(root), "")
+    def __init__(self, root: str, send: Send, on_switch: Callable[[bool], None]) -> None:
+        self._root = join(realpath(root), "")
         self._send = send
         self._on_switch = on_switch
         self._kept: Dict[str, Scope] = {}
-        self.entered: List[CodeType] = []
+        self._touched: Dict[str, Scope] = {}
+        """Those of which something may be new since the last that was told."""
+        self.codes: Dict[int, CodeType] = {}
+        """By identity: all code that may be entered, kept so that no other gets the identity of one of them."""
+        self.entered: List[int] = []
         """Code that ran since the last switch; whoever listens adds to it."""
+        self._has_entered = False
         self.blind: Dict[int, str] = {}
         """Code that does what cannot be heard: in words."""
         self.born: Set[int] = set()
@@ -72,17 +79,13 @@ class Scopes:
         self.gather: Callable[[], None] = lambda: None
         """Takes over what children of this process have touched."""
         self._numbers: Dict[int, int] = {}
-        self._kept_codes: List[CodeType] = []
-        """So that no other code gets the identity of one of them."""
         self._places: Dict[Place, int] = {}
-        self._told = 0
+        self._new_places: List[Place] = []
+        """Those at the end that were not told yet."""
         self._paths: Dict[str, str] = {}
         self._folders: Dict[str, str] = {}
-        self._stack = [self._scope(SESSION)]
-
-    @property
-    def top(self) -> Scope:
-        return self._stack[-1]
+        self.top = self._scope(SESSION)
+        self._stack = [self.top]
 
     def touch(self, kind: str, word: str, key: str = "") -> None:
         """By the scope that is on, or by another."""
@@ -96,17 +99,18 @@ class Scopes:
         own = self.own(path)
         if own:
             self.touch(kind, own, key)
-            real = self.own(os.path.realpath(path)) if _is_link(path) else own
+            real = self.own(realpath(path)) if _is_link(path) else own
             if real and real != own:
                 self.touch(kind, real, key)
 
-    def enter(self, code: CodeType) -> None:
+    def enter(self, one: int) -> None:
         if self._write is None:
-            self.entered.append(code)
+            self.entered.append(one)
             return
-        reason = self.blind.get(identity(code))
+        reason = self.blind.get(one)
         if reason is not None:
             self.touch("opaque", reason)
+        code = self.codes[one]
         self._write([CODE, self.own(code.co_filename), code.co_firstlineno, code.co_name])
 
     def become_child(self, write: Write) -> None:
@@ -137,17 +141,18 @@ class Scopes:
         if self._write is not None:
             return
         self._settle()
-        if key.startswith(TEST):
-            self.born.clear()
         scope = self._scope(key)
+        if scope.is_test:
+            self.born.clear()
         if len(self._stack) > 1:
             self.top.uses.add(key)  # type: ignore[attr-defined]
         self._stack.append(scope)
-        self._on_switch()
+        self.top = scope
+        self._switch()
 
     def end(self, key: str) -> bool:
         """Also of all that began after it and did not end: an import that failed. Whether it was on."""
-        if self._write is not None or all(scope.key != key for scope in self._stack[1:]):
+        if self._write is not None or (self.top.key != key and all(scope.key != key for scope in self._stack[1:])):
             return False
         self._settle()
         while True:
@@ -155,79 +160,88 @@ class Scopes:
             self._spill(scope)
             if scope.key == key:
                 break
+        self.top = self._stack[-1]
         # What was heard of within is known of the one around it, too: it uses what has just ended.
         if len(self._stack) == 1:
-            self._on_switch()
+            self._switch()
         return True
+
+    def _switch(self) -> None:
+        has_entered, self._has_entered = self._has_entered, False
+        self._on_switch(has_entered)
 
     def _spill(self, scope: Scope) -> None:
         """What it did may be what functions did that it called too often."""
-        for key in [key for key, count in scope.calls.items() if count > MOST_CALLS and key != scope.key]:
-            memo = self._scope(key)
-            memo.codes |= scope.codes
-            for name in SETS:
-                getattr(memo, name).update(getattr(scope, name) - {key})
-        scope.calls.clear()
-        if scope.key.startswith(TEST):
+        if scope.calls:
+            for key in [key for key, count in scope.calls.items() if count > MOST_CALLS and key != scope.key]:
+                memo = self._scope(key)
+                memo.codes |= scope.codes
+                for name in SETS:
+                    getattr(memo, name).update(getattr(scope, name) - {key})
+            scope.calls.clear()
+        if scope.is_test:
             self._passed_over.clear()
 
     def _scope(self, key: str) -> Scope:
         scope = self._kept.get(key)
         if scope is None:
             scope = self._kept[key] = Scope(key)
-        scope.is_dirty = True
+        self._touched[key] = scope
         return scope
 
     def _settle(self) -> None:
         """What ran since the last switch belongs to the scope that was on."""
         if self.entered:
-            identities = list(map(identity, self.entered))
+            entered = self.entered[:]
+            del self.entered[: len(entered)]  # other threads may go on adding to it
+            self._has_entered = True
+            numbers = self._numbers
             try:
-                self.top.codes.update(map(self._numbers.__getitem__, identities))
-            except KeyError:
-                self.top.codes.update(map(self._number_of, identities, self.entered))
-            if not self.top.key.startswith(TEST):
-                self.shared.update(identities)
-            if not self.blind.keys().isdisjoint(identities):
-                reasons = (self.blind[one] for one in identities if one in self.blind)
+                self.top.codes.update(map(numbers.__getitem__, entered))
+            except KeyError:  # at least one is new: mostly that of the test itself
+                for one in entered:
+                    if one not in numbers:
+                        code = self.codes[one]
+                        numbers[one] = self._number((self.own(code.co_filename), code.co_firstlineno, code.co_name))
+                self.top.codes.update(map(numbers.__getitem__, entered))
+            if not self.top.is_test:
+                self.shared.update(entered)
+            if not self.blind.keys().isdisjoint(entered):
+                reasons = (self.blind[one] for one in entered if one in self.blind)
                 self.top.opaque.update(reasons)  # type: ignore[attr-defined]
-            self.entered.clear()
         self.gather()
-
-    def _number_of(self, one: int, code: CodeType) -> int:
-        number = self._numbers.get(one)
-        if number is None:
-            number = self._number((self.own(code.co_filename), code.co_firstlineno, code.co_name))
-            self._numbers[one] = number
-            self._kept_codes.append(code)
-        return number
 
     def add_place(self, path: str, line: int, name: str) -> None:
         """Code that ran in another process."""
         self.top.codes.add(self._number((path, line, name)))
 
     def _number(self, place: Place) -> int:
-        return self._places.setdefault(place, len(self._places))
+        """The same for all code of one place: a function that is made anew, or imported twice."""
+        number = self._places.get(place)
+        if number is None:
+            number = self._places[place] = len(self._places)
+            self._new_places.append(place)
+        return number
 
     # -- paths -------------------------------------------------------------------------------------
 
     def own(self, path: Any) -> str:
         """The path relative to the project; "" if it lies elsewhere, or among installed packages."""
         if not isinstance(path, str):
-            if not isinstance(path, (bytes, os.PathLike)):
+            if not isinstance(path, (bytes, PathLike)):
                 return ""
-            path = os.fsdecode(path)
+            path = fsdecode(path)
         known = self._paths.get(path)
         if known is None:
             known = self._own(path)
-            if os.path.isabs(path):
+            if isabs(path):
                 self._paths[path] = known
         return known
 
     def _own(self, path: str) -> str:
         try:
-            is_plain = path.startswith(os.sep) and os.sep + "." not in path and os.sep * 2 not in path
-            folder, name = os.path.split(path if is_plain else os.path.abspath(path))
+            is_plain = path.startswith(sep) and sep + "." not in path and sep * 2 not in path
+            folder, name = split(path if is_plain else abspath(path))
         except (OSError, ValueError):
             return ""
         known = self._folders.get(folder)
@@ -236,63 +250,65 @@ class Scopes:
         if known == ELSEWHERE or name in NOT_OURS:
             return ""
         if known == ABOVE:
-            return "." if os.path.join(real_folder(folder), name, "") == self._root else ""
+            return "." if join(real_folder(folder), name, "") == self._root else ""
         return known + name
 
     def _own_folder(self, folder: str) -> str:
         """With a slash at its end, relative to the project. Hundreds of files lie in a few folders."""
         try:
-            real = os.path.join(real_folder(folder), "")
+            real = join(real_folder(folder), "")
         except (OSError, ValueError):
             return ELSEWHERE
         if self._root.startswith(real) and self._root != real:
             return ABOVE
         if not real.startswith(self._root) or any(part in real for part in NOT_OURS):
             return ELSEWHERE
-        return real[len(self._root) :].replace(os.sep, "/")
+        return real[len(self._root) :].replace(sep, "/")
 
     # -- telling -----------------------------------------------------------------------------------
 
     def tell(self, test_key: str = "") -> None:
         """All that is new; a test is told once, when it has ended, and forgotten."""
         self._settle()
-        dirty = [scope for scope in self._kept.values() if scope.is_dirty and scope.key != test_key]
-        for scope in dirty:
+        test = self._kept.pop(test_key, None)
+        self._touched.pop(test_key, None)
+        touched = list(self._touched.values())
+        self._touched = {scope.key: scope for scope in self._stack}
+        for scope in touched:
             self._tell(scope)
-            scope.is_dirty = any(scope is on for on in self._stack)
-        if test_key:
-            self._tell(self._kept.pop(test_key))
+        if test is not None:
+            self._tell(test)
 
     def _tell(self, scope: Scope) -> None:
-        if self._told < len(self._places):
-            fresh = list(islice(self._places, self._told, None))
-            for start, rows in _pieces(fresh):
-                self._send({"k": "codes", "from": self._told + start, "codes": rows})
-            self._told = len(self._places)
-        is_empty = not scope.codes and not any(getattr(scope, name) for name in SETS)
-        if is_empty and not scope.key.startswith(TEST):  # that a test touches nothing is worth knowing
-            return
+        while self._new_places:
+            first = len(self._places) - len(self._new_places)
+            self._send({"k": "codes", "from": first, "codes": self._new_places[:A_ROW]})
+            del self._new_places[:A_ROW]
         row: Dict[str, Any] = {"k": "scope", "scope": scope.key}
         for name in TOLD:
-            words = getattr(scope, name)
-            *whole, rest = (piece for _, piece in _pieces(sorted(words)))
-            for piece in whole:
-                self._send({"k": "scope", "scope": scope.key, name: piece})
-            if rest:
-                row[name] = rest
-            words.clear()
-        self._send(row)
+            new = _news(scope, name) if getattr(scope, name) else ()
+            while len(new) > A_ROW:
+                self._send({"k": "scope", "scope": scope.key, name: new[:A_ROW]})
+                new = new[A_ROW:]
+            if new:
+                row[name] = new
+        if len(row) > 2 or scope.is_test:  # that a test touches nothing is worth knowing
+            self._send(row)
 
 
-def _pieces(things: List[Any]) -> Iterable[Tuple[int, List[Any]]]:
-    """At least one, be it empty."""
-    for start in range(0, max(len(things), 1), A_ROW):
-        yield start, things[start : start + A_ROW]
+def _news(scope: Scope, name: str) -> Sequence[Any]:
+    """What was not told yet. Of what outlives a test, most was: it would be told again after each of them."""
+    words = getattr(scope, name)
+    told = scope.told.setdefault(name, set())
+    new = words - told
+    told |= new
+    words.clear()
+    return list(new)
 
 
 def _is_link(path: str) -> bool:
     """Not by os.path: whoever calls that is listened to."""
     try:
-        return stat.S_ISLNK(os.lstat(path).st_mode)
+        return stat.S_ISLNK(lstat(path).st_mode)
     except (OSError, ValueError):
         return False

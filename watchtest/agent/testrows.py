@@ -10,6 +10,8 @@ import json
 import linecache
 import os
 import signal
+from os import getpid, write
+from os.path import isfile, realpath, relpath
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 TEXT_LIMIT = 64 * 1024
@@ -17,6 +19,7 @@ MESSAGE_LIMIT = 4 * 1024
 SOURCE_LIMIT = 400
 IDS_A_ROW = 500
 KEPT_LIMIT = 32 * 1024
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Rows:
@@ -24,7 +27,7 @@ class Rows:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._kept = bytearray()
 
     def send(self, row: Dict[str, Any]) -> None:
@@ -34,15 +37,15 @@ class Rows:
 
     def keep(self, row: Dict[str, Any]) -> None:
         """Until the next one is sent: for what nobody waits for."""
-        self._kept += json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n"
+        self._kept += ENCODE(row).encode("ascii") + b"\n"
         if len(self._kept) > KEPT_LIMIT:
             self.flush()
 
     def flush(self) -> None:
         data = memoryview(bytes(self._kept))
         self._kept.clear()
-        while data and os.getpid() == self._pid:
-            data = data[os.write(self._fd, data) :]
+        while data and getpid() == self._pid:
+            data = data[write(self._fd, data) :]
 
     def promise(self, tests: List[str]) -> None:
         """Every test that is about to run."""
@@ -68,7 +71,7 @@ class Describer:
     """Says of an exception where in the project it came from. `root` is the workspace."""
 
     def __init__(self, root: str) -> None:
-        self._root = os.path.realpath(root)
+        self._root = realpath(root)
 
     def describe(self, error: BaseException, test_file: str, text: str, title: str = "") -> Dict[str, Any]:
         """`test_file`: the file of the test. `text`: the whole report; `title` goes before the message."""
@@ -87,7 +90,7 @@ class Describer:
             own = [(file, line, trace) for file, line, trace in _frames(error) if self.is_own(file)]
             places.update(self.deepest([frame[:2] for frame in own], test_file, line))
             if own:
-                shown = _last_in(own, os.path.realpath(test_file))
+                shown = _last_in(own, realpath(test_file))
                 places.update(column=_column(shown[2]), function=function_of(own[-1][2]))
         except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's tests
             pass
@@ -95,10 +98,10 @@ class Describer:
 
     def deepest(self, frames: List[Tuple[str, int]], test_file: str, line: int = 1) -> Dict[str, Any]:
         """Of these: the deepest in the test's own file, which is shown, and the deepest in the workspace."""
-        test_file = os.path.realpath(test_file)
+        test_file = realpath(test_file)
         own = [frame for frame in frames if self.is_own(frame[0])]
         if not own:
-            return self.place(test_file, line) if os.path.isfile(test_file) else {}
+            return self.place(test_file, line) if isfile(test_file) else {}
         places = self.place(*_last_in(own, test_file))
         places["crash"] = {"file": self.relative(own[-1][0]), "line": own[-1][1]}
         return places
@@ -111,17 +114,17 @@ class Describer:
         return file.startswith(self._root + os.sep) and os.sep + "site-packages" + os.sep not in file
 
     def relative(self, file: str) -> str:
-        return os.path.relpath(os.path.realpath(file), self._root).replace(os.sep, "/")
+        return relpath(realpath(file), self._root).replace(os.sep, "/")
 
 
 def _frames(error: BaseException) -> Iterator[Tuple[str, int, Any]]:
     """From the outermost to the deepest; of a syntax error the line that is wrong comes last."""
     trace = error.__traceback__
     while trace is not None:
-        yield os.path.realpath(trace.tb_frame.f_code.co_filename), trace.tb_lineno, trace
+        yield realpath(trace.tb_frame.f_code.co_filename), trace.tb_lineno, trace
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.filename:
-        yield os.path.realpath(error.filename), error.lineno or 1, None
+        yield realpath(error.filename), error.lineno or 1, None
 
 
 def _last_in(frames: List[Any], file: str) -> Any:

@@ -5,9 +5,9 @@ Loaded before anything of the project is, by way of a variable that nobody else 
 
 from __future__ import annotations
 
-import json
 import os
 import platform
+from os import getpid, write
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from .asked import Asked
 from .recorder import Recorder
 from .recording import Recording
+from .testrows import ENCODE
 
 VARIABLE = "PYTEST_PLUGINS"
 
@@ -38,7 +39,7 @@ class _Worker:
         self._asked = Asked(order)
         self._base = order["base"]
         self._fd = os.open(order["record"], os.O_WRONLY | os.O_APPEND) if order["record"] else -1
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._recording = self._begun_recording(order["root"]) if self._fd >= 0 else None
         self._before = os.environ.get(VARIABLE)
         os.environ[VARIABLE] = ",".join(filter(None, [self._before, __name__]))
@@ -59,13 +60,13 @@ class _Worker:
 
     def _write(self, row: Dict[str, Any]) -> None:
         """A line at once, so that those of several workers do not mix. Code is numbered apart from that of others."""
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             return  # a fork of the test process has no say
         if "from" in row:
             row["from"] += self._base
         elif "codes" in row:
             row["codes"] = [number + self._base for number in row["codes"]]
-        os.write(self._fd, json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n")
+        write(self._fd, ENCODE(row).encode("ascii") + b"\n")
 
     # -- hooks -------------------------------------------------------------------------------------
 

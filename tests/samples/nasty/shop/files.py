@@ -2,6 +2,7 @@
 
 import os
 import pkgutil
+from os import stat
 from pathlib import Path
 
 DATA = Path(__file__).parents[1] / "data"
@@ -26,6 +27,10 @@ def size():
 
 def can_be_read():
     return os.access(DATA / "door", os.R_OK)
+
+
+def weight():
+    return stat(DATA / "weighed.bin").st_size  # noqa: PTH116
 
 
 def packed():

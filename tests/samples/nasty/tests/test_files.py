@@ -28,6 +28,14 @@ def test_a_door():
     assert files.can_be_read()
 
 
+def test_a_door_again():
+    assert files.can_be_read() is True
+
+
+def test_a_weight():
+    assert files.weight() == 4
+
+
 def test_data_of_a_package():
     assert files.packed() == "packed"
 
