@@ -164,6 +164,7 @@ DATA = (
     edit("a file that the system was asked for", remove("data/door")),
     edit("a file that a function of the system was asked for", add("data/weighed.bin", "5")),
     edit("what asks the system, for all tests", change("shop/files.py", "return os.access", "return not os.access")),
+    edit("a file that was opened from its folder", change("data/beside.txt", "beside", "behind")),
     edit("the size of a file", add("data/sized.bin", "6")),
     edit("data that tests are made of", change("data/numbers.txt", "2", "2 3")),
     edit("a source that a test reads", change("shop/documented.py", "as it is written", "as you like it")),

@@ -19,7 +19,7 @@ from watchtest.core.model import Entry, Kind, Outcome, Result, Snapshot
 from watchtest.core.touching import FilePrint, ImportName, Recorded, Touched
 
 log = logging.getLogger(__name__)
-VERSION = 3
+VERSION = 4
 PLAIN = (*(kind for kind in KINDS if kind != "units"), "opaque")
 
 

@@ -19,7 +19,7 @@ import sys
 import weakref
 from importlib.util import resolve_name
 from os import PathLike, curdir, fsdecode, readlink, sep
-from os.path import basename
+from os.path import basename, isabs
 from sys import _getframe
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
@@ -409,7 +409,9 @@ class Recorder:
                 self._opened.start()
 
     def _on_open(self, arguments: Tuple[Any, ...]) -> None:
-        path, _, flags = arguments
+        path, mode, flags = arguments
+        if mode is None and not isabs(path) and self._asker(_getframe(3)) is not None:
+            self._opened.start()  # by os.open, which does not tell in which folder: the kernel knows
         own = self.scopes.own(path)
         if not own:
             return

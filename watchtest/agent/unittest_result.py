@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 import unittest
+from time import perf_counter
 from typing import Any, Dict, List, Optional, Tuple
 
 from .testrows import TEXT_LIMIT, Describer, Rows, cut
@@ -72,7 +72,7 @@ class _Story:
     def __init__(self, name: str, file: str) -> None:
         self.name = name
         self.file = file
-        self.began = time.perf_counter()
+        self.began = perf_counter()
         self.outcome = ""
         self.failure: Optional[Dict[str, Any]] = None
         self.more = 0
@@ -106,7 +106,7 @@ class Telling:
         story = self._story(test)
         if story is not None:
             self._recording.begin(story.name)
-            story.began = time.perf_counter()
+            story.began = perf_counter()
             self._rows.send({"k": "start", "test": story.name})
 
     def note(self, test: Any, outcome: str) -> None:
@@ -146,7 +146,7 @@ class Telling:
     def _tell(self, test: Any, story: _Story) -> None:
         for scope in (type(test).__module__, _name_of(type(test))):
             self._last[scope] = (story.name, story.file)
-        self._rows.send(story.row(time.perf_counter() - story.began))
+        self._rows.send(story.row(perf_counter() - story.began))
 
     # -- setUpClass, tearDownModule and the like ---------------------------------------------------
 

@@ -33,6 +33,16 @@ def weight():
     return stat(DATA / "weighed.bin").st_size  # noqa: PTH116
 
 
+def in_a_folder():
+    folder = os.open(DATA, os.O_RDONLY)
+    file = os.open("beside.txt", os.O_RDONLY, dir_fd=folder)
+    try:
+        return os.read(file, 100).decode().strip()
+    finally:
+        os.close(file)
+        os.close(folder)
+
+
 def packed():
     return pkgutil.get_data("shop", "packed.txt").decode().strip()
 

@@ -36,6 +36,10 @@ def test_a_weight():
     assert files.weight() == 4
 
 
+def test_a_file_in_an_open_folder():
+    assert files.in_a_folder() == "beside"
+
+
 def test_data_of_a_package():
     assert files.packed() == "packed"
 
