@@ -11,7 +11,7 @@ from watchtest.agent.scopes import A_ROW, Scopes
 
 def test_a_test_that_reads_more_than_a_row_holds_is_told_whole(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
-    scopes = Scopes(str(tmp_path), rows.append, lambda _: None)
+    scopes = Scopes(str(tmp_path), rows.append, lambda: None)
     names = {f"data/{number}" for number in range(A_ROW + 10)}
     scopes.begin("test:a.py::test_a")
     for name in names:

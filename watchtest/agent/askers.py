@@ -42,6 +42,7 @@ INSTALLED = (sep + "site-packages" + sep, sep + "dist-packages" + sep)
 PASSING_MODULES = frozenset(
     {"os", "posixpath", "genericpath", "pathlib", "pathlib._local", "pathlib._abc", "glob", "shutil"}
 )
+"""The same by the names of their modules, in every Python."""
 OF_PYTEST = ("_pytest", "pluggy")
 
 
@@ -58,10 +59,11 @@ def is_of_pytest(frame: Optional[FrameType], own: Callable[[Any], str]) -> bool:
     return False
 
 
-def asks_itself(kind: Any, name: str) -> bool:
-    """Whether a method does not call another one that is listened to, anyway."""
+def is_heard_through_another(kind: Any, name: str) -> bool:
+    """Whether a method of paths calls others that are listened to, anyway: `self.stat()`, `os.path.exists(self)`."""
     code = getattr(getattr(kind, name, None), "__code__", None)
-    return code is not None and not {"stat", "lstat", "path"}.intersection(code.co_names)
+    names = frozenset(code.co_names) if code is not None else frozenset()
+    return bool((names & {"stat", "lstat"} and "os" not in names) or {"os", "path"} <= names)
 
 
 def is_passing(code: CodeType) -> bool:

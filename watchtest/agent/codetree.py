@@ -26,10 +26,12 @@ SHIFTS = {
         ("LOAD_GLOBAL", "PUSH_NULL" in dis.opmap),
         ("LOAD_ATTR", dis.opmap.get("LOAD_METHOD", 256) > 255),
         ("LOAD_METHOD", False),
+        ("IMPORT_FROM", False),
     )
     if dis.opmap.get(name, 256) < 256
 }
 """Instructions that name something, and by how many bits its number is shifted: the lowest says how it is used."""
+IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 ATTRIBUTES = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if dis.opmap.get(name, 256) < 256)
 
 LOCAL, FREE = (
@@ -87,28 +89,33 @@ def docstring(code: CodeType) -> Any:
 
 def blind_spot(code: CodeType) -> str:
     """What it does that cannot be heard, in words; "" if there is no such thing."""
-    names = code.co_names
-    if "__import__" in names:
+    if "__import__" in code.co_names:
         return "imports by __import__"
-    if UNHEARD.isdisjoint(names):
+    if UNHEARD.isdisjoint(code.co_names):
         return ""
-    data, extension, before = code.co_code, 0, ""
+    before, is_function = "", code.co_flags & inspect.CO_OPTIMIZED
+    for operation, name in _named(code):
+        is_attribute = operation in ATTRIBUTES
+        if before in UNHEARD and not is_attribute:  # `stat(path)`; `stat.S_IFDIR` is of the module
+            return "calls os." + before
+        if name in UNHEARD and ((is_attribute and before == "os") or (operation == IMPORT_FROM and is_function)):
+            return "calls os." + name
+        before = name if name == "os" or not (is_attribute or operation == IMPORT_FROM) else ""
+    return ""
+
+
+def _named(code: CodeType) -> Iterator[Tuple[int, str]]:
+    """Its instructions, and what they load: a global name, an attribute, or "os" where a variable may hold that."""
+    data, extension = code.co_code, 0
     for index in range(0, len(data), 2):
         operation, argument = data[index], data[index + 1] | extension
         extension = argument << 8 if operation == EXTENDED else 0
-        shift = SHIFTS.get(operation)
         if operation in PASSED_OVER:
             continue
-        is_attribute = operation in ATTRIBUTES
-        if before in UNHEARD and not is_attribute:  # `stat(path)`, which is not the module `stat`
-            return "calls os." + before
+        shift = SHIFTS.get(operation)
         if shift is not None:
-            word = names[argument >> shift]
-            if is_attribute and before == "os" and word in UNHEARD:
-                return "calls os." + word
-            before = word if not is_attribute or word == "os" else ""
+            yield operation, code.co_names[argument >> shift]
         elif operation in LOCAL and argument < len(code.co_varnames):
-            before = "os" if code.co_varnames[argument] == "os" else ""
+            yield operation, "os" if code.co_varnames[argument] == "os" else ""
         else:
-            before = "os" if operation in LOCAL or operation in FREE else ""  # it may be
-    return ""
+            yield operation, "os" if operation in LOCAL or operation in FREE else ""

@@ -41,8 +41,7 @@ class Monitoring:
         self._wanted: Dict[int, int] = {}
         """By code: the events that it is listened to for."""
         self._is_spent = False
-        """More than plain functions was heard of that is not heard of again before a restart: all code that runs has to
-        pay for one."""
+        """Something was heard of that is not heard of again before a restart, which all code that runs has to pay."""
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
         self._monitoring = monitoring
         self._restart = monitoring.restart_events
@@ -88,8 +87,8 @@ class Monitoring:
         self._monitoring.set_local_events(self._tool, code, wanted)
         return True
 
-    def renew(self, has_entered: bool) -> None:
-        if has_entered or self._is_spent:
+    def renew(self) -> None:
+        if self._is_spent:
             self._is_spent = False
             self._restart()
 
@@ -100,6 +99,7 @@ class Monitoring:
             one = identity(code)
             if one not in attended:
                 enter(one)
+                self._is_spent = True  # as the last thing: a scope may end in another thread in between
                 return disable
             if recorder.on_start(one, _getframe(1)):
                 return None
@@ -156,7 +156,7 @@ class Profiling:
     def listen_to_calls(self, code: CodeType) -> bool:
         return False  # it hears of them, but not what they are called with
 
-    def renew(self, has_entered: bool) -> None:
+    def renew(self) -> None:
         self._waiting.clear()
         self._waiting |= self._wanted
 
@@ -174,5 +174,5 @@ class Profiling:
         return profile
 
     def go_on_in_child(self) -> None:
-        self.renew(True)
+        self.renew()
         sys.setprofile(self._profile)

@@ -4,12 +4,19 @@ nobody else hears. Knows nothing of scopes.
 
 from __future__ import annotations
 
+import fcntl
 import os
-import select
 import struct
 from os import fsdecode, getpid, read, sep
 from typing import Any, Collection, Dict, Iterator, Set
 
+try:
+    from select import EPOLLIN, epoll  # now: gevent and the like take it away
+except ImportError:  # not Linux: nobody is told anything
+    EPOLLIN, epoll = 0, None  # type: ignore[assignment, misc]
+
+OUT_OF_THE_WAY = 100
+"""File numbers from here on: tests like to close the low ones, and to use them again."""
 OPEN, ONLY_FOLDERS, IS_FOLDER, OVERFLOW = 0x20, 0x01000000, 0x40000000, 0x4000
 HEAD = struct.Struct("iIII")
 MOST_FOLDERS = 3000
@@ -30,29 +37,42 @@ class Opened:
         self._pid = getpid()
         self._file = -1
         self._folders: Dict[int, str] = {}
+        self._has_failed = False
         self._look: Any = None
         """Whether there is anything to read: much quicker than to try."""
         self.by_python: Set[str] = set()
         """Paths that Python opens: of those it is known already who asks."""
 
-    def start(self) -> None:
-        """From now on, if this is possible here."""
-        if self._file >= 0:
-            return
+    def start(self) -> bool:
+        """From now on. Whether this is possible here."""
+        if self._look is not None:
+            return True
+        if epoll is None or self._has_failed:
+            return False
         try:
-            import ctypes  # not in every Python
+            self._begin()
+        except (ImportError, OSError, AttributeError):
+            self._has_failed = True
+        return not self._has_failed
 
-            library: Any = ctypes.CDLL(None)
-            self._file = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            for folder in self._walk() if self._file >= 0 else ():
-                watch = library.inotify_add_watch(self._file, os.fsencode(folder), OPEN | ONLY_FOLDERS)
-                if watch >= 0:
-                    self._folders[watch] = folder
-            epoll = select.epoll()
-            epoll.register(self._file, select.EPOLLIN)
-            self._look = epoll.poll
-        except (ImportError, OSError, AttributeError, ValueError):
-            return
+    def _begin(self) -> None:
+        import ctypes  # not in every Python
+
+        library: Any = ctypes.CDLL(None, use_errno=True)
+        first = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if first < 0:
+            raise OSError(ctypes.get_errno(), "no inotify")
+        try:
+            self._file = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+        finally:
+            os.close(first)
+        for folder in self._walk():
+            watch = library.inotify_add_watch(self._file, os.fsencode(folder), OPEN | ONLY_FOLDERS)
+            if watch >= 0:
+                self._folders[watch] = folder
+        waiting = epoll()
+        waiting.register(self._file, EPOLLIN)
+        self._look = waiting.poll
 
     def _walk(self) -> Iterator[str]:
         waiting, count = [self._root], 0
@@ -83,6 +103,7 @@ class Opened:
             pass  # another thread was quicker
         except OSError:  # a test has closed it
             self._look = None
+            self.start()
             found.add(LOST)
         found -= self.by_python
         self.by_python.clear()

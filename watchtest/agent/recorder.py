@@ -21,10 +21,10 @@ from importlib.util import resolve_name
 from os import PathLike, curdir, fsdecode, readlink, sep
 from os.path import basename, isabs
 from sys import _getframe
-from types import CodeType, FrameType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .askers import IMPORTING, asks_itself, is_ignored, is_of_pytest, is_passing, is_standard, library
+from .askers import IMPORTING, is_heard_through_another, is_ignored, is_of_pytest, is_passing, is_standard, library
 from .codetree import UNHEARD, blind_spot, units
 from .decorating import NO_HINT, Hint, hints
 from .forks import Forks
@@ -45,7 +45,7 @@ PROBES: Tuple[Tuple[Any, str], ...] = (
     *(
         (pathlib.Path, name)
         for name in ("exists", "is_file", "is_dir", "is_symlink")
-        if asks_itself(pathlib.Path, name)
+        if not is_heard_through_another(pathlib.Path, name)
     ),
 )
 """Functions that ask whether there is a path, or what it is like: their first argument."""
@@ -159,7 +159,7 @@ class Recorder:
         self.attended.add(identity(code))
         if at_end is not None:
             self.ends[identity(code)] = at_end
-        self.scopes.codes[identity(code)] = code
+        self.scopes.known_code[identity(code)] = code
         self._listener.listen_to(code, is_special=True, has_end=identity(code) in self.ends)
 
     def _adopt(self, module: CodeType) -> None:
@@ -176,7 +176,7 @@ class Recorder:
             if name.endswith(".__init__"):
                 makers[name.rpartition(".")[0]] = code
         for code, name, is_shell in found:
-            self.scopes.codes[identity(code)] = code
+            self.scopes.known_code[identity(code)] = code
             if is_shell:
                 self._hints.update(hints(code))
                 self._look_for_blind_spots(code, module)
@@ -331,11 +331,13 @@ class Recorder:
 
     def _on_called(self, call: Tuple[Any, Any]) -> None:
         function, argument = call
-        name = getattr(function, "__name__", "")  # of whatever is called: it may be no text
+        name = _plain_name(function)
         if name == "__import__":
             self._look_for(argument)
-        elif isinstance(name, str) and name in UNHEARD:
+        elif name in UNHEARD:
             self._ask_for(argument)
+        elif _plain_name(argument) in UNHEARD:  # map(os.stat, paths)
+            self.scopes.touch("opaque", "hands on os." + argument.__name__)
 
     def _ask_for(self, path: Any) -> None:
         if self.scopes.own(path):
@@ -346,8 +348,9 @@ class Recorder:
 
     def on_start(self, one: int, frame: FrameType) -> bool:
         """Whether it wants to hear of it again; a plain function is heard of once a scope."""
-        if one in self._unseen:
-            self._safely(self.examine, self._unseen[one])
+        unseen = self._unseen.get(one)
+        if unseen is not None:
+            self._safely(self.examine, unseen)
         handler = self._special.get(one)
         if handler is None:
             self.scopes.enter(one)
@@ -410,18 +413,26 @@ class Recorder:
 
     def _on_open(self, arguments: Tuple[Any, ...]) -> None:
         path, mode, flags = arguments
-        if mode is None and not isabs(path) and self._asker(_getframe(3)) is not None:
-            self._opened.start()  # by os.open, which does not tell in which folder: the kernel knows
+        if mode is None and not isabs(path):
+            self._on_open_somewhere(_getframe(3))
         own = self.scopes.own(path)
         if not own:
             return
-        self._opened.by_python.add(own)
+        if mode is not None or isabs(path):
+            self._opened.by_python.add(own)
         if isinstance(flags, int) and flags & WRITES_ONLY:
             return
         asker = self._asker(_getframe(3), own.endswith((".py", ".pyc")))
         if asker is not None:
             self.scopes.touch_path("files", fsdecode(path))
             self._suspect(asker, own)
+
+    def _on_open_somewhere(self, frame: FrameType) -> None:
+        """By os.open, which does not tell in which folder; the kernel knows."""
+        if frame.f_globals.get("__name__") == "shutil":
+            return  # it removes a tree, or copies one that it has listed
+        if self._asker(frame) is not None and not self._opened.start():
+            self.scopes.touch("opaque", "opens a file from a folder")
 
     def _on_file_of_c(self, arguments: Tuple[Any, ...]) -> None:
         if isinstance(arguments[0], (str, bytes, PathLike)):
@@ -512,6 +523,11 @@ def _reference(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:
         return lambda: True
+
+
+def _plain_name(thing: Any) -> str:
+    """Of a function; nothing else is asked, for it might do something about that."""
+    return thing.__name__ if type(thing) in (BuiltinFunctionType, FunctionType) else ""
 
 
 def _tail(file: str) -> str:

@@ -8,6 +8,7 @@ it has read, and the session for all the rest.
 from __future__ import annotations
 
 import stat
+from itertools import islice
 from os import PathLike, fsdecode, lstat, sep
 from os.path import abspath, isabs, join, realpath, split
 from types import CodeType
@@ -53,21 +54,19 @@ class Scope:
 
 
 class Scopes:
-    """The scopes that are on, one in the other. `on_switch` is called when everything is to be heard of again, and told
-    whether any code was entered meanwhile."""
+    """The scopes that are on, one in the other. `on_switch` is called when everything is to be heard of again."""
 
-    def __init__(self, root: str, send: Send, on_switch: Callable[[bool], None]) -> None:
+    def __init__(self, root: str, send: Send, on_switch: Callable[[], None]) -> None:
         self._root = join(realpath(root), "")
         self._send = send
         self._on_switch = on_switch
         self._kept: Dict[str, Scope] = {}
         self._touched: Dict[str, Scope] = {}
         """Those of which something may be new since the last that was told."""
-        self.codes: Dict[int, CodeType] = {}
+        self.known_code: Dict[int, CodeType] = {}
         """By identity: all code that may be entered, kept so that no other gets the identity of one of them."""
         self.entered: List[int] = []
         """Code that ran since the last switch; whoever listens adds to it."""
-        self._has_entered = False
         self.blind: Dict[int, str] = {}
         """Code that does what cannot be heard: in words."""
         self.born: Set[int] = set()
@@ -80,8 +79,7 @@ class Scopes:
         """Takes over what children of this process have touched."""
         self._numbers: Dict[int, int] = {}
         self._places: Dict[Place, int] = {}
-        self._new_places: List[Place] = []
-        """Those at the end that were not told yet."""
+        self._places_told = 0
         self._paths: Dict[str, str] = {}
         self._folders: Dict[str, str] = {}
         self.top = self._scope(SESSION)
@@ -110,7 +108,7 @@ class Scopes:
         reason = self.blind.get(one)
         if reason is not None:
             self.touch("opaque", reason)
-        code = self.codes[one]
+        code = self.known_code[one]
         self._write([CODE, self.own(code.co_filename), code.co_firstlineno, code.co_name])
 
     def become_child(self, write: Write) -> None:
@@ -148,7 +146,7 @@ class Scopes:
             self.top.uses.add(key)  # type: ignore[attr-defined]
         self._stack.append(scope)
         self.top = scope
-        self._switch()
+        self._on_switch()
 
     def end(self, key: str) -> bool:
         """Also of all that began after it and did not end: an import that failed. Whether it was on."""
@@ -163,12 +161,8 @@ class Scopes:
         self.top = self._stack[-1]
         # What was heard of within is known of the one around it, too: it uses what has just ended.
         if len(self._stack) == 1:
-            self._switch()
+            self._on_switch()
         return True
-
-    def _switch(self) -> None:
-        has_entered, self._has_entered = self._has_entered, False
-        self._on_switch(has_entered)
 
     def _spill(self, scope: Scope) -> None:
         """What it did may be what functions did that it called too often."""
@@ -194,14 +188,13 @@ class Scopes:
         if self.entered:
             entered = self.entered[:]
             del self.entered[: len(entered)]  # other threads may go on adding to it
-            self._has_entered = True
             numbers = self._numbers
             try:
                 self.top.codes.update(map(numbers.__getitem__, entered))
             except KeyError:  # at least one is new: mostly that of the test itself
                 for one in entered:
                     if one not in numbers:
-                        code = self.codes[one]
+                        code = self.known_code[one]
                         numbers[one] = self._number((self.own(code.co_filename), code.co_firstlineno, code.co_name))
                 self.top.codes.update(map(numbers.__getitem__, entered))
             if not self.top.is_test:
@@ -217,11 +210,7 @@ class Scopes:
 
     def _number(self, place: Place) -> int:
         """The same for all code of one place: a function that is made anew, or imported twice."""
-        number = self._places.get(place)
-        if number is None:
-            number = self._places[place] = len(self._places)
-            self._new_places.append(place)
-        return number
+        return self._places.setdefault(place, len(self._places))
 
     # -- paths -------------------------------------------------------------------------------------
 
@@ -280,10 +269,11 @@ class Scopes:
             self._tell(test)
 
     def _tell(self, scope: Scope) -> None:
-        while self._new_places:
-            first = len(self._places) - len(self._new_places)
-            self._send({"k": "codes", "from": first, "codes": self._new_places[:A_ROW]})
-            del self._new_places[:A_ROW]
+        while self._places_told < len(self._places):
+            newest = islice(reversed(self._places), len(self._places) - self._places_told)
+            places = list(newest)[::-1][:A_ROW]
+            self._send({"k": "codes", "from": self._places_told, "codes": places})
+            self._places_told += len(places)
         row: Dict[str, Any] = {"k": "scope", "scope": scope.key}
         for name in TOLD:
             new = _news(scope, name) if getattr(scope, name) else ()
@@ -302,7 +292,7 @@ def _news(scope: Scope, name: str) -> Sequence[Any]:
     told = scope.told.setdefault(name, set())
     new = words - told
     told |= new
-    words.clear()
+    words -= told  # not all: threads may have added to it meanwhile
     return list(new)
 
 
