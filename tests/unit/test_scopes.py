@@ -41,3 +41,18 @@ def test_what_an_interrupted_test_has_touched_is_not_taken_for_all_that_it_touch
     recorded = recordings.recorded({})
     assert recorded.tests.keys() == {"a.py::test_ended"}
     assert recorded.scopes["file:a.py"].files == {"at-import.txt"}
+
+
+def test_what_outlives_a_test_is_told_once_and_again_only_for_what_is_new(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    scopes = Scopes(str(tmp_path), rows.append, lambda: None)
+    memo = "memo:1:rates:shop.py"
+    for test, file in (("a", "one.txt"), ("b", "one.txt"), ("c", "two.txt")):
+        scopes.begin(f"test:{test}")
+        scopes.begin(memo)
+        scopes.touch("files", file)
+        scopes.end(memo)
+        scopes.end(f"test:{test}")
+        scopes.tell(f"test:{test}")
+    assert [row["files"] for row in rows if row["scope"] == memo] == [["one.txt"], ["two.txt"]]
+    assert [row["uses"] for row in rows if row["scope"] != memo] == [[memo]] * 3
