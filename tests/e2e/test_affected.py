@@ -167,6 +167,7 @@ def test_why_tells_what_a_test_touches_and_who_depends_on_a_file(project: Projec
     assert file["reached_by"]["count"] == 3
     data = project.command("why", "stock.txt").stdout
     assert "read by test_data.py::test_data" in data
+    assert project.command("why").stdout.splitlines() == ["1 of 4 tests, because", "  shop.py: price changed"]
     nobody = project.command("why", "nowhere.py")
     assert nobody.returncode == 2
     assert "nothing is known of nowhere.py" in nobody.stderr

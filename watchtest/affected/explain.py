@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from watchtest.affected.atlas import Atlas
@@ -27,42 +27,52 @@ class Known(Protocol):
 
 
 def explain(selector: Known, what: str) -> dict[str, Any] | None:
-    """Of a test, else of a file; None if nothing is known of either."""
+    """Of a test, or of all that a function or a class stands for, else of a file; None if nothing is known of any."""
     if what in selector.atlas.tests:
-        return of_test(selector, what)
+        return of_tests(selector, what, [what])
+    members = (
+        [test for test in selector.atlas.tests if test.startswith((f"{what}[", f"{what}::"))] if "::" in what else []
+    )
+    if members:
+        return of_tests(selector, what, members)
     document = of_file(selector, what)
     return document if document["known"] else None
 
 
-def of_test(selector: Known, test: str) -> dict[str, Any]:
-    """What the last selection made of it, and what it touches."""
+def of_tests(selector: Known, name: str, tests: Sequence[str]) -> dict[str, Any]:
+    """What the last selection made of them, and what they touch; `name` stands for all of them."""
     atlas = selector.atlas
-    bit = atlas.of([test])
-    because = [finding.because for finding in selector.found if (finding.first | finding.rest) & bit]
+    bits = atlas.of(tests)
+    because = [finding.because for finding in selector.found if (finding.first | finding.rest) & bits]
     match selector.last:
         case All(because=words):
             because = [words]
-        case Only(tests=tests, because=words) if not because and not {test, file_of(test)}.isdisjoint(tests):
-            because = [words]
+        case Only(tests=chosen, because=words) if not because:
+            is_among = not {*tests, *map(file_of, tests)}.isdisjoint(chosen)
+            because = [words] if is_among else []
         case _:
             pass
-    touched = atlas.touched_by(test)
+    touched: dict[str, set[str]] = {}
+    for test in tests:
+        for kind, things in atlas.touched_by(test).items():
+            touched.setdefault(kind, set()).update(map(str, things) if kind != "units" else ())
     functions: dict[str, list[str]] = {}
-    for path, name in sorted(atlas.units_touched_by(test)):
-        functions.setdefault(path, []).append(name)
+    for path, function in sorted({unit for test in tests for unit in atlas.units_touched_by(test)}):
+        functions.setdefault(path, []).append(function)
     return {
         "kind": "test",
-        "test": test,
+        "test": name,
+        "tests": len(tests),
         "known": True,
         "selected": bool(because),
-        "wave": 1 if any(finding.first & bit for finding in selector.found) else 2 if because else None,
+        "wave": 1 if any(finding.first & bits for finding in selector.found) else 2 if because else None,
         "because": list(dict.fromkeys(because)),
         "functions": functions,
-        "files": sorted(map(str, touched["files"])),
-        "folders": sorted(map(str, touched["folders"])),
-        "imports": sorted(map(str, touched["imports"])),
-        "scopes": [_said(str(scope)) for scope in sorted(touched["uses"], key=str)],
-        "is_opaque": atlas.is_opaque(test),
+        "files": sorted(touched["files"]),
+        "folders": sorted(touched["folders"]),
+        "imports": sorted(touched["imports"]),
+        "scopes": [_said(scope) for scope in sorted(touched["uses"])],
+        "is_opaque": any(map(atlas.is_opaque, tests)),
     }
 
 

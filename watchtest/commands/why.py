@@ -1,4 +1,4 @@
-"""`watchtest why TEST|FILE`: what a test touches and why it ran, or who depends on a file.
+"""`watchtest why [TEST|FILE]`: why these tests ran; what a test touches and why it ran; who depends on a file.
 
 Asks the running watcher; without one, what the last one has left. Needs no engine.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,33 @@ from urllib.parse import urlencode
 
 from platformdirs import user_state_path
 
+from watchtest import workspace
+from watchtest.commands.reading import of_lane, read, say
 from watchtest.commands.watcher import Watcher, add_lane
 from watchtest.core.model import Lane
 from watchtest.errors import ControlError, UsageError
+from watchtest.views.text import clean
 
 FUNCTIONS_SHOWN = 5
 FILES_SHOWN = 15
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("why", help="what a test touches and why it ran, or who depends on a file")
-    parser.add_argument("what", metavar="TEST|FILE", help="the id of a test, or a path in the workspace")
+    parser = subparsers.add_parser("why", help="why tests ran, what a test touches, or who depends on a file")
+    parser.add_argument(
+        "what",
+        metavar="TEST|FILE",
+        nargs="?",
+        help="the id of a test, or a path in the workspace (default: the last run)",
+    )
     add_lane(parser, "the highest that is on")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.what is None:
+        return _tell_last_run(arguments)
     watcher = Watcher(arguments)
     what = _in_workspace(arguments.what, watcher.folder)
     query = urlencode({"what": what, **({"lane": arguments.lane} if arguments.lane else {})})
@@ -42,10 +53,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(document, indent=2))
         return 0
-    from watchtest.views.text import clean
-
     lines = _of_test(document) if document["kind"] == "test" else _of_file(document)
     print("\n".join(clean(line) for line in lines))
+    return 0
+
+
+def _tell_last_run(arguments: argparse.Namespace) -> int:
+    """What the key `w` shows, by the status file: why these tests, of all that there are."""
+    folder = f"{workspace.top_of(str(Path.cwd()))}/{workspace.FOLDER}"
+    document, _ = read(folder, time.time())
+    scope = of_lane(document, arguments.lane).get("scope")
+    if arguments.json:
+        print(json.dumps(scope, indent=2))
+    elif not isinstance(scope, dict):
+        print("nothing has run yet")
+    else:
+        print(f"{scope['selected']} of {scope['known']} tests, because")
+        for reason in str(scope["because"]).split("; "):
+            say(f"  {clean(reason)}")
     return 0
 
 
@@ -78,7 +103,8 @@ def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
 
 
 def _of_test(document: dict[str, Any]) -> Iterator[str]:
-    yield document["test"]
+    count = document.get("tests", 1)
+    yield document["test"] + (f": {count} tests" if count > 1 else "")
     if document.get("note"):
         yield f"  ({document['note']})"
     elif document["selected"]:
@@ -86,7 +112,7 @@ def _of_test(document: dict[str, Any]) -> Iterator[str]:
         yield f"  ran for the last change, {wave}, because"
         yield from (f"    {reason}" for reason in document["because"])
     else:
-        yield "  was not concerned by the last change"
+        yield f"  {'were' if count > 1 else 'was'} not concerned by the last change"
     if document["is_opaque"]:
         yield "  starts programs, so it runs for any change"
     functions = document["functions"]
