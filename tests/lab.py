@@ -38,6 +38,8 @@ class Ran:
     output: str
     exit_code: int
     recordings: Recordings = field(repr=False)
+    unended: tuple[str, ...] = ()
+    """Tests that began and did not come to an end: they ended the session, and all that would have come after them."""
 
 
 @dataclass
@@ -90,7 +92,9 @@ class Lab:
         execution = reports.execution(Ended(done.returncode, output=done.stdout))
         outcomes = {test: result.outcome.value for test, result in execution.results.items()}
         outcomes |= {result.test: "error" for result in execution.collection_errors}
-        return Ran(outcomes, done.stdout, done.returncode, recordings)
+        begun, ended = ([row["test"] for row in rows if row["k"] == kind] for kind in ("start", "test"))
+        unended = tuple(test for test in begun if test not in ended)
+        return Ran(outcomes, done.stdout, done.returncode, recordings, unended)
 
     def record(self) -> Ran:
         """Run everything on the tree as it is, and learn from it: selections are about what changes after this."""

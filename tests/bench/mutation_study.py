@@ -6,7 +6,9 @@ The project is recorded once. For each mutant: what ours selects, what the file 
 what pytest-testmon runs from its own recording (on a random part of the mutants, it takes long), and one full cold run
 that tells which tests changed their outcome. Such a test outside of a selection is a miss. A test that is flaky without
 any mutant, by two runs, does not count; nor does one whose outcome under the mutant differs from run to run, or that an
-earlier mutant has spoilt by what it left outside of the project. Mutants may write anywhere: use a machine for that.
+earlier mutant has spoilt by what it left outside of the project. Where a test ends the whole session, that one must be
+selected; of those that would have come after it nobody can say anything. Mutants may write anywhere: use a machine for
+that.
 
 An interrupt or SIGTERM ends a study early, with its table. Exit code 1 if ours misses anything: each miss is printed
 with its mutant, which --only brings back.
@@ -44,6 +46,8 @@ HUNG_FACTOR, HUNG_S = 6.0, 60.0
 """A mutant that makes the full run so much longer, and at least so long, hangs: nobody can say what it changes."""
 MOST_NAMED = 5
 A_WORD = 25
+UNENDED = "unended"
+"""In place of an outcome: the session ended with it."""
 
 Outcomes = dict[str, str]
 
@@ -78,6 +82,7 @@ class Study:
     base: Outcomes = field(default_factory=dict)
     flaky: set[str] = field(default_factory=set)
     hung: list[int] = field(default_factory=list)
+    broken: list[int] = field(default_factory=list)
 
     def begin(self) -> float:
         """Record, and find out which tests cannot be relied on. The seconds of a plain run."""
@@ -116,6 +121,9 @@ class Study:
         began = time.perf_counter()
         after = self.lab.run()
         full_s = time.perf_counter() - began
+        if after.unended:
+            self.broken.append(mutant.number)
+            after = replace(after, outcomes=self.base | after.outcomes | dict.fromkeys(after.unended, UNENDED))
         answers = {way: self._answer(selection, took_s, after) for way, (selection, took_s) in selected.items()}
         if with_testmon and self.testmon is not None:
             answers["testmon"] = self._by_testmon(self.testmon, after)
@@ -126,6 +134,7 @@ class Study:
         """A mutant can make tests flaky, and one before it may have changed what is outside of the project."""
         with judged.mutant.applied(self.project.root):
             once_more = self.lab.run()
+            once_more = replace(once_more, outcomes=once_more.outcomes | dict.fromkeys(once_more.unended, UNENDED))
         self._tidy()
         self.flaky |= {test for test, outcome in self.lab.run().outcomes.items() if self.base.get(test) != outcome}
         answers = {
@@ -213,6 +222,8 @@ def tell(judged: list[Judged], study: Study) -> None:
         print(f"{unrun} mutants without a full run: everything is selected for them, so that none can be missed")
     if study.hung:
         print(f"hung and not judged: {', '.join(map(str, study.hung))}")
+    if study.broken:
+        print(f"ended the session in the middle of a test: {', '.join(map(str, study.broken))}")
     if study.flaky:
         print(f"flaky and not counted: {', '.join(sorted(study.flaky)[:MOST_NAMED])} of {len(study.flaky)}")
 

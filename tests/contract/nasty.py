@@ -149,6 +149,7 @@ REMEMBERED = (
     edit("what an attribute that may be missing is made of", change("shop/habits.py", '"for sale"', '"sold"')),
     edit("what an item of an attribute is made of", change("shop/habits.py", "10 * len(name)", "11 * len(name)")),
     edit("what a list is filled with", change("shop/habits.py", '["s", "t"]', '["t", "s"]')),
+    edit("what sets something back that others find", change("shop/globals.py", "SETTINGS.language = None", "pass")),
     edit("a function that runs at import only", change("shop/atimport.py", "return 1", "return 2")),
     edit("data that is read at import", change("data/words.txt", "pear", "plum")),
 )
@@ -199,6 +200,7 @@ FIXTURES = (
 )
 
 TESTS = (
+    edit("what a test puts in the place of a function", change("tests/test_order.py", "= replaced", "= str")),
     edit("a test", change("tests/test_prices.py", "rounded(1.26) == 1", "rounded(1.26) == 2")),
     edit("a new test in an old file", add("tests/test_prices.py", "\n\ndef test_new():\n    pass\n")),
     edit("the first test of a file", add("tests/test_empty.py", "\n\ndef test_new():\n    pass\n")),
@@ -212,12 +214,6 @@ TESTS = (
 )  # fmt: skip
 
 UNSOUND = (
-    unsound(
-        "what a test puts in the place of a function",
-        change("tests/test_order.py", "= replaced", "= str"),
-        leaves_out="tests/test_order.py::test_second_calls_the_replacement",
-        because="a test replaces a function for good",
-    ),
     unsound(
         "what one test leaves for a test of another file",
         change("tests/test_order.py", 'return "wild"', 'return "mild"'),

@@ -7,6 +7,7 @@ from types import CodeType
 import pytest
 
 from watchtest.agent.keeping import keeps
+from watchtest.agent.leaving import leaves_something
 from watchtest.agent.origins import IN_CLOSURE, IN_ITSELF, NOWHERE
 
 IN_OBJECTS = {
@@ -77,3 +78,33 @@ def test_what_is_only_put_into_the_function_around_is_not_kept() -> None:
 def test_what_is_missing_need_not_be_asked_for() -> None:
     assert keeps(function_of("def __missing__(self, y):\n    self[y] = make()\n")) == IN_ITSELF
     assert keeps(function_of("def __getattr__(self, y):\n    setattr(self, y, make())\n")) == IN_ITSELF
+
+
+LEFT = {
+    "an attribute": "STATE.x = None",
+    "an attribute that goes": "del STATE.x",
+    "an item": "STATE['x'] = y",
+    "an item that goes": "del STATE['x']",
+    "a method": "STATE.clear()",
+    "a method of an attribute": "Shop.known.append(y)",
+    "an alias": "state = STATE\n    state.x = y",
+    "the environment": "os.environ.pop('X', None)",
+    "in a generator": "STATE.x = y\n    yield\n    STATE.x = None",
+}
+NOT_LEFT = {
+    "read": "return STATE.x + len(STATE)",
+    "an own object": "shop = Shop()\n    shop.x = y\n    return shop",
+    "a parameter": "y.x = 1\n    y.clear()",
+    "what a call gives": "make().x = y",
+    "of itself": "self.x = y\n    self.known.append(y)",
+}
+
+
+@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
+def test_a_function_leaves_something_that_others_find_by(body: str) -> None:
+    assert leaves_something(function_of(f"def function(self, y):\n    {body}\n"))
+
+
+@pytest.mark.parametrize("body", NOT_LEFT.values(), ids=NOT_LEFT)
+def test_a_function_leaves_nothing_by(body: str) -> None:
+    assert not leaves_something(function_of(f"def function(self, y):\n    {body}\n"))

@@ -21,6 +21,7 @@ from .codetree import docstring, face, units
 from .decorating import NO_HINT, Hint, hints
 from .identity import identity
 from .keeping import keeps
+from .leaving import leaves_something
 from .origins import IN_ALL
 from .positions import flatten
 
@@ -74,7 +75,8 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
         else:
             digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
-            is_writer = keeps(unit.code, said.get(identity(unit.code), NO_HINT)) == IN_ALL
+            is_keeping = keeps(unit.code, said.get(identity(unit.code), NO_HINT)) == IN_ALL
+            is_writer = is_keeping or leaves_something(unit.code)
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, is_writer])
     offered = sorted(set(_offered(module)))
     if offered:

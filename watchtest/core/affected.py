@@ -104,7 +104,7 @@ def _entered(path: str, name: str, ground: Ground, is_writer: bool) -> Iterator[
     for scope in known.scopes("units", (path, name)):
         yield from _in_scope(scope, what, ground)
     if is_writer:
-        yield Finding(f"{what}, which writes global names", rest=ground.reach([path]))
+        yield Finding(f"{what}, which changes what others find", rest=ground.reach([path]))
 
 
 def _in_scope(scope: str, what: str, ground: Ground) -> Iterator[Finding]:
