@@ -95,6 +95,7 @@ NOT_LEFT = {
     "read": "return STATE.x + len(STATE)",
     "an own object": "shop = Shop()\n    shop.x = y\n    return shop",
     "a parameter": "y.x = 1\n    y.clear()",
+    "a file that goes": "os.remove(y)",
     "what a call gives": "make().x = y",
     "of itself": "self.x = y\n    self.known.append(y)",
 }

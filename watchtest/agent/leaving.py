@@ -38,4 +38,6 @@ def leaves_something(code: CodeType) -> bool:
 
 
 def _is_for_all(origin: Origin) -> bool:
+    if origin.name == "os" and not origin.attributes:
+        return False  # os.remove(path) takes nothing out of `os`
     return origin.operation in LOAD_GLOBAL and origin.name not in ELSEWHERE and not origin.is_called

@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         problem = _attempt("local")
     if problem is not None:
         raise BoxError(f"the demo could not run: {problem['message']}", hint=str(problem.get("hint") or ""))
+    _say("That is all. In your own project: `watchtest`.")
     return 0
 
 
@@ -106,8 +107,6 @@ def _story(folder: Path, watcher: subprocess.Popen[bytes]) -> Mapping[str, Any] 
         problem = _wait_for(verdict, folder, watcher, LIMIT_S, after=began)
         if problem is None:
             _say(f"{verdict}, {time.time() - began:.1f} s after the save.")
-    if problem is None:
-        _say("That is all. In your own project: `watchtest`.")
     return problem
 
 
