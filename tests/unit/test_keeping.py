@@ -88,6 +88,7 @@ LEFT = {
     "a method": "STATE.clear()",
     "a method of an attribute": "Shop.known.append(y)",
     "an alias": "state = STATE\n    state.x = y",
+    "a function of the system": "os.getcwd = y",
     "the environment": "os.environ.pop('X', None)",
     "in a generator": "STATE.x = y\n    yield\n    STATE.x = None",
 }

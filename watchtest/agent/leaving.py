@@ -30,14 +30,17 @@ def leaves_something(code: CodeType) -> bool:
     if (PUTTING | TAKING).isdisjoint(code.co_names):
         return False
     return any(
-        _is_for_all(origin_of(body, index, 1))
+        _is_container_for_all(origin_of(body, index, 1))
         for load in LOAD_ATTR
         for index in indexes(body, load)
         if attribute_of(body, index) in PUTTING or attribute_of(body, index) in TAKING
     )
 
 
+def _is_container_for_all(origin: Origin) -> bool:
+    is_system = origin.name == "os" and not origin.attributes  # os.remove(path) takes nothing out of it
+    return _is_for_all(origin) and not is_system
+
+
 def _is_for_all(origin: Origin) -> bool:
-    if origin.name == "os" and not origin.attributes:
-        return False  # os.remove(path) takes nothing out of `os`
     return origin.operation in LOAD_GLOBAL and origin.name not in ELSEWHERE and not origin.is_called
