@@ -182,9 +182,12 @@ def test_two_functions_on_a_line_are_told_apart_by_numbers(python: str, tmp_path
         "known = KEPT\n    if argument not in known:\n        known[argument] = make()",
         "if not hasattr(KEPT, 'made'):\n        KEPT.made = make()",
         "if not KEPT.made:\n        KEPT.made = make()",
+        "KEPT.add(argument)",
+        "KEPT.made = None",
+        "del KEPT[argument]",
     ],
 )
-def test_a_function_that_keeps_something_for_all_is_known(body: str, python: str, tmp_path: Path) -> None:
+def test_a_function_that_changes_what_all_find_is_known(body: str, python: str, tmp_path: Path) -> None:
     (one,) = prints(python, tmp_path, f"def function(argument):\n    {body}\n")
     assert one.writers == {"function"}
 
@@ -197,12 +200,11 @@ def test_a_function_that_keeps_something_for_all_is_known(body: str, python: str
         "list(argument).pop()",
         "mine = {}\n    mine[argument] = KEPT",
         "return KEPT[argument]",
-        "KEPT.add(argument)",
         "mine = KEPT()\n    mine[argument] = mine.get(KEPT)",
         "if argument.value is None:\n        argument.value = KEPT",
     ],
 )
-def test_a_function_that_keeps_nothing_is_none_of_them(body: str, python: str, tmp_path: Path) -> None:
+def test_a_function_that_changes_nothing_of_that_is_none_of_them(body: str, python: str, tmp_path: Path) -> None:
     (one,) = prints(python, tmp_path, f"def function(argument):\n    {body}\n")
     assert one.writers == frozenset()
 
