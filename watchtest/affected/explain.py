@@ -30,10 +30,8 @@ def explain(selector: Known, what: str) -> dict[str, Any] | None:
     """Of a test, or of all that a function or a class stands for, else of a file; None if nothing is known of any."""
     if what in selector.atlas.tests:
         return of_tests(selector, what, [what])
-    members = (
-        [test for test in selector.atlas.tests if test.startswith((f"{what}[", f"{what}::"))] if "::" in what else []
-    )
-    if members:
+    members = [test for test in selector.atlas.tests if test.startswith((f"{what}[", f"{what}::"))]
+    if members and "::" in what:  # of a file there is more to say
         return of_tests(selector, what, members)
     document = of_file(selector, what)
     return document if document["known"] else None

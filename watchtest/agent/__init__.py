@@ -14,7 +14,7 @@ pytest_plugin   what runs inside the project's own pytest, with pytest_failure; 
 zygote    the process that warm runs are forked from: warmup makes it fit, parking begins runs ahead of their save;
           zygotelink is the agent's line to it, parked that to a run which waits; learned is what it preloads
 recorder  what tests touch: by listeners, forks and opened it hears of it, scopes own it, askers and keeping judge it;
-          recording is the plugin that begins and ends scopes; prints are what is compared after a change
+          recording is the plugin that begins and ends scopes; prints, with leaving, are what is compared after a change
 unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what both write
 """
 

@@ -37,12 +37,10 @@ IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
 OURS = os.path.join(os.path.dirname(__file__), "")
 INSTALLED = (sep + "site-packages" + sep, sep + "dist-packages" + sep)
-
-
 PASSING_MODULES = frozenset(
     {"os", "posixpath", "genericpath", "pathlib", "pathlib._local", "pathlib._abc", "glob", "shutil"}
 )
-"""The same by the names of their modules, in every Python."""
+"""Those of PASSING that ask whether there is a path, by the names of their modules."""
 OF_PYTEST = ("_pytest", "pluggy")
 
 
