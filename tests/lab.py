@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from watchtest.affected.rows import Recordings, file_print
-from watchtest.affected.selector import Selector, Situation
-from watchtest.agent import pytest_job
-from watchtest.agent.printing import PROGRAM
+from watchtest.agent.code.fingerprint_job import PROGRAM
+from watchtest.agent.in_pytest import pytest_command as pytest_job
 from watchtest.core.model import All, Entry, Kind, Selection, Snapshot
-from watchtest.core.touching import FilePrint
+from watchtest.core.recorded import FilePrint
 from watchtest.core.verdict import file_of
-from watchtest.runners.base import Ended
 from watchtest.runners.pytest import PytestReports
+from watchtest.runners.runner import Ended
+from watchtest.selection.recorded_rows import Recordings, file_print
+from watchtest.selection.selector import Selector, Situation
 
 RUN_LIMIT_S = 600.0
 SKIPPED = frozenset({"__pycache__", ".git", ".pytest_cache", ".hypothesis", ".watchtest"})

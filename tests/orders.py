@@ -11,7 +11,7 @@ from pathlib import Path
 
 from watchtest.core.merge import merge
 from watchtest.core.model import Execution
-from watchtest.runners.base import REPORT, Ask, Ended, Order, Reports, Runner
+from watchtest.runners.runner import REPORT, Ask, Ended, Order, Reports, Runner
 
 PATIENCE_S = 90
 

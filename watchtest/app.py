@@ -15,27 +15,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from watchtest import __version__
-from watchtest.acceptance import is_acceptance_given
-from watchtest.boxes.base import Place
+from watchtest.boxes.protocols import Place
 from watchtest.config import Config
-from watchtest.controlling import enter_control
+from watchtest.config.changed_files import Rereading
+from watchtest.control.zz_controlling import enter_control
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
+from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WatchtestError
-from watchtest.exitcodes import EXIT_CODES
-from watchtest.frontend import Frontend, has_screen
-from watchtest.history.opening import is_there, reading
-from watchtest.history.path import history_path
-from watchtest.history.queries import last_whole
-from watchtest.history.record import Recorder
-from watchtest.history.retention import Limits
-from watchtest.history.store import Store
-from watchtest.housekeeping import Housekeeping
+from watchtest.exit_codes import EXIT_CODES
+from watchtest.history.queries.run_queries import last_whole
+from watchtest.history.run_recorder import Recorder
+from watchtest.history.store.opening import is_there, reading
+from watchtest.history.store.retention import Limits
+from watchtest.history.store.store import Store
+from watchtest.history.store.zz_history_path import history_path
 from watchtest.loop import Loop, View
-from watchtest.mapkeeper import MapKeeper
-from watchtest.notifying import build_notifier
-from watchtest.parts import (
+from watchtest.memory import Housekeeping
+from watchtest.pipeline import Pipeline
+from watchtest.selection.zz_mapkeeper import MapKeeper
+from watchtest.sources.git_tree import GitTree
+from watchtest.sources.triggers import git_news, saves, watch_timing
+from watchtest.sources.worktree import Worktree
+from watchtest.views import words
+from watchtest.views.dashboard.dashboard import Frontend, has_screen
+from watchtest.views.dashboard.header import SIGNS
+from watchtest.views.dashboard.watcher_screen import StateScene
+from watchtest.views.lines.json_lines import JsonLines
+from watchtest.views.lines.plain_lines import Plain
+from watchtest.views.lines.zz_views_eventlog import log_event
+from watchtest.views.notify.channels import build_notifier
+from watchtest.views.notify.zz_views_notify_relay import Relay
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
+from watchtest.wiring import (
     Setting,
     build_git_tree,
     build_pipeline,
@@ -44,21 +57,8 @@ from watchtest.parts import (
     maps_folder,
     policies,
 )
-from watchtest.pipeline import Pipeline
-from watchtest.rereading import Rereading
-from watchtest.scene import StateScene
-from watchtest.sources.gittree import GitTree
-from watchtest.sources.worktree import Worktree
-from watchtest.views import words
-from watchtest.views.eventlog import log_event
-from watchtest.views.head import SIGNS
-from watchtest.views.jsonlines import JsonLines
-from watchtest.views.notify.relay import Relay
-from watchtest.views.plain import Plain
-from watchtest.views.statusfile import StatusFile, writer_of_this_process
-from watchtest.views.text import encodable
-from watchtest.watching import git_news, saves, watch_timing
-from watchtest.workspace import FOLDER
+from watchtest.workspace.folder import FOLDER
+from watchtest.workspace.shrink_consent import is_acceptance_given
 
 log = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         glanced_at = _glanced_at(words)
         return _run(_with_command(words)) if glanced_at is None else _glance(glanced_at)
     except WatchtestError as error:
-        from watchtest.views.text import clean
+        from watchtest.core.text import clean
 
         if error.hint == BY_ITSELF:
             error.hint = "try again in a moment"
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the last line of defence: no traceback reaches a user
         from contextlib import suppress
 
-        from watchtest.views.text import clean
+        from watchtest.core.text import clean
 
         details = _crash_file(error)
         with suppress(OSError):  # of a terminal that has gone: the file tells it
@@ -96,7 +96,7 @@ def _glanced_at(words: list[str]) -> str | None:
 
 
 def _glance(folder: str) -> int:
-    from watchtest.commands.reading import glance
+    from watchtest.client.status_file import glance
 
     return glance(folder)
 

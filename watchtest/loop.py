@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from watchtest.boxes.base import StopWish
-from watchtest.carrier import Carrier
+from watchtest.boxes.protocols import StopWish
 from watchtest.core.events import (
     EVERYTHING,
     Broke,
@@ -43,7 +42,8 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
-from watchtest.logcontext import task_about
+from watchtest.lane_runner import Carrier
+from watchtest.logs.zz_logcontext import task_about
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25

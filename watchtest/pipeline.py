@@ -9,14 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from watchtest.affected.rows import file_print
-from watchtest.affected.selector import Situation
-from watchtest.boxes.base import BoxSession, Note, Recipe, StopWish
 from watchtest.boxes.box import Box
 from watchtest.boxes.environment import Environment
+from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopWish
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
 from watchtest.boxes.services import Services, Surroundings
-from watchtest.carrier import Post
 from watchtest.core.audit import helped, missed
 from watchtest.core.events import (
     EVERYTHING,
@@ -48,9 +45,12 @@ from watchtest.core.model import (
     Stop,
     difference,
 )
-from watchtest.core.touching import FilePrint
+from watchtest.core.recorded import FilePrint
 from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank, WatchtestError
-from watchtest.running import Occasion, Testing
+from watchtest.execution import Occasion, Testing
+from watchtest.lane_runner import Post
+from watchtest.selection.recorded_rows import file_print
+from watchtest.selection.selector import Situation
 
 log = logging.getLogger(__name__)
 SYNC_TRIES = 5

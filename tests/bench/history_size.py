@@ -23,16 +23,16 @@ from pathlib import Path
 from random import Random
 
 from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Result, Run, RunState, Trigger
-from watchtest.history.changes import pack_link
-from watchtest.history.codes import OUTCOME_CODES, RED_STATES
-from watchtest.history.compaction import add_pack
-from watchtest.history.contents import add_failure
-from watchtest.history.database import Connection, transaction
-from watchtest.history.evidence import compare_with_others
-from watchtest.history.flaky import flaky_now
-from watchtest.history.opening import open_for_writing
-from watchtest.history.path import history_path
-from watchtest.history.store import Store
+from watchtest.history.queries.flaky_tests import flaky_now
+from watchtest.history.store.change_chain import pack_link
+from watchtest.history.store.columns import OUTCOME_CODES, RED_STATES
+from watchtest.history.store.database import Connection, transaction
+from watchtest.history.store.failure_texts import add_failure
+from watchtest.history.store.flaky_evidence import compare_with_others
+from watchtest.history.store.opening import open_for_writing
+from watchtest.history.store.store import Store
+from watchtest.history.store.zz_history_compaction import add_pack
+from watchtest.history.store.zz_history_path import history_path
 
 LIMIT_S = 0.300
 SIZE_LIMIT_MB = 256

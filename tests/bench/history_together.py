@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from watchtest.history.opening import reading
-from watchtest.history.queries import recent
+from watchtest.history.queries.run_queries import recent
+from watchtest.history.store.opening import reading
 
 WRITER = """
 import sys, time

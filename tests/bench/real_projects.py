@@ -22,18 +22,18 @@ from typing import Any
 
 from projects import PROJECTS, Unpacked, unpack
 
-from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, NamedImage, Place, PytestWish, Recipe
 from watchtest.boxes.box import Box
-from watchtest.boxes.docker.container import ContainerSpec
+from watchtest.boxes.docker.container_spec import ContainerSpec
+from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.docker.images import Owner
-from watchtest.boxes.docker.place import DockerPlace
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, NamedImage, Place, PytestWish, Recipe
 from watchtest.core.model import Entry, Kind, Snapshot
-from watchtest.machine import machine_id
-from watchtest.parts import ca_bundle
-from watchtest.sources.treeid import blob_id
+from watchtest.sources.tree_id import blob_id
+from watchtest.wiring import ca_bundle
+from watchtest.workspace.zz_machine import machine_id
 
 LIMITS = Limits(600, 300, 5)
 READY_LIMIT_S = 120.0

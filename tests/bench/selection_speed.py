@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lab import Lab
 
-from watchtest.affected.rows import file_print
-from watchtest.agent.prints import print_of
+from watchtest.agent.code.fingerprints import print_of
 from watchtest.core.model import All, Selection
-from watchtest.core.touching import FilePrint
+from watchtest.core.recorded import FilePrint
+from watchtest.selection.recorded_rows import file_print
 
 LIMIT_S = 0.020
 TESTS_A_FILE = 25

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from filelock import FileLock
 from view_states import Story, failed, passed
 
-from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 
 LIMIT = 3.0
 # As whoever installed it has it: compiled.

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from engine.images import PYTHON_313
 from places import recipe
 
-from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.boxes.box import Box
+from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.core.model import Delta, Entry, Kind, Snapshot
-from watchtest.sources.treeid import blob_id
+from watchtest.sources.tree_id import blob_id
 
 T = TypeVar("T")
 

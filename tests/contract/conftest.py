@@ -12,9 +12,9 @@ from box_bench import Bench
 from engine.images import BARE, PYTHON_313
 from places import container_spec, docker_place, podman_environ
 
-from watchtest.boxes.base import Place
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import Place
 
 WITH_PYTHON = (
     "local",

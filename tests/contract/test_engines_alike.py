@@ -11,7 +11,7 @@ import pytest
 from engine.images import PYTHON_313
 from places import container_spec, docker_place, opened, podman_environ, recipe
 
-from watchtest.boxes.docker.check import Wanted, examine, read_back
+from watchtest.boxes.docker.engine_check import Wanted, examine, read_back
 from watchtest.boxes.docker.engines import Engine, find_engine
 from watchtest.boxes.inventory import on_engine, remove, remove_boxes
 from watchtest.cli import main

@@ -8,7 +8,7 @@ import time
 import pytest
 from box_bench import Bench, Tree
 
-from watchtest.boxes.base import Command, Job, JobEnd, Limits, PytestWish
+from watchtest.boxes.protocols import Command, Job, JobEnd, Limits, PytestWish
 from watchtest.errors import ChannelLost
 
 NASTY = """

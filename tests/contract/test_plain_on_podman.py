@@ -12,8 +12,8 @@ from engine.images import BARE
 from places import container_spec, docker_place, podman_environ
 from test_the_tree_in_the_box import expected, found_in
 
-from watchtest.boxes.base import REPORT, Command, Job, Limits
 from watchtest.boxes.inventory import remove_boxes
+from watchtest.boxes.protocols import REPORT, Command, Job, Limits
 
 pytestmark = pytest.mark.podman
 

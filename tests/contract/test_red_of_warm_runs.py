@@ -10,15 +10,15 @@ import pytest
 from box_bench import Tree
 from warm_bench import WarmBench, local_warm_bench
 
-from watchtest.affected.selector import Selector, Situation
-from watchtest.boxes.base import Limits, StopWish
 from watchtest.boxes.environment import Environment
+from watchtest.boxes.protocols import Limits, StopWish
 from watchtest.core.events import Event, StartRun, TestsEnded
 from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Trigger
-from watchtest.core.touching import FilePrint
+from watchtest.core.recorded import FilePrint
 from watchtest.core.verdict import judge
+from watchtest.execution import Occasion, Testing, Warm
 from watchtest.runners.pytest import Pytest
-from watchtest.running import Occasion, Testing, Warm
+from watchtest.selection.selector import Selector, Situation
 
 WARM_ONLY = "import sys\ndef test_a():\n    assert 'watchtest_agent.zygote' not in sys.modules\ndef test_b(): pass\n"
 ALWAYS_RED = "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n"

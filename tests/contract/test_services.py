@@ -18,10 +18,10 @@ from box_bench import Bench, Tree
 from places import container_spec, docker_place
 from test_jobs_are_supervised import NASTY, left_over
 
-from watchtest.agent.stewardlink import REVIVE_AFTER_S
-from watchtest.boxes.base import Command, Job, Limits, StopWish
+from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.servicekeys import Check, Definition
+from watchtest.boxes.protocols import Command, Job, Limits, StopWish
+from watchtest.boxes.service_keys import Check, Definition
 from watchtest.boxes.services import Services, Surroundings, Timing
 from watchtest.core.model import ServiceInfo, Stop
 from watchtest.errors import ChannelLost, ServiceError

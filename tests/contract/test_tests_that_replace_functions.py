@@ -7,7 +7,7 @@ import pytest
 from box_bench import Bench
 from warm_bench import WarmBench
 
-from watchtest.affected.rows import Recordings
+from watchtest.selection.recorded_rows import Recordings
 
 pytestmark = [pytest.mark.in_two_boxes, pytest.mark.python_in_the_box]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from box_bench import Bench, Tree
 
-from watchtest.boxes.base import Manner
+from watchtest.boxes.protocols import Manner
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "the-secret-of-the-host", "SSH_AUTH_SOCK": "/the-secret-of-the-host"}
 

@@ -11,7 +11,7 @@ import tarfile
 import pytest
 from box_bench import Bench, Tree
 
-from watchtest.boxes.docker.place import DockerPlace
+from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.core.model import Entry, Kind
 from watchtest.errors import BoxError
 

@@ -11,7 +11,7 @@ import pytest
 from box_bench import Bench
 from warm_bench import PARKED_AFTER_S, Seen, WarmBench
 
-from watchtest.boxes.base import Job, Limits, PytestWish
+from watchtest.boxes.protocols import Job, Limits, PytestWish
 
 pytestmark = [pytest.mark.in_two_boxes, pytest.mark.python_in_the_box]
 

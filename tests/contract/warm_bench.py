@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from box_bench import Bench, Tree
 
-from watchtest.boxes.base import Job, JobEnd, Limits, PytestWish
-from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import Job, JobEnd, Limits, PytestWish
 
 READY_LIMIT_S = 40.0
 GETTING_READY = "the warm process is getting ready"

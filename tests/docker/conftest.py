@@ -14,8 +14,8 @@ import pytest
 from engine.images import BARE, PYTHON_311
 from places import Make, container_spec, docker_place
 
-from watchtest.boxes.docker.container import ContainerSpec
-from watchtest.boxes.docker.place import DockerPlace
+from watchtest.boxes.docker.container_spec import ContainerSpec
+from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.boxes.inventory import remove_boxes
 
 HERE = Path(__file__).parent

@@ -15,10 +15,10 @@ import docker
 import pytest
 from places import Make, opened, recipe
 
-from watchtest.boxes.docker.container import ContainerSpec, make
+from watchtest.boxes.docker.container_spec import ContainerSpec, make
+from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.docker.images import Origin
-from watchtest.boxes.docker.place import DockerPlace
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.errors import BoxError, EngineError, ImageError
 

@@ -8,11 +8,11 @@ import docker
 import pytest
 from places import Make, opened, recipe
 
-from watchtest.boxes.base import BuiltImage, Recipe
-from watchtest.boxes.docker.container import ContainerSpec
+from watchtest.boxes.docker.container_spec import ContainerSpec
+from watchtest.boxes.protocols import BuiltImage, Recipe
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.errors import BoxGone, ImageError
-from watchtest.sources.treeid import blob_id
+from watchtest.sources.tree_id import blob_id
 
 Do = Callable[..., str]
 

@@ -18,12 +18,12 @@ from contract.box_bench import Bench, Tree
 from engine.images import BARE, PYTHON_313
 from places import Make, container_spec, docker_place, recipe
 
-from watchtest.boxes.base import REPORT, Command, Job, JobEnd, Limits, Recipe, StopWish
+from watchtest.boxes.docker.container_tools import DockerTools
 from watchtest.boxes.docker.engines import find_engine
-from watchtest.boxes.docker.plaintools import DockerTools
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.plain.session import PlainSession
+from watchtest.boxes.no_python.shell_session import PlainSession
+from watchtest.boxes.protocols import REPORT, Command, Job, JobEnd, Limits, Recipe, StopWish
 from watchtest.errors import BoxError, BoxGone, ChannelLost, ServiceError
 
 # Children of every kind: in a session of its own, with an empty environment, orphaned, and all of that at once.

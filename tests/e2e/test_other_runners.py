@@ -18,12 +18,12 @@ from orders import carry_out
 from watchtest.core.model import Execution, Failure, Outcome, RunState, Stop
 from watchtest.core.verdict import judge
 from watchtest.errors import RunnerError
-from watchtest.runners.base import Ended
-from watchtest.runners.cargo import CargoRunner
+from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.command import CommandRunner
-from watchtest.runners.go import GoRunner
-from watchtest.runners.jest import JestRunner
-from watchtest.runners.vitest import VitestRunner
+from watchtest.runners.go.go_runner import GoRunner
+from watchtest.runners.javascript.jest_runner import JestRunner
+from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.runner import Ended
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 IN_FOLDER = "backend"

@@ -14,12 +14,12 @@ from orders import asking, carry_out
 
 from watchtest.core.model import Execution, Only
 from watchtest.core.verdict import file_of
-from watchtest.runners.base import Change, Runner
-from watchtest.runners.cargo import CargoRunner
-from watchtest.runners.go import GoRunner
-from watchtest.runners.jest import JestRunner
-from watchtest.runners.narrowing import Untellable
-from watchtest.runners.vitest import VitestRunner
+from watchtest.runners.cargo.cargo_runner import CargoRunner
+from watchtest.runners.go.go_runner import GoRunner
+from watchtest.runners.javascript.jest_runner import JestRunner
+from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.runner import Change, Runner
+from watchtest.runners.zz_runners_narrowing import Untellable
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 MORE = {

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from watcher import Project, Status
 
-from watchtest.views.statusschema import status_schema
+from watchtest.views.status.status_schema import status_schema
 
 VALIDATOR = jsonschema.Draft202012Validator(status_schema(), format_checker=jsonschema.FormatChecker())
 UPDATES = 1_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from watchtest.core.model import Only
-from watchtest.runners.base import Change, Ended, Order, Rule, Runner
+from watchtest.runners.runner import Change, Ended, Order, Rule, Runner
 
 ROOT = "/workspace"
 

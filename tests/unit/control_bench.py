@@ -12,16 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from watchtest.boxes.base import StopWish
-from watchtest.carrier import Post
+from watchtest.boxes.protocols import StopWish
 from watchtest.control.address import socket_places
+from watchtest.control.api.requests import RunsWish
 from watchtest.control.client import Client, NobodyListens
-from watchtest.control.desk import Desk, Edge, Past
 from watchtest.control.feed import EVENTS_LIMIT
-from watchtest.control.reports import RunReport, timestamp
+from watchtest.control.gateway import Desk, Edge, Past
+from watchtest.control.run_reports import RunReport, timestamp
 from watchtest.control.server import ControlServer, PortWish
-from watchtest.control.wishes import RunsWish
-from watchtest.controlling import WORDS, schemas
+from watchtest.control.zz_controlling import WORDS, schemas
 from watchtest.core.events import (
     Collected,
     Ending,
@@ -33,9 +32,10 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import Entry, Execution, Kind, Lane, Outcome, Policy, Result, Snapshot
 from watchtest.core.state import LaneState, State
+from watchtest.lane_runner import Post
 from watchtest.loop import Loop, View
-from watchtest.scene import Screens, StateScene
-from watchtest.views.statusdocument import activity
+from watchtest.views.dashboard.watcher_screen import Screens, StateScene
+from watchtest.views.status.status_document import activity
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(Kind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"

@@ -20,8 +20,8 @@ from watchtest.core.model import (
     Snapshot,
     Trigger,
 )
-from watchtest.history.codes import AttemptKind
-from watchtest.history.store import Store
+from watchtest.history.store.columns import AttemptKind
+from watchtest.history.store.store import Store
 
 NOON = 1_700_000_000.0
 ENVIRONMENT = "image:1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from watchtest.boxes.base import Recipe
+from watchtest.boxes.protocols import Recipe
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
-from watchtest.config.model import DEPENDENCIES
+from watchtest.config.keys import DEPENDENCIES
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.runners.detect import detect
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from watchtest.affected.atlas import Atlas
-from watchtest.core.affected import Finding, Ground, by_file, findings, in_words
-from watchtest.core.touching import ChangedPath, FilePrint, Recorded, Touched
+from watchtest.core.impact_rules import Finding, Ground, by_file, findings, in_words
+from watchtest.core.recorded import ChangedPath, FilePrint, Recorded, Touched
+from watchtest.selection.test_map import Atlas
 
 CART, PAGE, SLOW = "tests/test_cart.py::test_cart", "tests/web/test_page.py::test_page", "tests/test_slow.py::test_slow"
 IMPORTERS = {"shop/cart.py": [CART], "shop/page.py": [PAGE], "tests/test_cart.py": [CART]}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from watchtest.agent.main import ready_fds
-from watchtest.agent.zygotelink import ZygoteLink
+from watchtest.agent.warm.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the agent lives in a box")
 

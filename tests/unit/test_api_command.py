@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.control.token import ensure_token, token_file
+from watchtest.control.zz_control_token import ensure_token, token_file
 
 
 @pytest.fixture

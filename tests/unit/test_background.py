@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from view_states import Story, passed
 
-from watchtest.commands import background
-from watchtest.commands.background import Workspace
-from watchtest.commands.processes import held, is_alive, proven
+from watchtest.client import background
+from watchtest.client.background import Workspace
+from watchtest.client.zz_commands_processes import held, is_alive, proven
 from watchtest.errors import ControlError, WorkspaceError
-from watchtest.lock import WatcherLock
-from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
+from watchtest.workspace.lock import WatcherLock
 
 # Holds the lock as a watcher does, and says so in its status; obeys no polite word if told so.
 WATCHER = """

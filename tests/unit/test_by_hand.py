@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from watchtest import byhand
+from watchtest.workspace import manual_changes as byhand
 
 
 def test_commands_are_told_once_in_their_order(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.choosing import Choosing
 from watchtest.core.model import Entry, Kind, Snapshot
-from watchtest.runners.base import RunnerWish
 from watchtest.runners.pytest import Pytest
+from watchtest.runners.runner import RunnerWish
+from watchtest.runners.zz_choosing import Choosing
 
 UNITTEST = b"import unittest\n\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from watchtest.commands.zz_config_explain import as_json, as_text
 from watchtest.config import Config, Loaded, json_schema, load
-from watchtest.config.explain import as_json, as_text
 from watchtest.errors import ConfigError
 
 GO = '[[runners]]\nkind = "go"\n'

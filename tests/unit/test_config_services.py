@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import watchtest
+from watchtest.commands.zz_config_explain import as_json, as_text
 from watchtest.config import Config, Loaded, Ready, Service, json_schema, load
-from watchtest.config.explain import as_json, as_text
 from watchtest.errors import ConfigError
 
 KV = '[[services]]\nname = "kv"\ncommand = "python server.py"\n'

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from watchtest.client.watcher import runtime_folders
 from watchtest.commands.run import _from_the_workspace
-from watchtest.commands.watcher import runtime_folders
 from watchtest.control.address import LONGEST, is_private, socket_places
 
 HEAVY = (

@@ -11,9 +11,9 @@ from control_bench import Bench, bench, short_folder
 from test_config_command import watchtest, workspace  # noqa: F401  a fixture of the command's own tests
 from test_control_routes import play
 
-from watchtest.config.load import WORKSPACE_FILES, check_text
+from watchtest.config.loader import WORKSPACE_FILES, check_text
+from watchtest.control.api.requests import CONFIG_FILES
 from watchtest.control.client import Declined
-from watchtest.control.wishes import CONFIG_FILES
 from watchtest.core.model import Policy
 
 TEXTS = [

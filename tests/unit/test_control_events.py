@@ -15,11 +15,11 @@ from event_client import EventClient, Heard, listening
 from test_control_routes import play
 from view_states import BOX, failed, passed
 
+from watchtest.control.api.event_models import EVENTS
+from watchtest.control.api.requests import Refusal
 from watchtest.control.client import Declined
-from watchtest.control.eventmodels import EVENTS
+from watchtest.control.event_messages import Told
 from watchtest.control.feed import AT_A_TIME, Feed
-from watchtest.control.telling import Told
-from watchtest.control.wishes import Refusal
 from watchtest.core.events import BoxLost, BoxSeen, Noted
 from watchtest.core.model import Lane, Outcome, Policy, Problem, Result
 

@@ -19,13 +19,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from test_control_runs import old
 from view_states import failed, passed, start
 
-from watchtest.control.openapi import document
-from watchtest.control.operations import OPERATIONS, Operation
-from watchtest.control.token import kept_token
-from watchtest.controlling import schemas
+from watchtest.control.api.openapi import document
+from watchtest.control.api.operations import OPERATIONS, Operation
+from watchtest.control.zz_control_token import kept_token
+from watchtest.control.zz_controlling import schemas
 from watchtest.core.model import Lane, Outcome, Policy
-from watchtest.views.statusdocument import Writer
-from watchtest.views.statusdocument import document as status_document
+from watchtest.views.status.status_document import Writer
+from watchtest.views.status.status_document import document as status_document
 
 schemathesis = pytest.importorskip("schemathesis", reason="NOT FUZZED: install watchtest[fuzz] for it")
 failures = pytest.importorskip("schemathesis.core.failures")

@@ -11,10 +11,10 @@ from view_states import BOX, Story, failed, passed
 
 from watchtest.control.feed import Feed
 from watchtest.control.metrics import Metrics
-from watchtest.control.tally import BUCKETS, Durations, Tally
+from watchtest.control.zz_control_tally import BUCKETS, Durations, Tally
 from watchtest.core.events import BoxLost, BoxSeen, ServicesSeen
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
-from watchtest.views.statusdocument import activity
+from watchtest.views.status.status_document import activity
 
 Labels = tuple[tuple[str, str], ...]
 

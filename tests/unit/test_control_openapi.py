@@ -9,13 +9,13 @@ from control_bench import KeptRuns
 from starlette.routing import Route
 from view_states import start
 
-from watchtest.control.desk import Desk
-from watchtest.control.openapi import document
-from watchtest.control.operations import OPERATIONS
-from watchtest.control.routes import Served, application
-from watchtest.controlling import WORDS, schemas
-from watchtest.scene import Screens, StateScene
-from watchtest.views.statusdocument import activity
+from watchtest.control.api.openapi import document
+from watchtest.control.api.operations import OPERATIONS
+from watchtest.control.api.routes import Served, application
+from watchtest.control.gateway import Desk
+from watchtest.control.zz_controlling import WORDS, schemas
+from watchtest.views.dashboard.watcher_screen import Screens, StateScene
+from watchtest.views.status.status_document import activity
 
 DOCUMENT = document("1", schemas()["status"])
 EXAMPLES = 12

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from control_bench import TEST, Bench, KeptRuns, bench, short_folder
 
+from watchtest.control.api.requests import BODY_LIMIT
 from watchtest.control.client import Client, Declined
-from watchtest.control.reports import RunReport
-from watchtest.control.wishes import BODY_LIMIT
+from watchtest.control.run_reports import RunReport
 from watchtest.core.events import Changed, Peeked
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, RunState, Trigger
 from watchtest.errors import ControlError, EngineError

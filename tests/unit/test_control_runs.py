@@ -11,8 +11,8 @@ from test_control_routes import play
 from view_states import Story, failed, passed
 
 from watchtest.control.client import Declined
-from watchtest.control.journal import PAST, Journals, page_of
-from watchtest.control.reports import NOTHING_NEW, Reports, RunReport
+from watchtest.control.result_log import PAST, Journals, page_of
+from watchtest.control.run_reports import NOTHING_NEW, Reports, RunReport
 from watchtest.core.events import RunEnded, Unchanged
 from watchtest.core.model import Lane, Outcome, Policy, Result, RunState, Trigger
 from watchtest.core.state import Executing, Working

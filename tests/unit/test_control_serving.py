@@ -11,8 +11,8 @@ import pytest
 from control_bench import short_folder
 
 from watchtest.control.guard import Application, Door, Guard, Message, Receive, Send
-from watchtest.control.listening import Listener
-from watchtest.control.serving import CONNECTIONS_LEAST, Patience, Server
+from watchtest.control.sockets import Listener
+from watchtest.control.uvicorn_server import CONNECTIONS_LEAST, Patience, Server
 
 QUICK = Patience(silence_s=0.1, stall_s=0.1)
 LIMIT_S = 5.0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from watchtest.views.keys import Keys
+from watchtest.views.dashboard.key_reader import Keys
 
 pty = pytest.importorskip("pty", reason="this system has no pseudo terminals")
 termios = pytest.importorskip("termios", reason="this system has no termios")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.core.doubt import MOST, differing, doubtful, settle
 from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
+from watchtest.core.warm_check import MOST, differing, doubtful, settle
 
 HERE = Place("a.py", 1)
 PLAIN = Failure("AssertionError", "1 == 2", crash=HERE)

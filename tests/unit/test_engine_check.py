@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake_engine import fake_engine
 
-from watchtest.boxes.docker.check import Remark, Wanted, examine, limits_of
+from watchtest.boxes.docker.engine_check import Remark, Wanted, examine, limits_of
 from watchtest.boxes.docker.engines import find_engine
 
 KEEPS = {"MemoryLimit": True, "CpuCfsQuota": True, "PidsLimit": True, "CgroupVersion": "2", "CgroupDriver": "systemd"}

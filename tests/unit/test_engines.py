@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fake_engine import DOCKER, PODMAN, fake_engine
 
-from watchtest.boxes.docker.addresses import Address, EngineWish, Machine, addresses
+from watchtest.boxes.docker.engine_addresses import Address, EngineWish, Machine, addresses
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.errors import EngineError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import watchtest
-from watchtest.config.model import SECTIONS, keys
+from watchtest.config.keys import SECTIONS, keys
 
 PACKAGE = Path(watchtest.__file__).parent
 

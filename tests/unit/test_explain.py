@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab import Lab
 
-from watchtest.affected.explain import explain
+from watchtest.selection.explanation import explain
 
 MODULE = """\
 def double(n):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from watchtest.affected.selector import PRINTS_SPARE, Selector, Situation
 from watchtest.core.model import Entry, Kind, Only, Snapshot
-from watchtest.core.touching import FilePrint, Recorded, Touched
+from watchtest.core.recorded import FilePrint, Recorded, Touched
+from watchtest.selection.selector import PRINTS_SPARE, Selector, Situation
 
 TEST = "tests/test_a.py::test_a"
 SAVES = 4 * PRINTS_SPARE

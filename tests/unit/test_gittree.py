@@ -14,7 +14,7 @@ from git_repo import ENVIRON, Repo, Tree, operate
 from watchtest.core.model import Kind, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.git import GitError
-from watchtest.sources.gittree import GitTree, TreeId
+from watchtest.sources.git_tree import GitTree, TreeId
 
 Open = Callable[..., GitTree]
 NO_HINT: frozenset[str] = frozenset()

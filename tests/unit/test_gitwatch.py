@@ -12,8 +12,8 @@ import pytest
 from git_repo import ENVIRON, Repo
 
 from watchtest.sources.git import Git
-from watchtest.sources.gittree import GitTree
-from watchtest.sources.gitwatch import GitNews, GitWatch
+from watchtest.sources.git_tree import GitTree
+from watchtest.sources.git_watch import GitNews, GitWatch
 
 QUIET_S = 1.0
 LIMIT_S = 10.0

@@ -13,16 +13,16 @@ from history_bench import NOON, Bench, green, red, tree
 
 from watchtest.core.model import All, Lane, Only, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import WorkspaceError
-from watchtest.history.codes import AttemptKind, Proof
-from watchtest.history.database import transaction
-from watchtest.history.flaky import flaky_tests
-from watchtest.history.opening import open_for_writing, reading
-from watchtest.history.queries import RunDetail, Timings, detail, recent
-from watchtest.history.retention import DAY_S, Limits, planned, used_bytes
-from watchtest.history.schema import MIGRATIONS
-from watchtest.history.store import Store
-from watchtest.history.testnames import find_tests
-from watchtest.history.trees import changes_between
+from watchtest.history.queries.flaky_tests import flaky_tests
+from watchtest.history.queries.run_queries import RunDetail, Timings, detail, recent
+from watchtest.history.queries.test_names import find_tests
+from watchtest.history.store.columns import AttemptKind, Proof
+from watchtest.history.store.database import transaction
+from watchtest.history.store.opening import open_for_writing, reading
+from watchtest.history.store.retention import DAY_S, Limits, planned, used_bytes
+from watchtest.history.store.schema import MIGRATIONS
+from watchtest.history.store.store import Store
+from watchtest.history.store.tree_changes import changes_between
 
 A, B = "tests/test_a.py::test_one", "tests/test_a.py::test_two"
 T1, T2 = tree("t1", {"src/a.py": "1", "tests/test_a.py": "t"}), tree("t2", {"src/a.py": "2", "tests/test_a.py": "t"})

@@ -16,10 +16,10 @@ import pytest
 
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import WorkspaceError
-from watchtest.history.opening import open_for_writing, reading
-from watchtest.history.queries import recent, results_of
-from watchtest.history.schema import MIGRATIONS, Migration
-from watchtest.history.store import Store
+from watchtest.history.queries.run_queries import recent, results_of
+from watchtest.history.store.opening import open_for_writing, reading
+from watchtest.history.store.schema import MIGRATIONS, Migration
+from watchtest.history.store.store import Store
 
 ONE: Migration = ("CREATE TABLE words (word TEXT NOT NULL)", "INSERT INTO words VALUES ('kept')")
 TWO: Migration = ("ALTER TABLE words ADD COLUMN length INTEGER", "UPDATE words SET length = length(word)")

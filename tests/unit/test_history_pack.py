@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, Failure, Kind, Place
-from watchtest.history.changes import Link, changed_between, net, pack_link, unpack_link
-from watchtest.history.pack import (
+from watchtest.history.store.change_chain import Link, changed_between, net, pack_link, unpack_link
+from watchtest.history.store.pack import (
     pack_durations,
     pack_outcomes,
     pack_roster,
@@ -16,8 +16,8 @@ from watchtest.history.pack import (
     unpack_outcomes,
     unpack_roster,
 )
-from watchtest.history.renames import moved_files
-from watchtest.history.signature import LIMIT, masked, signature
+from watchtest.history.store.zz_history_renames import moved_files
+from watchtest.history.store.zz_history_signature import LIMIT, masked, signature
 
 # -- packs -----------------------------------------------------------------------------------------
 

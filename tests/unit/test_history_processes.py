@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from watchtest.core.model import RunState
-from watchtest.history.opening import reading
-from watchtest.history.queries import detail, recent
-from watchtest.history.store import Store
+from watchtest.history.queries.run_queries import detail, recent
+from watchtest.history.store.opening import reading
+from watchtest.history.store.store import Store
 
 BEGINNING = """
 import sys, time

@@ -23,13 +23,13 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunState, Stop
 from watchtest.core.step import leave
-from watchtest.history.codes import AttemptKind
-from watchtest.history.flaky import flaky_now
-from watchtest.history.opening import reading
-from watchtest.history.queries import RunDetail, detail, recent
-from watchtest.history.record import Recorder
-from watchtest.history.retention import Limits
-from watchtest.history.store import Store
+from watchtest.history.queries.flaky_tests import flaky_now
+from watchtest.history.queries.run_queries import RunDetail, detail, recent
+from watchtest.history.run_recorder import Recorder
+from watchtest.history.store.columns import AttemptKind
+from watchtest.history.store.opening import reading
+from watchtest.history.store.retention import Limits
+from watchtest.history.store.store import Store
 
 A, B = "tests/test_a.py::test_a", "tests/test_b.py::test_b"
 SOME = Only((A,), because="asked")

@@ -19,10 +19,10 @@ from history_bench import Bench, green, red, tree
 from watchtest.commands import history
 from watchtest.core.model import Outcome, Result, RunState
 from watchtest.errors import UsageError, WorkspaceError
-from watchtest.history.exporting import junit_name, parts
-from watchtest.history.importing import Unreadable, read_ctrf
-from watchtest.history.page import embedded
-from watchtest.history.path import history_path
+from watchtest.history.reports.report_export import junit_name, parts
+from watchtest.history.reports.report_import import Unreadable, read_ctrf
+from watchtest.history.reports.zz_history_page import embedded
+from watchtest.history.store.zz_history_path import history_path
 
 Ask = Callable[..., str]
 EVIL = 'tests/test_evil.py::test_x[</script><img src=x onerror=document.title="PWNED">::\x1b[31m]'
@@ -166,8 +166,8 @@ def test_a_report_has_its_own_time_and_never_one_to_come(ask: Ask, tmp_path: Pat
 
 
 def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path: Path) -> None:
-    from watchtest.history.opening import reading
-    from watchtest.history.queries import last_whole
+    from watchtest.history.queries.run_queries import last_whole
+    from watchtest.history.store.opening import reading
 
     file = tmp_path / "other.json"
     file.write_text(json.dumps({"results": {"tests": [{"name": "x", "status": "passed", "duration": 5}]}}))

@@ -27,9 +27,9 @@ from watchtest.core.model import (
     Trigger,
 )
 from watchtest.errors import WorkspaceError
-from watchtest.history.opening import reading
-from watchtest.history.queries import PastRun, RunDetail, detail, last_whole, recent
-from watchtest.history.store import Store
+from watchtest.history.queries.run_queries import PastRun, RunDetail, detail, last_whole, recent
+from watchtest.history.store.opening import reading
+from watchtest.history.store.store import Store
 
 SNAPSHOT = Snapshot("4b825dc6", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")}, head="c0ffee", branch="main", dirty=True)
 PASSED = Result("tests/test_a.py::test_one", Outcome.PASSED, 0.25)

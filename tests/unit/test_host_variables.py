@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.boxes.local.hostvariables import carried, files_named
+from watchtest.boxes.local.host_variables import carried, files_named
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "secret",

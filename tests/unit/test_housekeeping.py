@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from view_states import Story, passed
 
-from watchtest.housekeeping import TRIM_EVERY_S, Housekeeping
+from watchtest.memory import TRIM_EVERY_S, Housekeeping
 
 
 class Leftover:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.affected.graph import ImportGraph, Names
-from watchtest.core.touching import FilePrint, ImportName
+from watchtest.core.recorded import FilePrint, ImportName
+from watchtest.selection.import_graph import ImportGraph, Names
 
 MODULES = {"shop": "src/shop/__init__.py", "shop.cart": "src/shop/cart.py", "conftest": "tests/conftest.py"}
 FILES = (

@@ -32,8 +32,8 @@ from watchtest.core.events import (
     Woke,
 )
 from watchtest.core.model import Execution, Lane, Only, Policy, Problem, ServiceInfo, Stop
-from watchtest.views.eventschema import event_schema
-from watchtest.views.jsonlines import JsonLines
+from watchtest.views.lines.json_lines import JsonLines
+from watchtest.views.lines.json_lines_schema import event_schema
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 VALIDATOR = jsonschema.Draft202012Validator(event_schema())

@@ -6,9 +6,9 @@ from types import CodeType
 
 import pytest
 
-from watchtest.agent.keeping import keeps
-from watchtest.agent.leaving import leaves_something
-from watchtest.agent.origins import IN_CLOSURE, IN_ITSELF, NOWHERE
+from watchtest.agent.code.caching import keeps
+from watchtest.agent.code.zz_agent_leaving import leaves_something
+from watchtest.agent.code.zz_agent_origins import IN_CLOSURE, IN_ITSELF, NOWHERE
 
 IN_OBJECTS = {
     "None": "if self.x is None:\n        self.x = make()",

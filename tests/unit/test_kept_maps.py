@@ -8,12 +8,12 @@ from pathlib import Path
 
 from view_states import failed, passed
 
-from watchtest.affected.keeping import Kept, load, save
-from watchtest.affected.selector import Selector
 from watchtest.core.model import Entry, Kind, Lane, Policy, Result, Snapshot, Verdict
+from watchtest.core.recorded import FilePrint, ImportName, Recorded, Touched
 from watchtest.core.state import Idle, Knowledge, KnownTest, LaneState, State
-from watchtest.core.touching import FilePrint, ImportName, Recorded, Touched
-from watchtest.mapkeeper import MapKeeper, map_file
+from watchtest.selection.map_file import Kept, load, save
+from watchtest.selection.selector import Selector
+from watchtest.selection.zz_mapkeeper import MapKeeper, map_file
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 TREE = Snapshot("t1", {"shop.py": Entry(Kind.FILE, 0o644, 3, "d1")})

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.boxes.base import Manner
+from watchtest.boxes.local.box_folder import boxes_of, workspace_of
 from watchtest.boxes.local.bubblewrap import NoBubblewrap, find_bubblewrap
-from watchtest.boxes.local.folder import boxes_of, workspace_of
-from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import Manner
 from watchtest.errors import BoxError, ConfigError
 
 SECRET = "AWS_SECRET_ACCESS_KEY"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from watchtest.errors import WorkspaceError
-from watchtest.lock import WatcherLock
+from watchtest.workspace.lock import WatcherLock
 
 
 def test_a_second_watcher_is_refused(tmp_path: Path) -> None:

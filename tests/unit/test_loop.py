@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from watchtest.boxes.base import StopWish
-from watchtest.carrier import Post
+from watchtest.boxes.protocols import StopWish
 from watchtest.core.events import (
     EVERYTHING,
     Changed,
@@ -29,7 +28,8 @@ from watchtest.core.events import (
 from watchtest.core.model import All, Entry, Execution, Kind, Lane, Outcome, Policy, Result, RunState, Snapshot, Stop
 from watchtest.core.state import Broken, Idle, LaneState, State
 from watchtest.errors import WorkspaceError
-from watchtest.history.deeds import Deed, End, Queue, deeds
+from watchtest.history.facts import Deed, End, Queue, deeds
+from watchtest.lane_runner import Post
 from watchtest.loop import Loop, View, Watching
 
 SAVE = Lane.SAVE

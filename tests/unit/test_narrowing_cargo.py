@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from asking import changed, narrowed, says
 
-from watchtest.runners.base import Change, Ended
-from watchtest.runners.cargo import CargoRunner
-from watchtest.runners.narrowing import Untellable
+from watchtest.runners.cargo.cargo_runner import CargoRunner
+from watchtest.runners.runner import Change, Ended
+from watchtest.runners.zz_runners_narrowing import Untellable
 
 METADATA = (Path(__file__).parent / "recorded" / "cargo_metadata_1_95.json").read_bytes()
 """Of three crates: shop at the top, tax, and cli, which needs tax."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from asking import ROOT, Answers, changed, narrowed
 
-from watchtest.runners.base import Change, Ended, Order
-from watchtest.runners.jest import JestRunner
-from watchtest.runners.narrowing import Untellable
-from watchtest.runners.vitest import VitestRunner
+from watchtest.runners.javascript.jest_runner import JestRunner
+from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.runner import Change, Ended, Order
+from watchtest.runners.zz_runners_narrowing import Untellable
 
 CONFIG = json.loads((Path(__file__).parent / "recorded" / "jest_config_30.json").read_text(encoding="utf-8"))
 """With src/setup.js among its setupFiles."""

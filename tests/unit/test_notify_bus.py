@@ -14,12 +14,12 @@ from session_bus import FakeDaemon, session_bus
 
 from watchtest.config import Config
 from watchtest.core.model import Lane, Verdict
-from watchtest.notifying import look_around
-from watchtest.parts import Folders, Setting
-from watchtest.views.notify.bus import BusChannel
-from watchtest.views.notify.bus import session_bus as found_bus
-from watchtest.views.notify.channel import DeliveryFailed
+from watchtest.views.notify.channels import look_around
+from watchtest.views.notify.dbus_channel import BusChannel
+from watchtest.views.notify.dbus_channel import session_bus as found_bus
 from watchtest.views.notify.notices import Notice, NoticeKind
+from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.wiring import Folders, Setting
 
 RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test[<b>&x]", "second"), Lane.SAVE, Verdict.FAILED)
 GREEN = Notice(NoticeKind.GREEN, "✔ shop: green again", ("2 tests",), Lane.SAVE, Verdict.PASSED)

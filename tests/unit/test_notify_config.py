@@ -11,15 +11,15 @@ import pytest
 
 from watchtest.config import Config, load
 from watchtest.errors import ConfigError
-from watchtest.notifying import build_notifier, look_around
-from watchtest.parts import Folders, Setting
-from watchtest.views.notify.bus import BusChannel
+from watchtest.views.notify.channels import build_notifier, look_around
+from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.notices import Mode
 from watchtest.views.notify.notifier import Notifier
-from watchtest.views.notify.quiet import QuietHours
-from watchtest.views.notify.relay import Relay
-from watchtest.views.notify.sequences import Form
+from watchtest.views.notify.zz_views_notify_quiet import QuietHours
+from watchtest.views.notify.zz_views_notify_relay import Relay
+from watchtest.views.notify.zz_views_notify_sequences import Form
+from watchtest.wiring import Folders, Setting
 
 
 def told(workspace: Path, text: str, **given: Any) -> str:

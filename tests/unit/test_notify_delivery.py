@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from view_states import NOON, Story, failed, passed
 
-from watchtest.views.notify.bus import BusChannel
-from watchtest.views.notify.channel import Channel, DeliveryFailed
+from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook
-from watchtest.views.notify.native import NativeChannel
+from watchtest.views.notify.native_channel import NativeChannel
 from watchtest.views.notify.notices import Mode, Notice
 from watchtest.views.notify.notifier import Notifier, Ways, When
-from watchtest.views.notify.quiet import QuietHours
-from watchtest.views.notify.sequences import Form
-from watchtest.views.notify.terminal import Access, TerminalChannel
+from watchtest.views.notify.terminal_channel import Access, TerminalChannel
+from watchtest.views.notify.zz_views_notify_channel import Channel, DeliveryFailed
+from watchtest.views.notify.zz_views_notify_quiet import QuietHours
+from watchtest.views.notify.zz_views_notify_sequences import Form
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
 RED, GREEN = "✘ shop: 1 test red", "✔ shop: green again"

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Lane, Verdict
-from watchtest.views.notify.channel import DeliveryFailed
 from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.sequences import Form, sequence, through_tmux, withdrawal
-from watchtest.views.notify.terminal import (
+from watchtest.views.notify.terminal_channel import (
     Access,
     Known,
     TerminalChannel,
@@ -23,6 +21,8 @@ from watchtest.views.notify.terminal import (
     recognise,
     recognise_through_tmux,
 )
+from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.views.notify.zz_views_notify_sequences import Form, sequence, through_tmux, withdrawal
 
 RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
 BARE = Notice(NoticeKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)

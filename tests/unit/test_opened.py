@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.agent.opened import LOST, Opened
+from watchtest.agent.record.opened_files import LOST, Opened
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 

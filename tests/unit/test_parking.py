@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from watchtest.agent.words import hear, say
+from watchtest.agent.messages import hear, say
 
 # What a run does between the gate and its order is given as code.
 SCRIPT = """

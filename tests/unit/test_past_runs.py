@@ -10,11 +10,11 @@ import pytest
 from control_bench import bench, short_folder
 from test_history_store import FAILED, PASSED, SNAPSHOT
 
-from watchtest.control.wishes import RunsWish
+from watchtest.control.api.requests import RunsWish
+from watchtest.control.zz_pastruns import PastRuns
 from watchtest.core.model import All, Lane, Only, Policy, Run, RunState, Trigger
 from watchtest.errors import ControlError
-from watchtest.history.store import Store
-from watchtest.pastruns import PastRuns
+from watchtest.history.store.store import Store
 
 WORKSPACE = Path("/work")
 

@@ -26,7 +26,7 @@ from watchtest.core.events import (
     Woke,
 )
 from watchtest.core.model import All, Failure, Lane, Outcome, Result, Stop
-from watchtest.views.plain import Plain
+from watchtest.views.lines.plain_lines import Plain
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 NOW = 22 * 3600

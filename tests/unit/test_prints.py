@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.affected.rows import file_print
-from watchtest.agent.printing import PROGRAM
-from watchtest.core.touching import FilePrint, ImportName
+from watchtest.agent.code.fingerprint_job import PROGRAM
+from watchtest.core.recorded import FilePrint, ImportName
+from watchtest.selection.recorded_rows import file_print
 
 
 def pythons() -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from watchtest.client.flaky_probe import Frozen, Repeat
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, Kind, Outcome, Result, RunState, Snapshot
 from watchtest.errors import SourceMoved
-from watchtest.probing import Frozen, Repeat
 
 ALL = frozenset({EVERYTHING})
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.base import Ended
 from watchtest.runners.pytest import PytestReports
+from watchtest.runners.runner import Ended
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

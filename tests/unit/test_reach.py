@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.reach import reaches
+from watchtest.core.supersede import reaches
 
 PROMISED = ("tests/test_a.py::one", "tests/test_a.py::two", "tests/deep/test_b.py::three")
 FIRST_FILE = PROMISED[:2]

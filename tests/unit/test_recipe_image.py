@@ -7,7 +7,7 @@ import json
 import pytest
 from recipes import recipe
 
-from watchtest.boxes.base import BuiltImage, NamedImage
+from watchtest.boxes.protocols import BuiltImage, NamedImage
 from watchtest.errors import ConfigError
 
 DEVCONTAINER = ".devcontainer/devcontainer.json"

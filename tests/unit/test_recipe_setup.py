@@ -8,7 +8,7 @@ import pytest
 from recipes import HOST, recipe, snapshot_of
 
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
-from watchtest.config.model import DEPENDENCIES
+from watchtest.config.keys import DEPENDENCIES
 from watchtest.errors import ConfigError
 
 PROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'

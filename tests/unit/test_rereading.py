@@ -5,8 +5,8 @@ from __future__ import annotations
 from view_states import Story
 
 from watchtest.config import Config
+from watchtest.config.changed_files import START_AGAIN, Rereading
 from watchtest.errors import ConfigError
-from watchtest.rereading import START_AGAIN, Rereading
 
 
 def test_settings_that_change_are_said_once_to_be_of_no_effect_yet() -> None:

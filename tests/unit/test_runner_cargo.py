@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Execution, Failure, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners import rusttext
-from watchtest.runners.base import Ended, Reports
-from watchtest.runners.cargo import CargoRunner
+from watchtest.runners.cargo import zz_runners_rusttext as rusttext
+from watchtest.runners.cargo.cargo_runner import CargoRunner
+from watchtest.runners.runner import Ended, Reports
 
 RECORDED = Path(__file__).parent / "recorded" / "cargo_1_95.txt"
 ROOT = "/workspace"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.runners.base import RunnerWish
 from watchtest.runners.detect import detect, python_runner
-from watchtest.runners.make import MAKERS
+from watchtest.runners.registry import MAKERS
+from watchtest.runners.runner import RunnerWish
 
 VITEST = '{"devDependencies": {"vitest": "^3"}}'
 JEST = '{"devDependencies": {"jest": "^30"}}'

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Execution, Failure, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.base import Ended
-from watchtest.runners.go import GoRunner
-from watchtest.runners.goevents import GoReports
+from watchtest.runners.go.go_events import GoReports
+from watchtest.runners.go.go_runner import GoRunner
+from watchtest.runners.runner import Ended
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ["1_19", "1_27"]

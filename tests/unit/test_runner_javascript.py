@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Execution, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners import javascript
-from watchtest.runners.base import REPORT, Ended
-from watchtest.runners.jest import JestRunner
-from watchtest.runners.vitest import VitestRunner
+from watchtest.runners.javascript import javascript_tools as javascript
+from watchtest.runners.javascript.jest_runner import JestRunner
+from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.runner import REPORT, Ended
 
 RECORDED = Path(__file__).parent / "recorded"
 ROOT = "/workspace"

@@ -11,10 +11,19 @@ from typing import Any, cast
 
 import pytest
 
-from watchtest.affected.selector import Selector, Situation
-from watchtest.boxes.base import BoxSession, Command, Job, JobEnd, Limits, OnOutput, OnResults, PytestWish, StopWish
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import (
+    BoxSession,
+    Command,
+    Job,
+    JobEnd,
+    Limits,
+    OnOutput,
+    OnResults,
+    PytestWish,
+    StopWish,
+)
 from watchtest.core.events import StartRun
 from watchtest.core.model import (
     All,
@@ -34,11 +43,12 @@ from watchtest.core.model import (
 )
 from watchtest.core.state import Knowledge, KnownTest
 from watchtest.core.verdict import judge, learn
+from watchtest.execution import AnyRunner, Occasion, Testing
 from watchtest.runners.command import CommandRunner
-from watchtest.runners.go import GoRunner
-from watchtest.runners.jest import JestRunner
+from watchtest.runners.go.go_runner import GoRunner
+from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.pytest import Pytest
-from watchtest.running import AnyRunner, Occasion, Testing
+from watchtest.selection.selector import Selector, Situation
 
 RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
 TREE = Snapshot("t1", {})

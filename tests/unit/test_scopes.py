@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from watchtest.affected.rows import Recordings
-from watchtest.agent.scopes import A_ROW, Scopes
+from watchtest.agent.record.scopes import A_ROW, Scopes
+from watchtest.selection.recorded_rows import Recordings
 
 
 def test_a_test_that_reads_more_than_a_row_holds_is_told_whole(tmp_path: Path) -> None:

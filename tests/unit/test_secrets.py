@@ -11,7 +11,7 @@ import pytest
 
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Kind, LeftOut, Snapshot
-from watchtest.sources.secrets import REASON, may_hold_secrets
+from watchtest.sources.secret_files import REASON, may_hold_secrets
 from watchtest.sources.worktree import Worktree
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from asking import ROOT, changed
 
-from watchtest.affected.selector import Situation
 from watchtest.core.model import All, Entry, Kind, Only, Selection, Snapshot
-from watchtest.runners.base import Ask, Change, Ended, Order, Rule
 from watchtest.runners.command import CommandRunner
-from watchtest.runners.go import GoRunner
-from watchtest.runners.narrowing import Untellable
+from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.pytest import Pytest
-from watchtest.selecting import NOBODY, Part, Trials, change_of, joined, owners, part_of
+from watchtest.runners.runner import Ask, Change, Ended, Order, Rule
+from watchtest.runners.zz_runners_narrowing import Untellable
+from watchtest.selection.by_runner import NOBODY, Part, Trials, change_of, joined, owners, part_of
+from watchtest.selection.selector import Situation
 
 LINT = CommandRunner(("lint",), name="lint")
 

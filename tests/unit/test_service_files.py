@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from watchtest import cli
-from watchtest.commands.service import Service, is_ours, launchd_plist, systemd_unit, write
+from watchtest.client.service_unit import Service, is_ours, launchd_plist, systemd_unit, write
 from watchtest.errors import WorkspaceError
 
 NASTY = '/home/me/my "pröject" 100% $HOME \\ it\'s'

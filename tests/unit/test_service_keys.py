@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.boxes.servicekeys import Check, Definition, Dependencies, automatic
+from watchtest.boxes.service_keys import Check, Definition, Dependencies, automatic
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.sources.globs import specification
 

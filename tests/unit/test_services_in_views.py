@@ -12,8 +12,8 @@ from view_states import LOST, NOON, Story, passed
 
 from watchtest.core.events import BoxLost, ServicesSeen
 from watchtest.core.model import Lane, ServiceInfo
-from watchtest.views.statusschema import status_schema
-from watchtest.views.statuswords import block
+from watchtest.views.status.status_schema import status_schema
+from watchtest.views.status.status_words import block
 
 READY = ServiceInfo("kv", "ready", NOON)
 FAILED = ServiceInfo("kv", "failed", NOON, 5, "exited with code 3 before it was ready")

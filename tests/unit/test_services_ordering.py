@@ -12,9 +12,9 @@ import pytest
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import Decoder, encode
-from watchtest.boxes.base import StopWish
 from watchtest.boxes.channel import Channel
-from watchtest.boxes.servicekeys import Check, Definition
+from watchtest.boxes.protocols import StopWish
+from watchtest.boxes.service_keys import Check, Definition
 from watchtest.boxes.services import Services, Surroundings, Timing
 from watchtest.boxes.session import Session
 from watchtest.core.model import ServiceInfo, Snapshot

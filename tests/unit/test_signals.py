@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from watchtest.app import leaving_signals
-from watchtest.frontend import has_screen
+from watchtest.views.dashboard.dashboard import has_screen
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 

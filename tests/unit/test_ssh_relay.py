@@ -15,7 +15,7 @@ from control_bench import short_folder
 from fake_engine import PODMAN, fake_engine, fake_ssh
 
 from watchtest.boxes.docker.engines import find_engine
-from watchtest.boxes.docker.sshrelay import Remote
+from watchtest.boxes.docker.ssh_relay import Remote
 from watchtest.errors import EngineError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -16,15 +16,16 @@ import jsonschema
 import pytest
 from view_states import Story, failed, passed, skipped, start
 
-from watchtest import cli, workspace
+from watchtest import cli
 from watchtest.commands import status
+from watchtest.core import text
 from watchtest.core.events import CancelAsked, Halted, RunEnded
 from watchtest.core.model import Lane, Problem, Stop
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import UsageError, WorkspaceError
-from watchtest.views import text
-from watchtest.views.statusfile import StatusFile, Writer
+from watchtest.views.status.status_writer import StatusFile, Writer
+from watchtest.workspace import folder as workspace
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 Watch = Callable[[State], None]

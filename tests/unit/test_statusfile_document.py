@@ -13,9 +13,16 @@ from watchtest.core.events import CancelAsked, Halted, PauseAsked, RunEnded
 from watchtest.core.model import Failure, Lane, Outcome, Place, Result, Stop
 from watchtest.core.state import State
 from watchtest.core.step import leave
-from watchtest.views.statusdocument import FAILURES_LIMIT, MESSAGE_LIMIT, OUTPUT_LIMIT, Document, Writer, document
-from watchtest.views.statusdocument import locations as said_locations
-from watchtest.views.statusschema import status_schema
+from watchtest.views.status.status_document import (
+    FAILURES_LIMIT,
+    MESSAGE_LIMIT,
+    OUTPUT_LIMIT,
+    Document,
+    Writer,
+    document,
+)
+from watchtest.views.status.status_document import locations as said_locations
+from watchtest.views.status.status_schema import status_schema
 
 WRITER = Writer(pid=7, host="host", version="0.1.0", started_at=NOON, pid_start=99, boot_id="b00t")
 A, B, C = (f"tests/test_a.py::test_{name}" for name in "abc")

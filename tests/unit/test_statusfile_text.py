@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtest.views.text import clean, cut, cut_front, duration, encodable, one_line, tail
+from watchtest.core.text import clean, cut, cut_front, duration, encodable, one_line, tail
 
 NASTY = st.text(alphabet=st.one_of(st.characters(), st.sampled_from("\x1b[]P^_X\\\x07\x9b\x9d\x90\x9c0;m\r\n\t\u202e")))
 

@@ -14,8 +14,8 @@ import pytest
 from view_states import NOON, Story, failed, passed
 
 from watchtest.errors import WorkspaceError
-from watchtest.views.statusdocument import Document, Writer
-from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.views.status.status_document import Document, Writer
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 
 WRITER = Writer(pid=7, host="host", version="0.1.0", started_at=NOON)
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"

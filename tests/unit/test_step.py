@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from watchtest.core.asking import WAITING_LIMIT
 from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
@@ -60,7 +59,8 @@ from watchtest.core.model import (
     Trigger,
     Verdict,
 )
-from watchtest.core.recovery import RETRY_LIMIT, RETRY_LONGEST_S
+from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S
+from watchtest.core.run_queue import WAITING_LIMIT
 from watchtest.core.state import Broken, Idle, LaneState, State, Working
 from watchtest.core.step import leave, step
 

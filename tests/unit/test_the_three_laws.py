@@ -56,11 +56,11 @@ from watchtest.core.model import (
     Stop,
     Verdict,
 )
-from watchtest.core.recovery import RETRY_LIMIT
+from watchtest.core.retry import RETRY_LIMIT
 from watchtest.core.state import AuditWish, Broken, Executing, Idle, LaneState, State, Syncing, Working, asked_id
 from watchtest.core.step import leave, step
 from watchtest.core.verdict import covers_everything, file_of
-from watchtest.history.deeds import Add, Choose, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
+from watchtest.history.facts import Add, Choose, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
 
 TESTS = ("a.py::one", "a.py::two", "b.py::three", "b.py::four")
 Truth = Mapping[str, bool]

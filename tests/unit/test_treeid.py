@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, Kind
-from watchtest.sources.treeid import EMPTY_TREE, blob_id, file_id, folder_id, tree_id
+from watchtest.sources.tree_id import EMPTY_TREE, blob_id, file_id, folder_id, tree_id
 
 NASTY = [
     b"a",

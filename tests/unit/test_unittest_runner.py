@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from watchtest.affected.rows import Recordings, file_print
-from watchtest.agent import unittest_job
-from watchtest.agent.prints import print_of
+from watchtest.agent.code.fingerprints import print_of
+from watchtest.agent.in_unittest import zz_agent_unittest_job as unittest_job
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners import base
+from watchtest.runners import runner as base
 from watchtest.runners.unittest import UnittestReports
+from watchtest.selection.recorded_rows import Recordings, file_print
 
 OTHERS = [f"python3.{minor}" for minor in range(8, 16) if minor != sys.version_info.minor]
 

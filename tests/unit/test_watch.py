@@ -17,11 +17,11 @@ import pytest
 
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
+from watchtest.sources.file_watch import BURST, Timing, watch
 from watchtest.sources.inotify import Inotify
-from watchtest.sources.poll import Poll
-from watchtest.sources.watch import BURST, Timing, watch
-from watchtest.sources.wholetree import WholeTree
 from watchtest.sources.worktree import Worktree
+from watchtest.sources.zz_sources_poll import Poll
+from watchtest.sources.zz_sources_wholetree import WholeTree
 
 ALL = frozenset({EVERYTHING})
 DEADLINE_S = 20.0

@@ -16,8 +16,8 @@ import pytest
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, Kind
 from watchtest.errors import SourceMoved, WorkspaceError
-from watchtest.sources.examine import RACY_NS, examine
-from watchtest.sources.treeid import EMPTY_TREE, blob_id, tree_id
+from watchtest.sources.entry import RACY_NS, examine
+from watchtest.sources.tree_id import EMPTY_TREE, blob_id, tree_id
 from watchtest.sources.worktree import Worktree
 
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0

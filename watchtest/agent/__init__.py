@@ -18,4 +18,15 @@ recorder  what tests touch: by listeners, forks and opened it hears of it, scope
 unittest_runner, unittest_loader, unittest_result   the same inside unittest; testrows is what both write
 """
 
+import os
+
 PROTOCOL = 1
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+LOADER = """\
+spec = importlib.util.spec_from_file_location(
+    'watchtest_agent', os.path.join(folder, '__init__.py'), submodule_search_locations=[folder])
+package = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = package
+spec.loader.exec_module(package)
+"""
+"""Source that loads this package from `folder` under its own name, so that no folder of ours is on the tests' path."""

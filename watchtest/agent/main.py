@@ -15,13 +15,14 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from . import PROTOCOL, holding
-from .errors import MirrorError, code_of
+from . import PROTOCOL
+from . import box_lock as holding
+from .code.fingerprint_job import Printing
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
-from .jobs import Jobs
+from .jobs.job_control import Jobs
 from .mirror import Mirror
-from .printing import Printing
-from .servicerelay import ServiceRelay
+from .services.zz_agent_servicerelay import ServiceRelay
+from .zz_agent_errors import MirrorError, code_of
 
 TICK_S = 0.1
 

@@ -14,10 +14,10 @@ import shutil
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from .errors import MirrorError, explained
 from .frames import path_bytes, path_text
-from .ledger import Ledger
-from .look import FILE, FOLDER, SYMLINK, Row, blob_id, is_real_folder, row_of, signature_of
+from .owned_paths import Ledger
+from .zz_agent_errors import MirrorError, explained
+from .zz_agent_look import FILE, FOLDER, SYMLINK, Row, blob_id, is_real_folder, row_of, signature_of
 
 KEPT_FOLDER = b".watchtest"
 _Seen = Tuple[bytes, Tuple[int, int], Row]

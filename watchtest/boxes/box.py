@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from watchtest.boxes.agentzip import agent_zip
-from watchtest.boxes.base import BoxLine, BoxSession, ImageWish, Note, Opened, OpenedPlain, Place, Recipe
+from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.channel import Channel
-from watchtest.boxes.patience import in_daemon_thread
-from watchtest.boxes.plain.session import PlainSession
+from watchtest.boxes.no_python.shell_session import PlainSession
+from watchtest.boxes.protocols import BoxLine, BoxSession, ImageWish, Note, Opened, OpenedPlain, Place, Recipe
 from watchtest.boxes.session import Session
+from watchtest.boxes.zz_boxes_agentzip import agent_zip
 from watchtest.core.model import BoxInfo
 from watchtest.errors import EngineError
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from watchtest.agent.frames import BadFrame, Decoder, Frame, Header, encode
-from watchtest.boxes.base import ByteStream
+from watchtest.boxes.protocols import ByteStream
 from watchtest.errors import BY_ITSELF, BoxError, ChannelLost, DiskFull
 
 PING_EVERY_S = 2.0

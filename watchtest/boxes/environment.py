@@ -12,7 +12,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from watchtest.boxes.base import (
+from watchtest.boxes.blocking_calls import in_daemon_thread
+from watchtest.boxes.channel import FREE_ROOM
+from watchtest.boxes.protocols import (
     BoxSession,
     Command,
     Job,
@@ -24,8 +26,6 @@ from watchtest.boxes.base import (
     StopWish,
     lacks_python,
 )
-from watchtest.boxes.channel import FREE_ROOM
-from watchtest.boxes.patience import in_daemon_thread
 from watchtest.errors import BoxError, DiskFull, EngineError, WatchtestError
 
 TAIL_LINES = 8

@@ -16,12 +16,12 @@ from typing import Any, Literal, get_args
 from docker.errors import APIError, NotFound
 
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.addresses import Address, EngineKind, EngineWish, addresses
+from watchtest.boxes.docker.engine_addresses import Address, EngineKind, EngineWish, addresses
+from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
-from watchtest.boxes.docker.errors import explained_api
-from watchtest.boxes.local.folder import remove_box
+from watchtest.boxes.local.box_folder import remove_box
 from watchtest.errors import BoxError, EngineError
-from watchtest.machine import machine_id
+from watchtest.workspace.zz_machine import machine_id
 
 What = Literal["container", "image", "volume", "local box"]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from watchtest.agent.frames import Frame
-from watchtest.boxes.base import BoxSession, Note, StopWish
-from watchtest.boxes.servicekeys import Basis, Definition, Dependencies, Matcher
-from watchtest.boxes.servicereports import Report, Reports, reports_of
+from watchtest.boxes.protocols import BoxSession, Note, StopWish
+from watchtest.boxes.service_keys import Basis, Definition, Dependencies, Matcher
+from watchtest.boxes.zz_boxes_servicereports import Report, Reports, reports_of
 from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.errors import ChannelLost, ServiceError
 

@@ -17,18 +17,8 @@ from typing import Any
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import BODY_PIECE, encode, in_pieces
-from watchtest.boxes.base import (
-    REPORT,
-    Command,
-    Job,
-    JobEnd,
-    OnOutput,
-    OnResults,
-    PytestWish,
-    Read,
-    UnittestWish,
-)
 from watchtest.boxes.channel import Channel, Conversation
+from watchtest.boxes.protocols import REPORT, Command, Job, JobEnd, OnOutput, OnResults, PytestWish, Read, UnittestWish
 from watchtest.core.model import Delta, Entry, Kind, Snapshot, difference
 from watchtest.errors import BoxError, ChannelLost
 

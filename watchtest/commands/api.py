@@ -7,9 +7,10 @@ import json
 import os
 from pathlib import Path
 
-from watchtest import __version__, workspace
-from watchtest.commands.watcher import Watcher
+from watchtest import __version__
+from watchtest.client.watcher import Watcher
 from watchtest.errors import ControlError
+from watchtest.workspace import folder as workspace
 
 TURN_ON = 'set api.listen = "127.0.0.1:7357" (or port 0 for any that is free) and start the watcher again'
 
@@ -64,7 +65,7 @@ def _url(arguments: argparse.Namespace) -> int:
 def _token(arguments: argparse.Namespace) -> int:
     from platformdirs import user_state_path
 
-    from watchtest.control.token import kept_token, token_file
+    from watchtest.control.zz_control_token import kept_token, token_file
 
     state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
     file = token_file(state, workspace.find(arguments.workspace or Path.cwd()))
@@ -76,8 +77,8 @@ def _token(arguments: argparse.Namespace) -> int:
 
 
 def _openapi() -> int:
-    from watchtest.control.openapi import document
-    from watchtest.views.statusschema import status_schema
+    from watchtest.control.api.openapi import document
+    from watchtest.views.status.status_schema import status_schema
 
     print(json.dumps(document(__version__, status_schema()), indent=2))
     return 0

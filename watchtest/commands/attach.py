@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from watchtest.commands.watcher import Watcher
+from watchtest.client.watcher import Watcher
 from watchtest.errors import UsageError
 
 
@@ -19,8 +19,8 @@ def run(arguments: argparse.Namespace) -> int:
     watcher.get("/health")  # nobody there: said as for every other command
     import asyncio
 
-    from watchtest.attaching import look_on
-    from watchtest.frontend import has_screen
+    from watchtest.client.attached_dashboard import look_on
+    from watchtest.views.dashboard.dashboard import has_screen
 
     if not has_screen(os.environ):
         raise UsageError(

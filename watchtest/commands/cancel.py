@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from watchtest.commands.watcher import Report, Watcher
+from watchtest.client.watcher import Report, Watcher
 from watchtest.control.client import Declined
-from watchtest.core.asking import BEFORE_IT_BEGAN
+from watchtest.core.run_queue import BEFORE_IT_BEGAN
 from watchtest.errors import ControlError
 
 LIMIT_S = 60.0

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest import workspace
 from watchtest.errors import ConfigError
+from watchtest.workspace import folder as workspace
 
 if TYPE_CHECKING:
     from watchtest.config import Loaded
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from watchtest.config import explain
+    from watchtest.commands import zz_config_explain as explain
 
     loaded = _load(arguments)
     print(json.dumps(explain.as_json(loaded), indent=2) if arguments.json else explain.as_text(loaded))

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.commands.options import add_engine
+from watchtest.client.zz_commands_options import add_engine
 from watchtest.errors import BoxError, EngineError
 
 if TYPE_CHECKING:
-    from watchtest.boxes.docker.addresses import EngineWish
+    from watchtest.boxes.docker.engine_addresses import EngineWish
     from watchtest.core.model import EngineName
 
 FIRST_LIMIT_S = 600.0

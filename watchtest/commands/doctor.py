@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from watchtest.commands.options import add_engine, engine_flag
+from watchtest.client.zz_commands_options import add_engine, engine_flag
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
-    from watchtest.boxes.base import Place
-    from watchtest.boxes.docker.check import Remark
+    from watchtest.boxes.docker.engine_check import Remark
+    from watchtest.boxes.protocols import Place
     from watchtest.core.model import BoxInfo
-    from watchtest.parts import Setting
+    from watchtest.wiring import Setting
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 LACKS = ("no sandbox", "not isolated", "without effect")
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings(arguments: argparse.Namespace) -> list[Finding]:
-    from watchtest.commands.outside import load_settings, setting_of
+    from watchtest.client.settings import load_settings, setting_of
 
     flags = engine_flag(arguments)
     found = [Finding("python", GOOD, f"{platform.python_version()} ({sys.executable})"), _git()]
@@ -94,7 +94,7 @@ def _git() -> Finding:
 
 
 def _workspace(setting: Setting) -> list[Finding]:
-    from watchtest.parts import build_choosing, build_worktree
+    from watchtest.wiring import build_choosing, build_worktree
 
     source = build_worktree(setting)
     began = time.perf_counter()
@@ -114,7 +114,7 @@ def _workspace(setting: Setting) -> list[Finding]:
 def _repository(setting: Setting) -> list[Finding]:
     """What of this repository the lanes see differently."""
     from watchtest.sources.git import Git, GitError
-    from watchtest.sources.gitwatch import hindrance
+    from watchtest.sources.git_watch import hindrance
 
     git = Git(setting.workspace, setting.environ)
     try:
@@ -136,7 +136,7 @@ def _repository(setting: Setting) -> list[Finding]:
 
 def _box(setting: Setting) -> list[Finding]:
     from watchtest.core.model import Lane
-    from watchtest.parts import choose_place
+    from watchtest.wiring import choose_place
 
     notes: list[str] = []
     place = choose_place(setting, Lane.SAVE, notes.append)
@@ -161,10 +161,10 @@ def _box(setting: Setting) -> list[Finding]:
 
 def _engine(setting: Setting, place: Place, info: BoxInfo | None) -> list[Finding]:
     """The engine that carries the box, the image for it, and the limits as they are."""
-    from watchtest.boxes.docker.check import Wanted, examine, has_image, read_back
+    from watchtest.boxes.docker.engine_check import Wanted, examine, has_image, read_back
     from watchtest.boxes.docker.engines import find_engine
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.parts import build_worktree, recipe_wish
+    from watchtest.wiring import build_worktree, recipe_wish
 
     box = setting.config.box
     assert box.engine != "local"
@@ -195,7 +195,7 @@ def _local(place: Place) -> list[Finding]:
 def _local_too(setting: Setting) -> list[Finding]:
     """What the embedded box would be, for whoever thinks of `--engine local`."""
     from watchtest.core.model import Lane
-    from watchtest.parts import local_place
+    from watchtest.wiring import local_place
 
     try:
         lines = local_place(setting, Lane.SAVE).describe()
@@ -205,7 +205,7 @@ def _local_too(setting: Setting) -> list[Finding]:
 
 
 def _history(setting: Setting) -> list[Finding]:
-    from watchtest.history.path import history_path
+    from watchtest.history.store.zz_history_path import history_path
 
     path = history_path(setting.folders.state, setting.workspace)
     return [Finding("history", GOOD, f"{path} ({'there' if path.exists() else 'not yet there'})")]
@@ -214,7 +214,7 @@ def _history(setting: Setting) -> list[Finding]:
 def _notify(setting: Setting) -> list[Finding]:
     import asyncio
 
-    from watchtest.notifying import look_around
+    from watchtest.views.notify.channels import look_around
 
     return [
         Finding("notify", GOOD if who else WARNING, who or f"no desktop notifications: {lack}")

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from watchtest import workspace
-from watchtest.commands.reading import load
+from watchtest.client.status_file import load
 from watchtest.errors import UsageError
-from watchtest.views.opening import editor
+from watchtest.views.dashboard.zz_views_opening import editor
+from watchtest.workspace import folder as workspace
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

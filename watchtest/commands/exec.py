@@ -8,9 +8,9 @@ import secrets
 import sys
 from pathlib import PurePosixPath
 
-from watchtest.commands.options import add_engine, engine_flag
+from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.core.text import clean
 from watchtest.errors import BoxError, UsageError
-from watchtest.views.text import clean
 
 # Its output goes where `watchtest logs` finds it; the shell makes way for the command.
 DETACHED = 'mkdir -p "$1" && exec >>"$1/$2.log" 2>&1 && shift 2 && exec "$@"'
@@ -28,9 +28,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.base import Manner
-    from watchtest.commands.outside import setting_of
-    from watchtest.commands.visit import ready, visit, visited_place
+    from watchtest.boxes.protocols import Manner
+    from watchtest.client.box_visit import ready, visit, visited_place
+    from watchtest.client.settings import setting_of
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:

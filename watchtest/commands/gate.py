@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.commands.options import add_engine, engine_flag
+from watchtest.client.zz_commands_options import add_engine, engine_flag
 from watchtest.errors import BoxError, WorkspaceError
 
 if TYPE_CHECKING:
-    from watchtest.boxes.base import Place
+    from watchtest.boxes.protocols import Place
     from watchtest.core.model import Lane, Result, RunState
     from watchtest.core.state import State
-    from watchtest.parts import Setting
-    from watchtest.sources.gittree import GitTree
+    from watchtest.sources.git_tree import GitTree
+    from watchtest.wiring import Setting
 
 TIMED_OUT = 124
 POLL_S = 0.1
@@ -66,8 +66,8 @@ class Answer:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.commands.outside import setting_of
-    from watchtest.parts import choose_place
+    from watchtest.client.settings import setting_of
+    from watchtest.wiring import choose_place
 
     setting = setting_of(arguments, engine_flag(arguments))
     asked = _asked(setting, arguments.commit)
@@ -90,9 +90,9 @@ def _say(text: str) -> None:
 
 def _asked(setting: Setting, revision: str | None) -> Asked:
     from watchtest.core.model import Lane
-    from watchtest.parts import build_git_tree
     from watchtest.sources.git import Git
-    from watchtest.sources.gittree import TreeId
+    from watchtest.sources.git_tree import TreeId
+    from watchtest.wiring import build_git_tree
 
     git = Git(setting.workspace, setting.environ)
     if revision is None:
@@ -125,8 +125,8 @@ def _environment(setting: Setting, asked: Asked, place: Place) -> str:
     """In what that very tree would be tested."""
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.core.events import EVERYTHING
-    from watchtest.parts import recipe_wish, settings_digest
     from watchtest.pipeline import environment_name
+    from watchtest.wiring import recipe_wish, settings_digest
 
     snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
     recipe = recipe_of(recipe_wish(setting, asked.source), snapshot, asked.source.read)
@@ -135,9 +135,9 @@ def _environment(setting: Setting, asked: Asked, place: Place) -> str:
 
 
 def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
-    from watchtest.history import queries
-    from watchtest.history.opening import reading
-    from watchtest.history.path import history_path
+    from watchtest.history.queries import run_queries as queries
+    from watchtest.history.store.opening import reading
+    from watchtest.history.store.zz_history_path import history_path
 
     path = history_path(setting.folders.state, setting.workspace)
     if not path.exists():
@@ -153,8 +153,8 @@ def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
 
 def _is_watched(setting: Setting, lane: Lane) -> bool:
     """Whether a living watcher tests that lane."""
-    from watchtest.commands.reading import read
-    from watchtest.workspace import FOLDER
+    from watchtest.client.status_file import read
+    from watchtest.workspace.folder import FOLDER
 
     try:
         document, life = read(setting.workspace / FOLDER, time.time())
@@ -179,7 +179,7 @@ def _run_here(setting: Setting, asked: Asked, place: Place, deadline: float) -> 
     from filelock import FileLock, Timeout
 
     from watchtest.app import run_tree
-    from watchtest.workspace import FOLDER, make_folder
+    from watchtest.workspace.folder import FOLDER, make_folder
 
     folder = setting.workspace / FOLDER
     make_folder(folder)
@@ -205,7 +205,7 @@ def _from_state(asked: Asked, last: State) -> Answer:
 
 
 def _tell(asked: Asked, answer: Answer) -> None:
-    from watchtest.views.text import age, one_line
+    from watchtest.core.text import age, one_line
 
     red = [result for result in answer.results if result.outcome.is_red]
     count = f"{len(red)} of {len(answer.results)}" if red else str(len(answer.results))

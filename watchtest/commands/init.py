@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from watchtest.boxes.base import ImageWish, NamedImage
+from watchtest.boxes.protocols import ImageWish, NamedImage
 from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
@@ -56,9 +56,9 @@ def _write_service(arguments: argparse.Namespace) -> int:
     import os
     import sys
 
-    from watchtest.commands.outside import setting_of
-    from watchtest.commands.service import Service, launchd_plist, systemd_unit, write
-    from watchtest.parts import workspace_key
+    from watchtest.client.service_unit import Service, launchd_plist, systemd_unit, write
+    from watchtest.client.settings import setting_of
+    from watchtest.wiring import workspace_key
 
     workspace = setting_of(arguments).workspace  # wrong settings are said now, not by a service that does not start
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
@@ -83,8 +83,8 @@ def _write_service(arguments: argparse.Namespace) -> int:
 def _write_hooks(arguments: argparse.Namespace) -> int:
     import os
 
-    from watchtest import workspace
     from watchtest.sources.git import Git
+    from watchtest.workspace import folder as workspace
 
     folder = workspace.find(arguments.workspace or Path.cwd())
     hooks = Git(folder, os.environ).hooks()
@@ -114,8 +114,8 @@ def _indented(text: str) -> str:
 
 def _write_config(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.commands.outside import setting_of
-    from watchtest.parts import build_choosing, build_worktree, recipe_wish
+    from watchtest.client.settings import setting_of
+    from watchtest.wiring import build_choosing, build_worktree, recipe_wish
 
     setting = setting_of(arguments)
     source = build_worktree(setting)

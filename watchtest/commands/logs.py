@@ -12,9 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from watchtest.client.zz_commands_options import add_engine, engine_flag
 from watchtest.commands.exec import say
-from watchtest.commands.options import add_engine, engine_flag
-from watchtest.views.text import clean
+from watchtest.core.text import clean
 
 LIST = 'cd "$1" 2>/dev/null && for file in *.log; do test -e "$file" && echo "${file%.log}"; done; true'
 SHOW = 'test -e "$1" || exit 44; exec tail -n "$2" $3 "$1"'
@@ -51,10 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _of_watcher(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from watchtest import workspace
-    from watchtest.commands.logreading import last_lines, told
-    from watchtest.logfile import NAME
-    from watchtest.views.text import encodable
+    from watchtest.core.text import encodable
+    from watchtest.logs.reader import last_lines, told
+    from watchtest.logs.writer import NAME
+    from watchtest.workspace import folder as workspace
 
     file = workspace.find(arguments.workspace or Path.cwd()) / workspace.FOLDER / NAME
 
@@ -72,8 +72,8 @@ def _of_watcher(arguments: argparse.Namespace) -> int:
 
 
 def _of_service(arguments: argparse.Namespace) -> int:
-    from watchtest.commands.outside import setting_of
-    from watchtest.commands.visit import visited_place
+    from watchtest.client.box_visit import visited_place
+    from watchtest.client.settings import setting_of
     from watchtest.errors import UsageError
 
     setting = setting_of(arguments, engine_flag(arguments))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from watchtest.commands.watcher import Watcher
-from watchtest.views.text import clean, encodable
+from watchtest.client.watcher import Watcher
+from watchtest.core.text import clean, encodable
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands.watcher import Watcher, add_lane
+from watchtest.client.watcher import Watcher, add_lane
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands.watcher import Watcher, add_lane
+from watchtest.client.watcher import Watcher, add_lane
 
 POLICIES = ("affected", "failed", "all", "configured")
 

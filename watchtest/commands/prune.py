@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.commands.options import add_engine
+from watchtest.client.zz_commands_options import add_engine
 from watchtest.errors import UsageError, WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.inventory import Belonging
-    from watchtest.commands.belongings import Seen
+    from watchtest.boxes.zz_commands_belongings import Seen
 
 NOT_REMOVED = 4
 
@@ -29,7 +29,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.commands.belongings import look
+    from watchtest.boxes.zz_commands_belongings import look
 
     with look(arguments) as seen:
         orphans = seen.orphans()
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sweep(*, is_quiet: bool) -> None:
     """Sockets that killed watchers left: nothing is in them, so nobody is asked."""
-    from watchtest.commands.watcher import runtime_folders
+    from watchtest.client.watcher import runtime_folders
     from watchtest.control.address import dead_sockets
 
     dead = dead_sockets(runtime_folders())
@@ -61,9 +61,9 @@ def _sweep(*, is_quiet: bool) -> None:
 
 
 def _tell(orphans: tuple[Belonging, ...], host: str) -> None:
-    from watchtest.commands.belongings import nearest
+    from watchtest.boxes.zz_commands_belongings import nearest
     from watchtest.commands.ps import show
-    from watchtest.views.text import clean
+    from watchtest.core.text import clean
 
     if not orphans:
         print("nothing to remove: every workspace is there")
@@ -99,8 +99,8 @@ def _remove(orphans: tuple[Belonging, ...], seen: Seen) -> list[str]:
 
 def _forget_tokens(workspaces: set[str]) -> None:
     """The words by which programs reached the watchers of workspaces that are gone."""
-    from watchtest.commands.outside import user_folders
-    from watchtest.control.token import token_file
+    from watchtest.client.settings import user_folders
+    from watchtest.control.zz_control_token import token_file
 
     for workspace in workspaces:
         with suppress(OSError):  # of no use to anybody any more, there or not

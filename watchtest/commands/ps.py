@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from watchtest.commands.options import add_engine
+from watchtest.client.zz_commands_options import add_engine
 
 if TYPE_CHECKING:
     from watchtest.boxes.inventory import Belonging
@@ -23,7 +23,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.commands.belongings import look
+    from watchtest.boxes.zz_commands_belongings import look
 
     with look(arguments) as seen:
         if arguments.json:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(belongings: tuple[Belonging, ...], host: str) -> None:
     """As a table; nothing is cut, so that a narrow terminal or a pipe loses nothing."""
-    from watchtest.views.text import age, clean
+    from watchtest.core.text import age, clean
 
     if not belongings:
         print("nothing: no box, image or volume of watchtest is here")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from watchtest.client.zz_commands_options import engine_flag, trigger_flags
 from watchtest.commands import start, stop
-from watchtest.commands.options import engine_flag, trigger_flags
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,7 +15,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.commands.outside import setting_of
+    from watchtest.client.settings import setting_of
 
     # Settings that are wrong must not cost the user the watcher that there is.
     setting_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})

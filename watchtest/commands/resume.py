@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from watchtest.client.watcher import add_lane
 from watchtest.commands.pause import tell
-from watchtest.commands.watcher import add_lane
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from watchtest.commands.watcher import Report, Watcher, add_lane
+from watchtest.client.watcher import Report, Watcher, add_lane
 from watchtest.core.model import RunState
-from watchtest.exitcodes import EXIT_CODES, TIMED_OUT
-from watchtest.views.text import clean, one_line
+from watchtest.core.text import clean, one_line
+from watchtest.exit_codes import EXIT_CODES, TIMED_OUT
 
 POLICIES = ("all", "failed", "affected")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from watchtest.client.zz_commands_options import add_engine, engine_flag
 from watchtest.commands.exec import say
-from watchtest.commands.options import add_engine, engine_flag
 from watchtest.errors import UsageError
 
 # The nicest shell that is there.
@@ -20,9 +20,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.base import Manner
-    from watchtest.commands.outside import setting_of
-    from watchtest.commands.visit import visit
+    from watchtest.boxes.protocols import Manner
+    from watchtest.client.box_visit import visit
+    from watchtest.client.settings import setting_of
 
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise UsageError("shell: this is not a terminal", hint="for a script: watchtest exec -- sh -c '…'")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from watchtest.client.zz_commands_options import add_engine, engine_flag
 from watchtest.commands.exec import say
-from watchtest.commands.options import add_engine, engine_flag
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,11 +17,11 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest import byhand
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.commands.outside import setting_of
-    from watchtest.commands.visit import visited_place
-    from watchtest.parts import build_worktree, recipe_wish
+    from watchtest.client.box_visit import visited_place
+    from watchtest.client.settings import setting_of
+    from watchtest.wiring import build_worktree, recipe_wish
+    from watchtest.workspace import manual_changes as byhand
 
     setting = setting_of(arguments, engine_flag(arguments))
     source = build_worktree(setting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands.options import add_engine, add_trigger, engine_flag, trigger_flags
+from watchtest.client.zz_commands_options import add_engine, add_trigger, engine_flag, trigger_flags
 
 TRIES = 3
 """Another watcher may have been quicker, and have ended before it could be told."""
@@ -23,8 +23,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.commands.background import Workspace
-    from watchtest.commands.outside import setting_of
+    from watchtest.client.background import Workspace
+    from watchtest.client.settings import setting_of
     from watchtest.errors import ControlError
 
     # What is wrong with the settings is said here and now, in the words of the foreground.

@@ -12,13 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-from watchtest import workspace
-from watchtest.commands.reading import LANES, Life, exit_code, glance, of_lane, read, say
-from watchtest.views.statuswords import block, line
+from watchtest.client.status_file import LANES, Life, exit_code, glance, of_lane, read, say
+from watchtest.views.status.status_words import block, line
+from watchtest.workspace import folder as workspace
 
 TYPE_CHECKING = False  # as in `reading`
 if TYPE_CHECKING:
-    from watchtest.commands.reading import Document
+    from watchtest.client.status_file import Document
 
 TIMED_OUT = 124
 
@@ -47,12 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.timeout is not None and not arguments.wait:
         arguments.parser.error("argument --timeout: needs --wait")
     if arguments.schema:
-        from watchtest.views.statusschema import status_schema  # heavy, and rarely asked for
+        from watchtest.views.status.status_schema import status_schema  # heavy, and rarely asked for
 
         print(json.dumps(status_schema(), indent=2))
         return 0
     if arguments.wait:
-        from watchtest.commands.waiting import settled  # speaks with the watcher
+        from watchtest.client.zz_commands_waiting import settled  # speaks with the watcher
 
         document, is_in_time = settled(arguments)
         _tell(arguments, of_lane(document, arguments.lane), Life(True, ""))

@@ -13,8 +13,8 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest import workspace
-    from watchtest.commands.background import Workspace
+    from watchtest.client.background import Workspace
+    from watchtest.workspace import folder as workspace
 
     folder = workspace.find(arguments.workspace or Path.cwd())
     holder = Workspace(folder).stop(say)

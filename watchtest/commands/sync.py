@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from watchtest import workspace
 from watchtest.errors import UsageError
+from watchtest.workspace import folder as workspace
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,7 +18,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.acceptance import give_acceptance
+    from watchtest.workspace.shrink_consent import give_acceptance
 
     if not arguments.accept:
         raise UsageError("sync: nothing to do", hint="syncing is done by itself; `watchtest sync --accept` answers it")

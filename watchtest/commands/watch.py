@@ -8,7 +8,7 @@ import logging
 import os
 
 from watchtest import __version__
-from watchtest.commands.options import add_engine, add_trigger, engine_flag, trigger_flags
+from watchtest.client.zz_commands_options import add_engine, add_trigger, engine_flag, trigger_flags
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json_lines_schema:
         import json
 
-        from watchtest.views.eventschema import event_schema
+        from watchtest.views.lines.json_lines_schema import event_schema
 
         print(json.dumps(event_schema(), indent=2))
         return 0
     from watchtest.app import Show, run_watcher
-    from watchtest.commands.outside import setting_of
-    from watchtest.lock import WatcherLock
-    from watchtest.logfile import NAME, logging_to
-    from watchtest.workspace import FOLDER
+    from watchtest.client.settings import setting_of
+    from watchtest.logs.writer import NAME, logging_to
+    from watchtest.workspace.folder import FOLDER
+    from watchtest.workspace.lock import WatcherLock
 
     flags = {**trigger_flags(arguments), **engine_flag(arguments)}
     setting = setting_of(arguments, flags)

@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 
 from platformdirs import user_state_path
 
-from watchtest import workspace
-from watchtest.commands.reading import of_lane, read, say
-from watchtest.commands.watcher import Watcher, add_lane
+from watchtest.client.status_file import of_lane, read, say
+from watchtest.client.watcher import Watcher, add_lane
 from watchtest.core.model import Lane
+from watchtest.core.text import clean
 from watchtest.errors import ControlError, UsageError
-from watchtest.views.text import clean
+from watchtest.workspace import folder as workspace
 
 FUNCTIONS_SHOWN = 5
 FILES_SHOWN = 15
@@ -84,11 +84,11 @@ def _in_workspace(what: str, folder: Path) -> str:
 
 
 def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
-    from watchtest.affected.explain import explain
-    from watchtest.affected.keeping import load
-    from watchtest.affected.selector import Selector
-    from watchtest.mapkeeper import map_file
-    from watchtest.parts import maps_folder
+    from watchtest.selection.explanation import explain
+    from watchtest.selection.map_file import load
+    from watchtest.selection.selector import Selector
+    from watchtest.selection.zz_mapkeeper import map_file
+    from watchtest.wiring import maps_folder
 
     state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
     kept = load(map_file(maps_folder(state, folder), Lane(lane)))

@@ -13,9 +13,7 @@
 Nothing here reads the environment, the home folder or the current folder by itself: they come in as arguments.
 """
 
-from watchtest.config.layers import Origin
-from watchtest.config.load import Loaded, load
-from watchtest.config.model import (
+from watchtest.config.keys import (
     Api,
     Box,
     Config,
@@ -32,6 +30,8 @@ from watchtest.config.model import (
     json_schema,
     keys,
 )
+from watchtest.config.layers import Origin
+from watchtest.config.loader import Loaded, load
 
 __all__ = [
     "Api",

@@ -13,10 +13,10 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from watchtest.config.lines import lines_of_keys
-from watchtest.config.literal import dotted, literal, read_literal
-from watchtest.config.model import SECTIONS, keys
+from watchtest.config.keys import SECTIONS, keys
 from watchtest.config.problems import Problem, problems_in, suggestion
+from watchtest.config.toml_literal import dotted, literal, read_literal
+from watchtest.config.zz_config_lines import lines_of_keys
 
 LayerName = Literal["default", "user", "workspace", "environment", "flag"]
 LARGEST_FILE = 4 * 1024 * 1024

@@ -14,10 +14,10 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from watchtest.config import tables
-from watchtest.config.literal import literal, read_literal, shortened
-from watchtest.config.model import LISTS, ORDER, SECTIONS, Config, keys
-from watchtest.config.shape import NOT_TEXT, SHAPE
+from watchtest.config import zz_config_tables as tables
+from watchtest.config.keys import LISTS, ORDER, SECTIONS, Config, keys
+from watchtest.config.toml_literal import literal, read_literal, shortened
+from watchtest.config.zz_config_shape import NOT_TEXT, SHAPE
 
 PROBLEMS_LIMIT = 200
 """Each is compared with every key that may have been meant; nobody reads more."""

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from watchtest.machine import machine_id
+from watchtest.workspace.zz_machine import machine_id
 
 ASK_LIMIT_S = 1.0
 LONGEST = 99

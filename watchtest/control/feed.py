@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from watchtest.control.telling import Kind, Told
-from watchtest.control.wishes import Refusal
+from watchtest.control.api.requests import Refusal
+from watchtest.control.event_messages import Kind, Told
 
 EVENTS_LIMIT = 4000
 WEIGHT_LIMIT = 4_000_000

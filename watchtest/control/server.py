@@ -13,16 +13,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from watchtest.control.desk import Desk
+from watchtest.control.gateway import Desk
 from watchtest.control.guard import Door, Guard, loopback_door
-from watchtest.control.listening import Listener, PortListener
-from watchtest.control.token import ensure_token
+from watchtest.control.sockets import Listener, PortListener
+from watchtest.control.zz_control_token import ensure_token
 from watchtest.core.state import LaneState
 from watchtest.errors import ControlError
 
 if TYPE_CHECKING:
-    from watchtest.control.routes import Screens
-    from watchtest.control.serving import Server
+    from watchtest.control.api.routes import Screens
+    from watchtest.control.uvicorn_server import Server
 
 log = logging.getLogger(__name__)
 START_LIMIT_S = 1.0
@@ -139,8 +139,8 @@ class ControlServer:
 
     def _build(self, listener: Listener | PortListener, door: Door) -> Server:
         # Heavy, and needed by nobody but a watcher at work: imported in a thread, beside its first tests.
-        from watchtest.control.routes import Served, application
-        from watchtest.control.serving import Server
+        from watchtest.control.api.routes import Served, application
+        from watchtest.control.uvicorn_server import Server
 
         served = Served(
             desk=self._desk,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from watchtest.core.asking import with_id
 from watchtest.core.events import Effects, WakeAt
 from watchtest.core.model import All, Execution, Only, Result, Run
+from watchtest.core.run_queue import with_id
 from watchtest.core.state import Asked, Idle, Knowledge, LaneState
 from watchtest.core.verdict import file_of
 

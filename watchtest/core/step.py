@@ -13,9 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from watchtest.core.asking import BEFORE_IT_BEGAN, LEAVING, accepted, called_off, with_id
 from watchtest.core.audit import woken
-from watchtest.core.ending import ended
 from watchtest.core.events import (
     BoxLost,
     BoxSeen,
@@ -45,9 +43,10 @@ from watchtest.core.events import (
     changed,
 )
 from watchtest.core.model import Lane, OnChange, Policy, Run, Snapshot, Stop, Trigger
-from watchtest.core.reach import is_superseded
-from watchtest.core.recovery import RETRY_LIMIT, RETRY_LIMIT_ONCE, healed, lost, release, wake
-from watchtest.core.selection import choose
+from watchtest.core.policy import choose
+from watchtest.core.retry import RETRY_LIMIT, RETRY_LIMIT_ONCE, healed, lost, release, wake
+from watchtest.core.run_end import ended
+from watchtest.core.run_queue import BEFORE_IT_BEGAN, LEAVING, accepted, called_off, with_id
 from watchtest.core.state import (
     NOTES_KEPT,
     Broken,
@@ -61,6 +60,7 @@ from watchtest.core.state import (
     Syncing,
     Working,
 )
+from watchtest.core.supersede import is_superseded
 
 
 def step(state: State, event: Event) -> tuple[State, Effects]:

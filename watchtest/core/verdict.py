@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from watchtest.core.blame import blamed, why
 from watchtest.core.model import (
     All,
     Execution,
@@ -26,6 +25,7 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.state import Knowledge, KnownTest
+from watchtest.core.zz_core_blame import blamed, why
 
 PYTEST_NO_TESTS = 5
 UNREPORTED = "promised by the collection and never reported"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from watchtest.runners.base import RunnerWish
+from watchtest.runners.runner import RunnerWish
 from watchtest.runners.unittest import uses_only_unittest
 
 Read = Callable[[str], bytes]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from watchtest.core.model import Failure, Outcome, Place, Result
-from watchtest.runners.gathered import MOST_TESTS
+from watchtest.runners.command_report import MOST_TESTS
 from watchtest.runners.untrusted import KIND_LIMIT, LONGEST_S, TEXT_LIMIT, first_line, name, place, text
 
 LARGEST = 64 * 1024 * 1024

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchtest.agent.pytest_job import NO_PYTEST
+from watchtest.agent.in_pytest.pytest_command import NO_PYTEST
 from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
 from watchtest.core.verdict import file_of
-from watchtest.runners.base import Ended
+from watchtest.runners.runner import Ended
 
 __all__ = ["NO_PYTEST", "Pytest", "PytestReports"]
 TEXT_LIMIT = 256 * 1024

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from watchtest.sources.git import Git, GitError
-from watchtest.sources.gitrules import GitRules, folders_above
+from watchtest.sources.git_ignore import GitRules, folders_above
 from watchtest.sources.globs import OwnGlobs, PlainRules
-from watchtest.sources.secrets import may_hold_secrets
-from watchtest.sources.treeid import blob_id
+from watchtest.sources.secret_files import may_hold_secrets
+from watchtest.sources.tree_id import blob_id
 
 ALWAYS_OUT = frozenset({".git", ".watchtest"})
 MOST_ANSWERS = 500_000

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from watchtest.core.model import Entry, Kind
 from watchtest.errors import WorkspaceError
-from watchtest.sources.examine import VANISHED, Seen, examine, read_file, signature_of, unreadable
-from watchtest.sources.gitrules import IGNORE_FILE
+from watchtest.sources.entry import VANISHED, Seen, examine, read_file, signature_of, unreadable
+from watchtest.sources.git_ignore import IGNORE_FILE
 from watchtest.sources.ignore import ALWAYS_OUT, Answer, Ignore
-from watchtest.sources.secrets import REASON
-from watchtest.sources.treeid import EMPTY_TREE, FOLDER_MODE, folder_id, git_mode, name_bytes
+from watchtest.sources.secret_files import REASON
+from watchtest.sources.tree_id import EMPTY_TREE, FOLDER_MODE, folder_id, git_mode, name_bytes
 
 UNREAD = Seen((0, 0, 0, 0, 0), None, REASON, is_racy=False)
 EMPTY_FOLDER = Entry(Kind.FOLDER, 0o755, 0, "")

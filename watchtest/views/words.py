@@ -19,8 +19,8 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.state import Broken, Knowledge, Pending
+from watchtest.core.text import count, duration, names, one_line, short, tests
 from watchtest.core.verdict import file_of
-from watchtest.views.text import count, duration, names, one_line, short, tests
 
 
 def verdict(knowledge: Knowledge) -> str:

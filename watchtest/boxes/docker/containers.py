@@ -13,10 +13,10 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from watchtest.boxes.base import Note, Recipe
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.container import ContainerSpec, fill, make, remove, start
+from watchtest.boxes.docker.container_spec import ContainerSpec, fill, make, remove, start
 from watchtest.boxes.docker.images import Images, Origin
+from watchtest.boxes.protocols import Note, Recipe
 from watchtest.errors import BY_ITSELF, BoxGone
 
 Found = Mapping[str, Any]

@@ -15,10 +15,10 @@ from typing import Any
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from watchtest.boxes.base import BuiltImage, ImageWish, NamedImage, Note
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.buildcontext import write_context
-from watchtest.boxes.docker.progress import BuildProgress, PullProgress
+from watchtest.boxes.docker.pull_progress import BuildProgress, PullProgress
+from watchtest.boxes.docker.zz_boxes_docker_buildcontext import write_context
+from watchtest.boxes.protocols import BuiltImage, ImageWish, NamedImage, Note
 from watchtest.errors import ImageError
 
 ENVIRONMENT, SNAPSHOT, BUILT, CARRIED = "environment", "snapshot", "built", "carried"

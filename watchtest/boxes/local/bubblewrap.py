@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from watchtest.boxes.local.walls import Walls
+from watchtest.boxes.local.zz_boxes_local_walls import Walls
 
 PROBE_LIMIT_S = 10.0
 APART = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest.boxes.recipe.projectfiles import ProjectFiles, table
+from watchtest.boxes.recipe.project_files import ProjectFiles, table
 
 USUAL = (".devcontainer/devcontainer.json", ".devcontainer.json")
 OTHERS = (".devcontainer/*/devcontainer.json",)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watchtest.boxes.base import Read, Recipe
-from watchtest.boxes.recipe.dependencyfiles import dependency_files, setup_key
-from watchtest.boxes.recipe.imagechoice import found_image, given_image
-from watchtest.boxes.recipe.languages import language_of, python
-from watchtest.boxes.recipe.projectfiles import ProjectFiles
+from watchtest.boxes.protocols import Read, Recipe
+from watchtest.boxes.recipe.dependency_files import dependency_files, setup_key
+from watchtest.boxes.recipe.languages import language_of
+from watchtest.boxes.recipe.languages import python_project as python
+from watchtest.boxes.recipe.project_files import ProjectFiles
+from watchtest.boxes.recipe.zz_boxes_recipe_imagechoice import found_image, given_image
 from watchtest.core.model import Snapshot
 
 PYTEST = "pytest"

@@ -11,17 +11,17 @@ import importlib
 ACTIONS = {
     "list": ("runs", "the latest runs, newest first"),
     "show": ("runs", "one run: its states, its failures, its output"),
-    "test": ("testing", "one test: what became of it, since when, what had changed"),
-    "compare": ("comparing", "two runs: new failures, fixed, slower, …"),
-    "analyse": ("analysing", "the failures of a run by what they have in common, and the suspects"),
+    "test": ("test", "one test: what became of it, since when, what had changed"),
+    "compare": ("compare", "two runs: new failures, fixed, slower, …"),
+    "analyse": ("analyse", "the failures of a run by what they have in common, and the suspects"),
     "flaky": ("flaky", "tests that pass and fail on the same code, and what proves it"),
     "slowest": ("numbers", "where the time of the tests goes"),
     "trend": ("numbers", "runs of all tests over time"),
     "cost": ("numbers", "time spent on tests, and saved by leaving some out"),
-    "html": ("page", "one page to look at in a browser"),
+    "html": ("html", "one page to look at in a browser"),
     "export": ("reports", "a run as JUnit XML or CTRF JSON"),
     "import": ("reports", "a report of another tool, as a run"),
-    "prune": ("pruning", "drop old runs; see first which"),
+    "prune": ("prune", "drop old runs; see first which"),
 }
 
 

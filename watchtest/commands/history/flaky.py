@@ -7,7 +7,7 @@ import time
 from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING
 
-from watchtest.commands.history.asking import (
+from watchtest.client.history_access import (
     add_filters,
     answer,
     asked_lane,
@@ -16,17 +16,17 @@ from watchtest.commands.history.asking import (
     print_json,
     test_named,
 )
-from watchtest.commands.history.ink import Say, console_and_say, strip, when
-from watchtest.commands.options import add_engine, engine_flag
+from watchtest.client.history_tables import Say, console_and_say, strip, when
+from watchtest.client.zz_commands_options import add_engine, engine_flag
 from watchtest.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from watchtest.history.database import Connection
-    from watchtest.history.flaky import Evidence, FlakyTest
-    from watchtest.parts import Setting
-    from watchtest.probing import Repeat
+    from watchtest.client.flaky_probe import Repeat
+    from watchtest.history.queries.flaky_tests import Evidence, FlakyTest
+    from watchtest.history.store.database import Connection
+    from watchtest.wiring import Setting
 
 DEFAULT_TIMES = 20
 LOCK_LIMIT_S = 600.0
@@ -52,8 +52,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _probe(arguments)
     if arguments.times:
         raise UsageError("history flaky -n: that is how often --probe runs a test", hint="--runs N looks at N runs")
-    from watchtest.history.flaky import Standing, flaky_tests
-    from watchtest.history.shape import told
+    from watchtest.history.queries.flaky_tests import Standing, flaky_tests
+    from watchtest.history.queries.json_answers import told
 
     found = (
         answer(
@@ -83,8 +83,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print(console: Console, say: Say, test: FlakyTest) -> None:
-    from watchtest.history.codes import OUTCOMES
-    from watchtest.history.flaky import Standing
+    from watchtest.history.queries.flaky_tests import Standing
+    from watchtest.history.store.columns import OUTCOMES
 
     styles = {Standing.FLAKY: "bold yellow", Standing.BROKEN: "bold red", Standing.RECOVERED: "green"}
     console.print(
@@ -109,8 +109,8 @@ def _print(console: Console, say: Say, test: FlakyTest) -> None:
 
 
 def _proof(evidence: Evidence) -> str:
-    from watchtest.history.codes import Proof
-    from watchtest.views.text import short
+    from watchtest.core.text import short
+    from watchtest.history.store.columns import Proof
 
     words = {
         Proof.RUNS: f"failed in {evidence.failed_run}, passed in {evidence.passed_run}",
@@ -128,8 +128,8 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     from filelock import FileLock, Timeout
 
-    from watchtest.commands.outside import setting_of
-    from watchtest.workspace import FOLDER, make_folder
+    from watchtest.client.settings import setting_of
+    from watchtest.workspace.folder import FOLDER, make_folder
 
     # Each repeat in a process of its own: what a warm one did would have to be made sure of first.
     setting = setting_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
@@ -151,17 +151,17 @@ def _probe(arguments: argparse.Namespace) -> int:
 
 
 def _id_of(connection: Connection, name: str) -> str:
-    from watchtest.history.testnames import find_tests
+    from watchtest.history.queries.test_names import find_tests
 
     return test_named(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
 
 
 async def _repeat(arguments: argparse.Namespace, setting: Setting, test: str) -> list[Repeat]:
-    from watchtest.history.path import history_path
-    from watchtest.history.store import Store
-    from watchtest.parts import build_worktree, choose_place
-    from watchtest.probing import probe
-    from watchtest.views.text import short
+    from watchtest.client.flaky_probe import probe
+    from watchtest.core.text import short
+    from watchtest.history.store.store import Store
+    from watchtest.history.store.zz_history_path import history_path
+    from watchtest.wiring import build_worktree, choose_place
 
     console, say = console_and_say()
     repeats: list[Repeat] = []

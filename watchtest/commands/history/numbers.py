@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from watchtest.commands.history.asking import (
+from watchtest.client.history_access import (
     add_filters,
     answer,
     asked_lane,
@@ -14,11 +14,11 @@ from watchtest.commands.history.asking import (
     limit,
     print_json,
 )
-from watchtest.commands.history.ink import bar, console_and_say, plain_table, seconds, spark
+from watchtest.client.history_tables import bar, console_and_say, plain_table, seconds, spark
 
 if TYPE_CHECKING:
-    from watchtest.history.slowest import SlowTest
-    from watchtest.history.trends import Bucket, Cost
+    from watchtest.history.queries.slow_tests import SlowTest
+    from watchtest.history.queries.trends import Bucket, Cost
 
 NARROW = 60
 DAYS_SHOWN = 60
@@ -49,8 +49,8 @@ ADD = {"slowest": _add_slowest, "trend": _add_trend, "cost": _add_cost}
 
 
 def _slowest(arguments: argparse.Namespace) -> int:
-    from watchtest.history.shape import told
-    from watchtest.history.slowest import slowest
+    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.slow_tests import slowest
 
     found = (
         answer(
@@ -99,8 +99,8 @@ def _print_slowest(found: tuple[SlowTest, ...]) -> None:
 
 
 def _trend(arguments: argparse.Namespace) -> int:
-    from watchtest.history.shape import told
-    from watchtest.history.trends import trend
+    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.trends import trend
 
     found = (
         answer(
@@ -152,8 +152,8 @@ def _print_trend(found: tuple[Bucket, ...], by: str) -> None:
 
 
 def _cost(arguments: argparse.Namespace) -> int:
-    from watchtest.history.shape import told
-    from watchtest.history.trends import cost
+    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.trends import cost
 
     found = (
         answer(
@@ -172,7 +172,7 @@ def _cost(arguments: argparse.Namespace) -> int:
 
 
 def _print_cost(found: tuple[Cost, ...]) -> None:
-    from watchtest.views.text import duration
+    from watchtest.core.text import duration
 
     console, say = console_and_say()
     spent, saved = sum(each.spent_s for each in found), sum(each.saved_s for each in found)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.commands.history.asking import (
+from watchtest.client.history_access import (
     NAMES_OF_RUNS,
     answer,
     asked_workspace,
@@ -18,14 +18,14 @@ from watchtest.commands.history.asking import (
     unknown_run,
     workspace_of,
 )
-from watchtest.commands.history.page import write
+from watchtest.commands.history.html import write
 from watchtest.core.model import RunState
 from watchtest.errors import UsageError, WorkspaceError
 
 if TYPE_CHECKING:
-    from watchtest.history.database import Connection
-    from watchtest.history.importing import Report
-    from watchtest.history.queries import PastRun
+    from watchtest.history.queries.run_queries import PastRun
+    from watchtest.history.reports.report_import import Report
+    from watchtest.history.store.database import Connection
 
 FORMATS = ("junit", "ctrf")
 STAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
@@ -59,7 +59,7 @@ def _export(arguments: argparse.Namespace) -> int:
     run, text = found
     if run.state not in HAS_ITS_SAY:
         # Neither format has a word for it, and nobody shall take what is left of it for green.
-        from watchtest.views.text import one_line
+        from watchtest.core.text import one_line
 
         was = f"run {run.id} was {run.state.value}{f' ({one_line(run.reason)})' if run.reason else ''}"
         print(f"{was}: only what its tests had said is in the report", file=sys.stderr)
@@ -73,9 +73,9 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[PastRun, str]:
     from watchtest import __version__
-    from watchtest.history.exporting import ctrf, junit
-    from watchtest.history.flaky import flaky_now
-    from watchtest.history.queries import detail
+    from watchtest.history.queries.flaky_tests import flaky_now
+    from watchtest.history.queries.run_queries import detail
+    from watchtest.history.reports.report_export import ctrf, junit
 
     run = run_named(connection, arguments.name, asked_workspace(arguments), "export")
     found = detail(connection, run.id)
@@ -90,9 +90,9 @@ def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[Past
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    from watchtest.history.importing import add_report, under_known_names
-    from watchtest.history.store import Store
-    from watchtest.views.text import tests
+    from watchtest.core.text import tests
+    from watchtest.history.reports.report_import import add_report, under_known_names
+    from watchtest.history.store.store import Store
 
     workspace = workspace_of(arguments)
     # All of them are read before the first is kept.
@@ -109,7 +109,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _contents(arguments: argparse.Namespace) -> list[tuple[Path, bytes]]:
-    from watchtest.history.importing import LARGEST
+    from watchtest.history.reports.report_import import LARGEST
 
     found = []
     for file in arguments.files:
@@ -122,7 +122,7 @@ def _contents(arguments: argparse.Namespace) -> list[tuple[Path, bytes]]:
 
 
 def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Report:
-    from watchtest.history.importing import Unreadable, read_ctrf
+    from watchtest.history.reports.report_import import Unreadable, read_ctrf
     from watchtest.runners import junit
 
     is_json = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
@@ -139,7 +139,7 @@ def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Re
 def _of_junit(content: bytes, workspace: Path) -> Report:
     from dataclasses import replace
 
-    from watchtest.history.importing import Report, Unreadable, once
+    from watchtest.history.reports.report_import import Report, Unreadable, once
     from watchtest.runners.junit import read_junit
 
     found = read_junit(content, "junit", str(workspace), "")

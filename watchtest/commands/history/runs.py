@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from watchtest.commands.history.asking import (
+from watchtest.client.history_access import (
     NAMES_OF_RUNS,
     add_filters,
     answer,
@@ -16,13 +16,13 @@ from watchtest.commands.history.asking import (
     print_json,
     unknown_run,
 )
-from watchtest.commands.history.ink import STYLES, Say, console_and_say, plain_table, seconds, when, without_columns
+from watchtest.client.history_tables import STYLES, Say, console_and_say, plain_table, seconds, when, without_columns
 from watchtest.core.model import Outcome, RunState
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from watchtest.history.queries import PastResult, PastRun, RunDetail
+    from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
 
 OUTPUT_LINES = 40
 FIRST_TO_GO = ("branch", "tree", "by", "lane", "took", "when")
@@ -60,8 +60,8 @@ ADD = {"list": _add_list, "show": _add_show}
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries import recent
-    from watchtest.history.shape import run_shape
+    from watchtest.history.queries.json_answers import run_shape
+    from watchtest.history.queries.run_queries import recent
 
     workspace = asked_workspace(arguments)
     runs = (
@@ -91,7 +91,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _print_list(runs: tuple[PastRun, ...], *, with_workspace: bool) -> None:
-    from watchtest.views.text import duration, short
+    from watchtest.core.text import duration, short
 
     console, say = console_and_say()
     columns = {
@@ -119,9 +119,9 @@ def _print_list(runs: tuple[PastRun, ...], *, with_workspace: bool) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from watchtest.history.database import Connection
-    from watchtest.history.queries import detail, recent
-    from watchtest.history.shape import detail_shape
+    from watchtest.history.queries.json_answers import detail_shape
+    from watchtest.history.queries.run_queries import detail, recent
+    from watchtest.history.store.database import Connection
 
     def question(connection: Connection) -> RunDetail:
         found = detail(connection, arguments.name, asked_workspace(arguments))
@@ -142,7 +142,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _print_run(detail: RunDetail, *, with_tests: bool, with_output: bool) -> None:
     from rich.table import Table
 
-    from watchtest.views.text import clean, tail
+    from watchtest.core.text import clean, tail
 
     console, say = console_and_say()
     run = detail.run
@@ -165,7 +165,7 @@ def _print_run(detail: RunDetail, *, with_tests: bool, with_output: bool) -> Non
 
 
 def _facts(detail: RunDetail) -> list[tuple[str, str]]:
-    from watchtest.views.text import duration, tests
+    from watchtest.core.text import duration, tests
 
     run = detail.run
     changes = {True: "with changes", False: "clean", None: ""}[run.is_dirty]
@@ -195,7 +195,7 @@ def _times(run: PastRun) -> str:
 
 
 def _print_failure(console: Console, say: Say, past: PastResult) -> None:
-    from watchtest.views.text import clean
+    from watchtest.core.text import clean
 
     result, failure = past.result, past.result.failure
     where = f"  {failure.where.file}:{failure.where.line}" if failure and failure.where else ""
@@ -226,7 +226,7 @@ def _print_tests(console: Console, say: Say, detail: RunDetail) -> None:
 
 
 def _attempt(past: PastResult) -> str:
-    from watchtest.history.codes import AttemptKind
+    from watchtest.history.store.columns import AttemptKind
 
     why = {AttemptKind.CHECK: ", in a fresh process", AttemptKind.BLAME: ", by the end of the process"}
     return f"attempt {past.attempt}{why.get(past.kind, '')}"

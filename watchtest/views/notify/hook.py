@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from watchtest.views.notify.channel import DeliveryFailed
+from watchtest.core.text import one_line
 from watchtest.views.notify.notices import Notice
-from watchtest.views.text import one_line
+from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
 
 LIMIT_S = 10.0
 TESTS_LISTED = 100

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from watchtest.core.model import Lane, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
-from watchtest.views.text import one_line, tests
+from watchtest.core.text import one_line, tests
 
 LOST_ATTEMPTS = 3
 NAMES_SHOWN = 3

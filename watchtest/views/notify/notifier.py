@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from watchtest.core.state import State
-from watchtest.views.notify.channel import Channel, DeliveryFailed
+from watchtest.core.text import one_line
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.notices import TOLD_IN, Mode, Notice, NoticeKind, ToldLanes, notices
-from watchtest.views.notify.outbox import Outbox
-from watchtest.views.notify.quiet import QuietHours
-from watchtest.views.notify.relay import Relay
-from watchtest.views.notify.terminal import TerminalChannel
-from watchtest.views.text import one_line
+from watchtest.views.notify.terminal_channel import TerminalChannel
+from watchtest.views.notify.zz_views_notify_channel import Channel, DeliveryFailed
+from watchtest.views.notify.zz_views_notify_outbox import Outbox
+from watchtest.views.notify.zz_views_notify_quiet import QuietHours
+from watchtest.views.notify.zz_views_notify_relay import Relay
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from watchtest.boxes.recipe.languages import go, node, python, rust
-from watchtest.boxes.recipe.projectfiles import ProjectFiles
+from watchtest.boxes.recipe.languages import go_project, node_project, python_project, rust_project
+from watchtest.boxes.recipe.project_files import ProjectFiles
 
 
 class Language(Protocol):
@@ -21,9 +21,9 @@ class Language(Protocol):
     def commands(self, files: ProjectFiles) -> list[str]: ...
 
 
-LANGUAGES: tuple[Language, ...] = (python, go, rust, node)
+LANGUAGES: tuple[Language, ...] = (python_project, go_project, rust_project, node_project)
 
 
 def language_of(files: ProjectFiles) -> Language:
     """Python where nothing says otherwise: our own agent and pytest are at home there."""
-    return next((language for language in LANGUAGES if language.is_here(files)), python)
+    return next((language for language in LANGUAGES if language.is_here(files)), python_project)

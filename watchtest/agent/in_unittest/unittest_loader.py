@@ -1,0 +1,145 @@
+"""unittest's own discovery, which remembers what came from where: that gives tests the ids that pytest gives them.
+
+With a selection it imports only the files of the selected tests; everything else about discovery stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unittest
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, Tuple
+from unittest.loader import TestLoader, _FailedTest  # type: ignore[attr-defined]
+
+from ..rows import Describer
+from .zz_agent_unittest_recording import Recording
+
+
+class Unloadable:
+    """A module that is no module: what raised, and where."""
+
+    def __init__(self, file: str, error: BaseException) -> None:
+        self.file = file
+        self.error = error
+
+
+class Loader(TestLoader):
+    def __init__(self, describer: Describer, files: Optional[FrozenSet[str]], recording: Recording) -> None:
+        super().__init__()
+        self.suiteClass = recording.suite()
+        self._recording = recording
+        self.files = files
+        """Absolute real paths; None: all."""
+        self._describer = describer
+        self._paths: Dict[str, str] = {}
+        self._raised: Dict[str, BaseException] = {}
+        self._modules: Dict[int, Tuple[Any, Any]] = {}
+        """By id(test): the test, so that its id stays its own, and the module it was loaded for."""
+
+    # -- what discovery is made of -----------------------------------------------------------------
+
+    def _match_path(self, path: str, full_path: str, pattern: str) -> bool:
+        if self.files is not None and os.path.realpath(full_path) not in self.files:
+            return False
+        return bool(super()._match_path(path, full_path, pattern))
+
+    def _get_name_from_path(self, path: str) -> str:
+        name = str(super()._get_name_from_path(path))  # type: ignore[misc]
+        self._paths[name] = path
+        return name
+
+    def _get_module_from_name(self, name: str) -> Any:
+        try:
+            with self._recording.of_file(self._paths.get(name)):
+                return super()._get_module_from_name(name)  # type: ignore[misc]
+        except unittest.SkipTest:
+            raise
+        except BaseException as error:
+            # unittest keeps only the words of what an import raised, not the places.
+            self._raised[name] = error
+            raise
+
+    def loadTestsFromModule(self, module: Any, *args: Any, **options: Any) -> Any:
+        with self._recording.of_file(getattr(module, "__file__", None)):
+            suite = super().loadTestsFromModule(module, *args, **options)
+        for test in tests_of(suite if suite is not None else ()):
+            self._modules.setdefault(id(test), (test, module))
+        return suite
+
+    def forget(self) -> None:
+        """Let go of the tests: the suite alone decides how long they live."""
+        self._modules.clear()
+
+    # -- what came of it ---------------------------------------------------------------------------
+
+    def unloadable(self, test: Any) -> Optional[Unloadable]:
+        """What stands behind a test that unittest made up for a module; None if it is a real one."""
+        if not isinstance(test, _FailedTest):
+            return None
+        name = test._testMethodName
+        module = sys.modules.get(name)
+        file = self._paths.get(name) or getattr(module, "__file__", None) or name
+        if os.path.isdir(file):
+            file = os.path.join(file, "__init__.py")
+        return Unloadable(file, self._raised.get(name) or test._exception)
+
+    def file_of(self, test: unittest.TestCase) -> str:
+        """The module it was loaded for, if that has its class; else the one that has it, if it is the project's."""
+        _, module = self._modules.get(id(test), (test, None))
+        doctest = getattr(test, "_dt_test", None)
+        own = getattr(doctest, "filename", None) or _file_of_module(sys.modules.get(type(test).__module__))
+        function = getattr(test, "_testFunc", None)
+        if function is not None:
+            own = getattr(getattr(function, "__code__", None), "co_filename", own)
+        loaded_for = _file_of_module(module)
+        has_class = module is not None and getattr(module, type(test).__name__, None) is type(test)
+        if loaded_for and (has_class or not (own and self._describer.is_own(os.path.realpath(own)))):
+            return loaded_for
+        return own or loaded_for or type(test).__module__
+
+    def id_of(self, test: unittest.TestCase) -> str:
+        file = self._describer.relative(self.file_of(test))
+        if hasattr(test, "_dt_test") or hasattr(test, "_testFunc"):
+            return "{}::{}".format(file, test.id())
+        name = getattr(test, "_testMethodName", None) or test.id()
+        return "::".join([file, *type(test).__qualname__.split("."), name])
+
+
+def tests_of(suite: Any) -> Iterator[Any]:
+    """Every test of a suite, however deep."""
+    if not is_suite(suite):
+        yield suite
+        return
+    for test in suite:
+        for inner in tests_of(test):
+            yield inner
+
+
+def keep_only(suite: Any, is_wanted: Callable[[Any], bool]) -> None:
+    """Take every other test out, in place: a suite may be of a class of its own, and do more than to run its tests."""
+    tests = getattr(suite, "_tests", None)
+    if not isinstance(tests, list):
+        return  # nobody knows how it holds its tests: all of them run
+    for test in tests:
+        if is_suite(test):
+            keep_only(test, is_wanted)
+    tests[:] = [test for test in tests if is_suite(test) or is_wanted(test)]
+
+
+def is_suite(test: Any) -> bool:
+    """As unittest itself tells them apart."""
+    try:
+        iter(test)
+    except TypeError:
+        return False
+    return True
+
+
+def is_skipped_module(test: Any) -> bool:
+    """What unittest makes up for a module that raised SkipTest: not a test of anybody's."""
+    return type(test).__name__ == "ModuleSkipped" and type(test).__module__ == "unittest.loader"
+
+
+def _file_of_module(module: Any) -> Optional[str]:
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) else None

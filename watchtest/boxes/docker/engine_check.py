@@ -1,0 +1,147 @@
+"""What an engine can do for a box, and which limits it keeps: by what it says, and by what a living box shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from docker.errors import ImageNotFound
+
+from watchtest.boxes.docker.engine_errors import explained_api
+from watchtest.boxes.docker.engines import Engine
+
+GROUPS = "/sys/fs/cgroup"
+FILES = ("memory.max", "memory/memory.limit_in_bytes", "pids.max", "pids/pids.max", "cpu.max")
+QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
+NO_LIMIT = 1 << 60
+"""cgroup v1 writes "none" as a number nobody has memory for."""
+UNITS = "kmg"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The limits of the settings; 0 and "" are none."""
+
+    memory: str
+    cpus: float
+    pids: int
+
+    def as_numbers(self) -> dict[str, float]:
+        memory = int(self.memory[:-1]) << 10 * (UNITS.index(self.memory[-1].lower()) + 1) if self.memory else 0
+        return {"memory": memory, "cpus": self.cpus, "pids": self.pids}
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    text: str
+    is_warning: bool = False
+    hint: str = ""
+
+
+def examine(engine: Engine, wanted: Wanted) -> list[Remark]:
+    """The engine as it describes itself."""
+    with explained_api(engine.at.url):
+        info = engine.client.info()
+    is_rootless = _is_rootless(info)
+    groups = f"cgroup v{info.get('CgroupVersion') or 1} ({info.get('CgroupDriver') or 'no driver'})"
+    storage = f"storage {info.get('Driver') or 'unknown'}"
+    found = [Remark(line) for line in engine.describe()]
+    found += [Remark(f"passed over: {miss}", is_warning=True) for miss in engine.passed_over]
+    found.append(Remark(f"{'rootless' if is_rootless else 'not rootless'}, {groups}, {storage}"))
+    ignored = _ignored(info, is_rootless)
+    kept = [name for name in ("memory", "cpus", "pids") if name not in ignored]
+    if kept:
+        found.append(Remark(f"limits that it keeps: {', '.join(kept)}"))
+    for name, value in wanted.as_numbers().items():
+        if name in ignored:
+            effect = "has no effect" if value else "would have no effect"
+            hint = "rootless engines keep limits with cgroup v2 and its controllers delegated to the user"
+            found.append(Remark(f"box.{name} {effect} here", is_warning=bool(value), hint=hint if value else ""))
+    if "InitBinary" in info and not info["InitBinary"] and engine.kind == "docker":
+        found.append(Remark("it has no init for containers: ended processes may linger in a box", is_warning=True))
+    return found
+
+
+def has_image(engine: Engine, name: str) -> bool:
+    with explained_api(engine.at.url):
+        try:
+            engine.client.inspect_image(name)
+        except ImageNotFound:
+            return False
+        return True
+
+
+def read_back(engine: Engine, container: str, wanted: Wanted) -> list[Remark]:
+    """What a box that is there may do, and, while it runs, the limits as it sees them itself."""
+    with explained_api(container):
+        found = engine.client.inspect_container(container)
+        host = found["HostConfig"]
+        networks = ", ".join(found["NetworkSettings"].get("Networks") or ()) or host.get("NetworkMode") or "none"
+        init = "an init" if host.get("Init") else "no init"
+        remarks = [
+            Remark(f"it has {init}, network {networks}, dropped {', '.join(host.get('CapDrop') or ()) or 'none'}")
+        ]
+        if not found["State"].get("Running") or found["State"].get("Paused"):
+            return remarks
+        seen = _limits_inside(engine, container)
+    for name, value in wanted.as_numbers().items():
+        if value and name in seen and seen[name] != value:
+            shown = _shown(name, seen[name])
+            hint = "a box that was made with other settings gets the new ones at the next start of the watcher"
+            remarks.append(
+                Remark(f"box.{name} is {_shown(name, value)}, but the box sees {shown}", is_warning=True, hint=hint)
+            )
+        elif value and name in seen:
+            remarks.append(Remark(f"box.{name} is kept: the box sees {_shown(name, value)}"))
+    return remarks
+
+
+def _shown(name: str, value: float) -> str:
+    if not value:
+        return "no limit"
+    return f"{value / 2**20:g} MB" if name == "memory" else f"{value:g}"
+
+
+def _is_rootless(info: Mapping[str, Any]) -> bool:
+    return bool(info.get("Rootless")) or any("rootless" in str(one) for one in info.get("SecurityOptions") or ())
+
+
+def _ignored(info: Mapping[str, Any], is_rootless: bool) -> set[str]:
+    """The limits that the engine takes and does not keep."""
+    if info.get("CgroupDriver") == "none" or (is_rootless and str(info.get("CgroupVersion") or 1) == "1"):
+        return {"memory", "cpus", "pids"}
+    told = {"memory": "MemoryLimit", "cpus": "CpuCfsQuota", "pids": "PidsLimit"}
+    return {name for name, key in told.items() if info.get(key) is False}
+
+
+def _limits_inside(engine: Engine, container: str) -> dict[str, float]:
+    """The limits as the box's own control group has them; 0 is none. Nothing where it cannot be read."""
+    names = " ".join((*FILES, QUOTA, PERIOD))
+    script = f'cd {GROUPS} && for f in {names}; do if [ -r $f ]; then echo "$f $(cat $f)"; fi; done'
+    made = engine.client.exec_create(container, ["/bin/sh", "-c", script])
+    output = engine.client.exec_start(made["Id"]).decode("ascii", "replace")
+    return limits_of(dict(line.split(" ", 1) for line in output.splitlines() if " " in line))
+
+
+def limits_of(files: Mapping[str, str]) -> dict[str, float]:
+    """From the text of a control group's files, of either version."""
+    seen: dict[str, float] = {}
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        if name in files:
+            seen["memory"] = _number(files[name])
+    for name in ("pids.max", "pids/pids.max"):
+        if name in files:
+            seen["pids"] = _number(files[name])
+    quota, _, period = files.get("cpu.max", f"{files.get(QUOTA, '')} {files.get(PERIOD, '')}").partition(" ")
+    if quota and period:
+        seen["cpus"] = max(0.0, _number(quota)) / (_number(period) or 1)
+    return seen
+
+
+def _number(text: str) -> float:
+    try:
+        value = int(text)
+    except ValueError:
+        return 0  # "max"
+    return 0 if value >= NO_LIMIT else value

@@ -1,0 +1,273 @@
+"""The tree of a box without Python, as values: what is sent to bring it somewhere, and what a listing says of it.
+
+Nothing is believed that a listing does not prove: a path whose line is missing, double or not understood is not what it
+should be, and will be written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import stat
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import IO
+
+from watchtest.agent.frames import path_bytes, path_text
+from watchtest.boxes.protocols import Read
+from watchtest.core.model import Delta, Entry, Kind
+from watchtest.errors import BoxError
+
+HASHES = {"sha256sum": "sha256", "sha1sum": "sha1", "md5sum": "md5"}
+"""What may be in an image to tell one content from another, and its name here; the first that is there is used."""
+KEPT_FOLDER = ".watchtest"
+STAGE = f"{KEPT_FOLDER}/stage"
+IN_MEMORY = 32 * 1024 * 1024
+LINE = re.compile(rb"([0-9a-f]+) (\d+) \./(.*)", re.DOTALL)
+HASHED = re.compile(rb"\\?([0-9a-f]{32,64}) [ *]\./(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A path that was brought into the box, and the hash of its content by the box's own tool."""
+
+    entry: Entry
+    hash: str
+
+
+Tree = Mapping[str, Owned]
+
+
+# -- the way in ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who the files in the box belong to."""
+
+    uid: int
+    gid: int
+
+
+def prepare(
+    old: Tree, lost: Iterable[str], delta: Delta, read: Read, hash_tool: str, owner: Owner
+) -> tuple[dict[str, Owned], IO[bytes]]:
+    """The tree after this delta, and the archive that brings it: contents, and the lists that `box.sh apply` reads."""
+    gone = [*delta.remove, *(path for path in lost if path not in delta.write)]
+    for path in (*gone, *delta.write):
+        _check(path)
+    archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  whoever uploads it closes it
+    try:
+        with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar:
+            packing = _Packing(tar, owner)
+            written = {path: _pack(packing, path, entry, read, hash_tool) for path, entry in delta.write.items()}
+            tree = {path: owned for path, owned in old.items() if path not in gone} | written
+            for name, content in _lists(tree, gone, delta, packing.symlinks, {*old, *lost}, hash_tool).items():
+                packing.file(name, content, 0o600)
+            end = tar.offset
+        # Without the padding that Python adds: podman has stopped reading by then, and calls that a failure.
+        archive.truncate(end + 2 * tarfile.BLOCKSIZE)
+        archive.seek(0)
+    except BaseException:
+        archive.close()
+        raise
+    return tree, archive
+
+
+def _pack(packing: _Packing, path: str, entry: Entry, read: Read, hash_tool: str) -> Owned:
+    if entry.kind is Kind.FOLDER:
+        packing.folder(f"tree/{path}")
+        return Owned(entry, "")
+    content = read(path, entry)
+    if len(content) != entry.size or _blob_id(content) != entry.digest:
+        raise BoxError(f"{path} was damaged on its way")
+    packing.parents(f"tree/{path}")
+    if entry.kind is Kind.SYMLINK:
+        packing.symlinks.append(content + b"\0./" + path_bytes(path))
+    else:
+        packing.file(f"tree/{path}", content, entry.mode)
+    return Owned(entry, _hash(hash_tool, content))
+
+
+class _Packing:
+    """An archive in the making. Folders are members of their own, so that they belong to the box's user."""
+
+    def __init__(self, tar: tarfile.TarFile, owner: Owner) -> None:
+        self._tar = tar
+        self._owner = owner
+        self._folders: set[str] = set()
+        self._now = int(time.time())
+        self.symlinks: list[bytes] = []
+        """Target and path of each. An engine would refuse the target of one that leads out of the stage."""
+        self.folder("tree")
+
+    def folder(self, name: str) -> None:
+        self.parents(name)
+        if name not in self._folders:
+            self._folders.add(name)
+            member = self._member(name, 0o755)
+            member.type = tarfile.DIRTYPE
+            self._tar.addfile(member)
+
+    def parents(self, name: str) -> None:
+        if "/" in name:
+            self.folder(name.rpartition("/")[0])
+
+    def file(self, name: str, content: bytes, mode: int) -> None:
+        member = self._member(name, mode)
+        member.size = len(content)
+        self._tar.addfile(member, io.BytesIO(content))
+
+    def _member(self, name: str, mode: int) -> tarfile.TarInfo:
+        member = tarfile.TarInfo(name)
+        member.mode, member.uid, member.gid, member.mtime = mode, self._owner.uid, self._owner.gid, self._now
+        return member
+
+
+def _lists(
+    tree: Tree, gone: list[str], delta: Delta, symlinks: list[bytes], owned: set[str], hash_tool: str
+) -> dict[str, bytes]:
+    """By their names on the stage. Folders that may be empty now are those above what goes, the deepest first."""
+    deepest_first = sorted(gone, key=lambda path: -path.count("/"))
+    hollow = sorted(_folders_above(gone) | set(gone), key=lambda path: -path.count("/"))
+    kinds = {kind: [path for path, one in tree.items() if one.entry.kind is kind] for kind in Kind}
+    return {
+        # As the agent's ledger has it, too: should a Python come into this box, its agent knows what is ours.
+        "owned": b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(owned | tree.keys())),
+        "remove": _named(deepest_first),
+        "hollow": _named(hollow),
+        "symlinks": b"".join(pair + b"\0" for pair in symlinks),
+        "paths": _named(sorted({*tree, *_folders_above(tree)})),
+        "files": _named(kinds[Kind.FILE]),
+        "links": _named(kinds[Kind.SYMLINK]),
+        "hash": hash_tool.encode(),
+        "manifest": manifest(tree, hash_tool),
+    }
+
+
+def _named(paths: Iterable[str]) -> bytes:
+    return b"".join(b"./" + path_bytes(path) + b"\0" for path in paths)
+
+
+def _folders_above(paths: Iterable[str]) -> set[str]:
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
+
+
+def _check(path: str) -> None:
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise BoxError(f"refusing the path {path!r}: it could leave the workspace")
+    if parts[0] == KEPT_FOLDER:
+        raise BoxError(f"refusing the path {path!r}: the folder is watchtest's own")
+
+
+# -- what is there ---------------------------------------------------------------------------------
+
+
+def manifest(tree: Tree, hash_tool: str) -> bytes:
+    rows = {
+        path: [one.entry.kind.value, one.entry.mode, one.entry.size, one.entry.digest, one.hash]
+        for path, one in tree.items()
+    }
+    return json.dumps({"hash": hash_tool, "tree": rows}, separators=(",", ":")).encode("ascii")
+
+
+def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, Owned]:
+    """What was last brought here; nothing if it is damaged, or hashed by another tool: it is then all written anew."""
+    try:
+        document = json.loads(content or b"{}")
+        if document.get("hash") != hash_tool:
+            return {}
+        return {
+            path: Owned(Entry(Kind(kind), int(mode), int(size), str(digest)), str(hashed))
+            for path, (kind, mode, size, digest, hashed) in document["tree"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def read_ledger(content: bytes | None) -> set[str]:
+    """The paths that are ours, as the agent's ledger has them."""
+    paths: set[str] = set()
+    for record in (content or b"").split(b"\0")[:-1]:
+        (paths.add if record[:1] == b"+" else paths.discard)(path_text(record[1:]))
+    return paths
+
+
+def can_be_proved(path: str) -> bool:
+    """A listing has lines: of a name that has some itself it says nothing, so it is written anew each time."""
+    return "\n" not in path
+
+
+def still_right(tree: Tree, listing: bytes) -> set[str]:
+    """The paths that a listing proves to be what they should be."""
+    found = _Listing(listing, [path for path, one in tree.items() if one.entry.kind is Kind.SYMLINK])
+    return {path for path, owned in tree.items() if found.proves(path, owned)}
+
+
+class _Listing:
+    """What `box.sh list` printed."""
+
+    def __init__(self, listing: bytes, links: list[str]) -> None:
+        parts = re.split(rb"(?m)^== (?:stat|hash|links|end)\n", listing)
+        # A name with our own heading in it confuses us, and so proves nothing.
+        _, stats, hashes, targets, _ = parts if len(parts) == 5 else [b""] * 5
+        self._stats: dict[str, tuple[int, int] | None] = {}
+        for line in stats.split(b"\n"):
+            if found := LINE.fullmatch(line):
+                path = path_text(found[3])
+                self._stats[path] = None if path in self._stats else (int(found[1], 16), int(found[2]))
+        self._hashes: dict[str, str | None] = {}
+        for line in hashes.split(b"\n"):
+            if found := HASHED.fullmatch(line):
+                name = _unescaped(found[2]) if line.startswith(b"\\") else found[2]
+                path = path_text(name)
+                self._hashes[path] = None if path in self._hashes else found[1].decode("ascii")
+        words = [line.split(b" ")[0].decode("ascii", "replace") for line in targets.splitlines()]
+        self._targets = dict(zip(links, words, strict=True)) if len(words) == len(links) else {}
+
+    def proves(self, path: str, owned: Owned) -> bool:
+        status = self._stats.get(path)
+        if status is None or not self._has_real_folders(path):
+            return False
+        mode, size = status
+        match owned.entry.kind:
+            case Kind.FOLDER:
+                return stat.S_ISDIR(mode)
+            case Kind.SYMLINK:
+                return stat.S_ISLNK(mode) and self._targets.get(path) == owned.hash
+            case Kind.FILE:
+                is_same = (mode & 0o777, size) == (owned.entry.mode, owned.entry.size)
+                return stat.S_ISREG(mode) and is_same and self._hashes.get(path) == owned.hash
+
+    def _has_real_folders(self, path: str) -> bool:
+        while "/" in path:
+            path = path.rpartition("/")[0]
+            status = self._stats.get(path)
+            if status is None or not stat.S_ISDIR(status[0]):
+                return False
+        return True
+
+
+def _unescaped(name: bytes) -> bytes:
+    """coreutils writes a name with a newline or a backslash so, and says it by a backslash before the line."""
+    return re.sub(rb"\\(.)", lambda found: {b"n": b"\n", b"r": b"\r"}.get(found[1], found[1]), name)
+
+
+def _hash(hash_tool: str, content: bytes) -> str:
+    return hashlib.new(HASHES[hash_tool], content, usedforsecurity=False).hexdigest() if hash_tool in HASHES else ""
+
+
+def _blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

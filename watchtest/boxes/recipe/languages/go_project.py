@@ -1,0 +1,28 @@
+"""Go modules. The full image is used: it carries git for `go mod download`, and the Python that the agent needs."""
+
+from __future__ import annotations
+
+import re
+
+from watchtest.boxes.recipe.project_files import ProjectFiles
+
+NAME = "go"
+MODULE = "go.mod"
+TOOLCHAIN = re.compile(r"^toolchain\s+go(?P<minor>1\.\d+)", re.MULTILINE)
+LEAST = re.compile(r"^go\s+(?P<minor>1\.\d+)", re.MULTILINE)
+
+
+def is_here(files: ProjectFiles) -> bool:
+    return files.has(MODULE)
+
+
+def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+    text = files.text(MODULE)
+    found = TOOLCHAIN.search(text) or LEAST.search(text)
+    if found is None:
+        return "golang:1", f"{MODULE} names no version"
+    return f"golang:{found['minor']}", f"{MODULE}: {found[0]}"
+
+
+def commands(files: ProjectFiles) -> list[str]:
+    return ["go mod download"] if files.has(MODULE) else []

@@ -1,0 +1,91 @@
+"""Packages of Node.js. The full image is used: it carries the Python that the agent needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from watchtest.boxes.recipe.project_files import ProjectFiles, table
+
+NAME = "node"
+MANIFEST = "package.json"
+PINS = (".nvmrc", ".node-version")
+CURRENT = 24
+"""The long-term release that a project without a wish gets."""
+KNOWN = (CURRENT, 22, 20, 18, 26, 25, 23, 21, 19, 16, 14)
+"""Releases to choose from, most wanted first: those of long-term support."""
+COMPARATOR = re.compile(r"(?P<how>[<>]=?|[\^~=])?\s*v?(?P<major>\d+|[xX*])(?P<rest>(?:\.[\dxX*]+)*)\S*")
+RANGE = re.compile(r"v?(\d+)(?:\.[\dxX*]+)*\s+-\s+v?(\d+)(?:\.[\dxX*]+)*")
+
+
+def is_here(files: ProjectFiles) -> bool:
+    return files.has(MANIFEST)
+
+
+def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+    for path in PINS:
+        if found := re.match(r"\s*v?(\d+)", files.text(path)):
+            return f"node:{found[1]}", f"{path}: {found[1]}"
+    wish = table(files.json(MANIFEST), "engines").get("node")
+    if not isinstance(wish, str):
+        return f"node:{CURRENT}", f"{MANIFEST} names no engines.node"
+    major = next((major for major in KNOWN if _allows(wish, major)), None)
+    if major is None:
+        return f"node:{CURRENT}", f"{MANIFEST}: engines.node {wish} is met by no known release"
+    return f"node:{major}", f"{MANIFEST}: engines.node {wish}"
+
+
+def commands(files: ProjectFiles) -> list[str]:
+    return [" && ".join(_install(files))] if files.has(MANIFEST) else []
+
+
+def _install(files: ProjectFiles) -> Iterator[str]:
+    if files.has("package-lock.json") or files.has("npm-shrinkwrap.json"):
+        yield "npm ci"
+    elif files.has("pnpm-lock.yaml"):
+        yield "(command -v pnpm || npm install -g pnpm)"
+        yield "pnpm install --frozen-lockfile"
+    elif files.has("yarn.lock") and _has_modern_yarn(files):
+        yield "(command -v corepack || npm install -g corepack)"
+        yield "corepack enable"
+        yield "yarn install --immutable"
+    elif files.has("yarn.lock"):
+        yield "(command -v yarn || npm install -g yarn)"
+        yield "yarn install --frozen-lockfile"
+    else:
+        yield "npm install"
+
+
+def _has_modern_yarn(files: ProjectFiles) -> bool:
+    manager = files.json(MANIFEST).get("packageManager")
+    return files.has(".yarnrc.yml") or (isinstance(manager, str) and re.match(r"yarn@[2-9]", manager) is not None)
+
+
+def _allows(wish: str, major: int) -> bool:
+    """Whether some release of this major version is in the range, as npm reads it."""
+    return any(_allows_all(part, major) for part in wish.split("||"))
+
+
+def _allows_all(part: str, major: int) -> bool:
+    if between := RANGE.search(part):
+        return int(between[1]) <= major <= int(between[2])
+    return all(_is_met(found, major) for found in COMPARATOR.finditer(part))
+
+
+def _is_met(found: re.Match[str], major: int) -> bool:
+    if not found["major"].isdigit():
+        return True
+    bound = int(found["major"])
+    is_bare = not re.search(r"[1-9]", found["rest"])
+    match found["how"]:
+        case ">=":
+            return major >= bound
+        case ">":
+            # Beyond 18 lies 19; beyond 18.2 lies 18.3.
+            return major > bound or (major == bound and bool(found["rest"]))
+        case "<":
+            return major < bound or (major == bound and not is_bare)
+        case "<=":
+            return major <= bound
+        case _:
+            return major == bound

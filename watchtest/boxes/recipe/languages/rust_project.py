@@ -1,0 +1,29 @@
+"""Cargo packages and workspaces. The full image is used: it carries the Python that the agent needs."""
+
+from __future__ import annotations
+
+import re
+
+from watchtest.boxes.recipe.project_files import ProjectFiles, table
+
+NAME = "rust"
+MANIFEST = "Cargo.toml"
+
+
+def is_here(files: ProjectFiles) -> bool:
+    return files.has(MANIFEST)
+
+
+def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+    manifest = files.toml(MANIFEST)
+    wish = table(manifest, "package").get("rust-version")
+    if not isinstance(wish, str):
+        wish = table(manifest, "workspace", "package").get("rust-version")
+    found = re.match(r"1\.\d+", wish) if isinstance(wish, str) else None
+    if found is None:
+        return "rust:1", f"{MANIFEST} names no rust-version"
+    return f"rust:{found[0]}", f"{MANIFEST}: rust-version {wish}"
+
+
+def commands(files: ProjectFiles) -> list[str]:
+    return ["cargo fetch --locked" if files.has("Cargo.lock") else "cargo fetch"] if files.has(MANIFEST) else []

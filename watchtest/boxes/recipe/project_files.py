@@ -1,0 +1,154 @@
+"""The files of a snapshot that say what a project is and needs. Reads each content once, however often it is asked.
+
+What decides about the box and cannot be read is an error that names it: a guess would throw a good box away for a file
+that is only half written.
+"""
+
+from __future__ import annotations
+
+import configparser
+import functools
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from watchtest.boxes.protocols import Read
+from watchtest.core.model import Kind, Snapshot
+from watchtest.errors import ConfigError
+
+MOST_TEXTS = 256
+NEAR = ("requirements/", ".devcontainer/")
+"""Folders that are looked into; else only the top counts: what lies deeper is mostly samples and vendored code."""
+INITIALS = "".join(folder[0] for folder in NEAR)
+HINT = "finish it and save; box.image and box.setup in the settings go before it"
+
+_texts: dict[str, str] = {}
+"""By digest, so that it is right for every snapshot of every lane."""
+
+
+class ProjectFiles:
+    """One snapshot, asked by path."""
+
+    def __init__(self, snapshot: Snapshot, read: Read) -> None:
+        self.snapshot = snapshot
+        self.read = read
+        # One pass over what may be a hundred thousand paths, at every save: the cheapest questions come first.
+        self._near = [
+            path for path in snapshot.entries if "/" not in path or (path[0] in INITIALS and path.startswith(NEAR))
+        ]
+
+    def has(self, path: str) -> bool:
+        entry = self.snapshot.entries.get(path)
+        return entry is not None and entry.kind is Kind.FILE
+
+    def digest(self, path: str) -> str:
+        return self.snapshot.entries[path].digest
+
+    def matching(self, patterns: tuple[str, ...]) -> list[str]:
+        """The files that one of the globs names. `*` stays in its folder, `**/` is any number of folders."""
+        globs = _globs(patterns)
+        places = self._near if globs.is_near else self.snapshot.entries
+        return sorted(path for path in places if globs.expression.fullmatch(path) and self.has(path))
+
+    # -- contents --------------------------------------------------------------------------------------
+
+    def text(self, path: str) -> str:
+        """What the file holds; "" if it is not there."""
+        if not self.has(path):
+            return ""
+        entry = self.snapshot.entries[path]
+        if entry.digest not in _texts:
+            text = self.read(path, entry).decode("utf-8-sig", "replace")
+            for oldest in list(_texts)[: max(0, len(_texts) - MOST_TEXTS)]:
+                _texts.pop(oldest, None)
+            _texts[entry.digest] = text
+            return text
+        return _texts[entry.digest]
+
+    def toml(self, path: str) -> Mapping[str, Any]:
+        try:
+            return _toml(self.text(path))
+        except ValueError as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}", hint=HINT) from error
+
+    def json(self, path: str) -> Mapping[str, Any]:
+        text = self.text(path)
+        try:
+            found = _json(text) if text else {}
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is not valid JSON: {error}", hint=HINT) from error
+        return found if isinstance(found, dict) else {}
+
+    def ini(self, path: str) -> configparser.RawConfigParser:
+        """Empty if it cannot be read: of these files nothing but an installation hangs on it, which then says so."""
+        return _ini(self.text(path))
+
+
+def table(value: object, *keys: str) -> Mapping[str, Any]:
+    """What lies at these keys, one inside the other; nothing where it is no table."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def texts(value: object) -> list[str]:
+    """The texts of a list; whatever else is in it belongs to somebody else's dialect."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+@functools.lru_cache(maxsize=64)
+def _toml(text: str) -> Mapping[str, Any]:
+    return tomllib.loads(text)
+
+
+@functools.lru_cache(maxsize=16)
+def _ini(text: str) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return configparser.RawConfigParser()
+    return parser
+
+
+@functools.lru_cache(maxsize=64)
+def _json(text: str) -> object:
+    """JSON; with comments, trailing commas and single quotes if need be."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        import json5  # slow, and needed by few
+
+        return json5.loads(text)
+
+
+class _Globs:
+    def __init__(self, patterns: Sequence[str]) -> None:
+        cleaned = [pattern.removeprefix("./").removeprefix("/") for pattern in patterns]
+        self.expression = re.compile("|".join(_expression(pattern) for pattern in cleaned))
+        self.is_near = all("/" not in pattern or pattern.startswith(NEAR) for pattern in cleaned)
+
+
+@functools.lru_cache(maxsize=16)
+def _globs(patterns: tuple[str, ...]) -> _Globs:
+    return _Globs(patterns)
+
+
+def _expression(pattern: str) -> str:
+    parts = re.findall(r"\*\*/|\*+|\?|\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
+    return "".join(_part(part) for part in parts)
+
+
+def _part(part: str) -> str:
+    if part == "**/":
+        return "(?:[^/]+/)*"
+    if part.startswith("*"):
+        return ".*" if len(part) > 1 else "[^/]*"
+    if part == "?":
+        return "[^/]"
+    if part.startswith("[") and len(part) > 1:
+        inner = part[1:-1].replace("\\", r"\\")
+        return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+    return re.escape(part)

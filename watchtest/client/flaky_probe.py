@@ -1,0 +1,135 @@
+"""One test, again and again, on one frozen tree, in a box of its own: does it pass and fail by chance?
+
+Every repeat is a run of its own in the history, so what it finds is evidence like any other.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+from watchtest.boxes.protocols import Place, StopWish
+from watchtest.core.events import EVERYTHING, Collected, Event, Halted, Judged, SnapshotTaken, StartRun, TestsEnded
+from watchtest.core.model import Entry, Lane, Only, Result, Run, RunState, Snapshot, Trigger
+from watchtest.core.verdict import judge
+from watchtest.errors import BoxError, WatchtestError
+from watchtest.history.store.columns import AttemptKind
+from watchtest.history.store.store import Store
+from watchtest.pipeline import Pipeline, Source
+from watchtest.wiring import Setting, build_pipeline
+
+BEGUN_BY_HAND = "a probe was asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One of the runs."""
+
+    run: str
+    tree: str
+    state: RunState
+    results: tuple[Result, ...]
+    """Of the test; of several, where it was a file that was asked for."""
+
+    @property
+    def is_red(self) -> bool:
+        return any(result.outcome.is_red for result in self.results)
+
+
+class Frozen:
+    """A source that stays as it was in its first run, whatever is saved meanwhile."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._snapshot: Snapshot | None = None
+        self._read: dict[tuple[str, str], bytes | None] = {}
+
+    def freeze(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def snapshot(self, hint: frozenset[str]) -> Snapshot:
+        return self._snapshot if self._snapshot is not None else self._source.snapshot(hint)
+
+    def read(self, path: str, expect: Entry) -> bytes:
+        """What is asked for again (what the box is made of) is kept: the file may be another by then."""
+        key = (path, expect.digest)
+        kept = self._read.get(key)
+        if kept is not None:
+            return kept
+        content = self._source.read(path, expect)
+        self._read[key] = content if key in self._read else None
+        return content
+
+
+async def probe(
+    setting: Setting, source: Source, place: Place, test: str, times: int, store: Store | None
+) -> AsyncGenerator[Repeat, None]:
+    """So many runs of that test on the tree as it is now, each told as it ends. The caller holds the gate's lock."""
+    frozen = Frozen(source)
+    # As the commit lane: what was done by hand in the box of saves is none of this one's.
+    pipeline = build_pipeline(setting, Lane.COMMIT, place, frozen)
+    pipeline.listen(lambda _event: None)
+    session = secrets.token_hex(3)
+    if store is not None:
+        store.mend(str(setting.workspace), time.time(), is_beside=True)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(pipeline.box.close)
+        for number in range(1, times + 1):
+            selection = Only((test,), because=f"a probe, {number} of {times}")
+            run = Run(f"{session}-probe.{number}", Lane.SAVE, Trigger.MANUAL, selection, is_forced=True)
+            yield await _Once(pipeline, run, store, str(setting.workspace), frozen).carry_out()
+
+
+class _Once:
+    """One repeat, kept as it goes."""
+
+    def __init__(self, pipeline: Pipeline, run: Run, store: Store | None, workspace: str, frozen: Frozen) -> None:
+        self._pipeline = pipeline
+        self._run = run
+        self._store = store
+        self._workspace = workspace
+        self._frozen = frozen
+        self._tree = ""
+
+    async def carry_out(self) -> Repeat:
+        store, run, at = self._store, self._run, time.time()
+        if store is not None:
+            store.begin(run, at, self._workspace, BEGUN_BY_HAND)
+            store.start(run, at)
+        start = StartRun(replace(run, lane=Lane.COMMIT), frozenset({EVERYTHING}), known_snapshot=None)
+        end, reason, raw_output = RunState.CANCELLED, "the probe was ended", ""
+        results: tuple[Result, ...] = ()
+        try:
+            ending = await self._pipeline.carry_out(start, self._hear, StopWish())
+            if not isinstance(ending, Judged):
+                reason = f"it was {ending.stop.value}" if isinstance(ending, Halted) else "there was nothing to run"
+                raise BoxError(f"the probe came to no result: {reason}")
+            judgement = judge(ending.execution)
+            end, reason, raw_output = judgement.state, judgement.reason, ending.execution.raw_output
+            results = tuple(ending.execution.results.values())
+            self._frozen.freeze(ending.snapshot)
+        except WatchtestError as error:
+            end, reason = RunState.BROKEN, str(error)
+            raise
+        finally:
+            if store is not None:
+                store.end(run.id, end, reason, time.time(), raw_output)
+        return Repeat(run.id, self._tree, end, results)
+
+    def _hear(self, event: Event) -> None:
+        match event:
+            case SnapshotTaken():
+                self._tree = event.snapshot.id
+                self._frozen.freeze(event.snapshot)
+                if self._store is not None:
+                    self._store.snapshot_taken(self._run.id, event.snapshot, event.environment, event.at)
+            case Collected() if self._store is not None and event.tests:
+                self._store.reports(self._run.id, event.at)
+            case TestsEnded() if self._store is not None:
+                kind = AttemptKind.CHECK if event.is_check else AttemptKind.WORD
+                self._store.add_results(self._run.id, event.results, event.at, kind)
+            case _:
+                pass

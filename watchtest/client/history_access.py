@@ -1,0 +1,144 @@
+"""What all questions share: whose history, the filters, and what to say where there is none."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from watchtest.core.model import Lane
+from watchtest.errors import UsageError, WorkspaceError
+
+if TYPE_CHECKING:
+    from watchtest.history.queries.run_queries import PastRun
+    from watchtest.history.queries.test_names import Named
+    from watchtest.history.store.database import Connection
+
+Answer = TypeVar("Answer")
+LONGEST_LIST = 10_000
+AGES = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+NAMES_OF_RUNS = "an id, or last (default), last-failed, last-green"
+
+
+def add_filters(parser: argparse.ArgumentParser, *, lane: bool = True, since: str | None = None) -> None:
+    """`since`: its default; None: there is no such filter."""
+    parser.add_argument("--all-worktrees", action="store_true", help="runs of every worktree of the repository")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    if lane:
+        parser.add_argument("--lane", choices=[lane.value for lane in Lane], help="only runs of this lane")
+    if since is not None:
+        text = f"only what is younger: 90m, 12h, 7d, 4w, or all (default: {since})"
+        parser.add_argument("--since", type=age, default=age(since), metavar="AGE", help=text)
+
+
+def workspace_of(arguments: argparse.Namespace) -> Path:
+    from watchtest.workspace.folder import find
+
+    try:
+        return find(arguments.workspace or Path.cwd())
+    except FileNotFoundError as error:
+        raise WorkspaceError(
+            "the current folder no longer exists", hint="change to another, or name one with -C"
+        ) from error
+
+
+def asked_workspace(arguments: argparse.Namespace) -> str | None:
+    """The workspace a question is about; None: any of the repository."""
+    return None if arguments.all_worktrees else str(workspace_of(arguments))
+
+
+def asked_lane(arguments: argparse.Namespace) -> Lane | None:
+    return Lane(arguments.lane) if arguments.lane else None
+
+
+def asked_since(arguments: argparse.Namespace) -> float | None:
+    return None if arguments.since is None else time.time() - float(arguments.since)
+
+
+def path_of(arguments: argparse.Namespace) -> Path:
+    from platformdirs import user_state_path
+
+    from watchtest.history.store.zz_history_path import history_path
+
+    chosen = os.environ.get("WATCHTEST_STATE_DIR")
+    return history_path(Path(chosen) if chosen else user_state_path("watchtest"), workspace_of(arguments))
+
+
+def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
+    """Of one consistent view of the history; None: there is none yet."""
+    from watchtest.client.zz_commands_history_mending import mend_what_died
+    from watchtest.history.store.opening import is_there, reading
+
+    path = path_of(arguments)
+    if not is_there(path):
+        return None
+    mend_what_died(path)
+    with reading(path) as connection:
+        return question(connection)
+
+
+def print_json(shape: object) -> None:
+    print(json.dumps(shape, indent=2))
+
+
+def run_named(connection: Connection, name: str, workspace: str | None, action: str) -> PastRun:
+    """The run of that name. Raises UsageError, with what may have been meant."""
+    from watchtest.history.queries.run_queries import find_run, recent
+
+    found = find_run(connection, name, workspace)
+    if found is None:
+        raise unknown_run(action, name, [run.id for run in recent(connection, limit=200)])
+    return found
+
+
+def unknown_run(action: str, name: str, known: list[str]) -> UsageError:
+    from difflib import get_close_matches
+
+    from watchtest.core.text import one_line
+    from watchtest.history.queries.run_queries import NAMED
+
+    asked = f"history {action} {one_line(name)}"
+    if not known:
+        return UsageError(f"{asked}: there are no runs yet", hint="start one: watchtest watch")
+    if name in NAMED:
+        return UsageError(f"{asked}: no run of this workspace is that", hint="see: watchtest history list")
+    close = get_close_matches(name, [*NAMED, *known], n=1)
+    hint = f"did you mean {close[0]}?" if close else "see: watchtest history list"
+    return UsageError(f"{asked}: no such run", hint=hint)
+
+
+def test_named(connection: Connection, name: str, action: str) -> Named:
+    """The one test that is meant. Raises UsageError, with those that could be."""
+    from watchtest.core.text import one_line
+    from watchtest.history.queries.test_names import find_tests
+
+    found = find_tests(connection, name)
+    if len(found) == 1:
+        return found[0]
+    asked = f"history {action} {one_line(name)}"
+    if not found:
+        raise UsageError(f"{asked}: no such test was ever seen", hint="see: watchtest history show --tests")
+    some = "".join(f"\n  {one_line(each.identity)}" for each in found[:10])
+    more = f"\n  … and {len(found) - 10} more" if len(found) > 10 else ""
+    raise UsageError(f"{asked}: that could be any of{some}{more}", hint="name one of them")
+
+
+def age(text: str) -> float | None:
+    """`7d` in seconds; `all`: None."""
+    if text == "all":
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age: write 90m, 12h, 7d, 4w or all")
+    return int(found[1]) * AGES[found[2]]
+
+
+def limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= LONGEST_LIST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {LONGEST_LIST}")
+    return int(text)

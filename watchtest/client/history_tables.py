@@ -1,0 +1,120 @@
+"""How answers of the history look on a terminal: text from boxes made harmless, strips, sparklines, bars, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from watchtest.core.model import Outcome, RunState
+from watchtest.core.text import clean, encodable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+Say = Callable[..., "Text"]
+
+STYLES: Mapping[str, str] = {
+    RunState.PASSED: "green",
+    RunState.FAILED: "red",
+    RunState.ERROR: "red",
+    RunState.TIMED_OUT: "red",
+    RunState.BROKEN: "yellow",
+}
+LETTERS: Mapping[Outcome, tuple[str, str]] = {
+    Outcome.PASSED: (".", "green"),
+    Outcome.FAILED: ("F", "bold red"),
+    Outcome.ERROR: ("E", "bold red"),
+    Outcome.SKIPPED: ("s", "dim"),
+    Outcome.XFAILED: ("x", "dim"),
+    Outcome.XPASSED: ("X", "yellow"),
+}
+"""As pytest writes them: they tell the same without a colour."""
+LEVELS, PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
+BLOCK, PLAIN_BLOCK = "█", "#"
+ELLIPSIS = "…"
+
+
+def console_and_say() -> tuple[Console, Say]:
+    """Where to print, and how to say text from a box there: never as markup, never as control sequences."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+
+    def say(text: str, style: str = "") -> Text:
+        return Text(encodable(clean(text), console.encoding), style=style)
+
+    return console, say
+
+
+def strip(outcomes: Iterable[Outcome]) -> Text:
+    """One letter a run, oldest first."""
+    from rich.text import Text
+
+    text = Text()
+    for outcome in outcomes:
+        text.append(*LETTERS[outcome])
+    return text
+
+
+def spark(numbers: Sequence[float], encoding: str) -> str:
+    """One column a number, from 0 to the largest."""
+    levels = LEVELS if can_say(LEVELS, encoding) else PLAIN_LEVELS
+    most = max(numbers, default=0.0)
+    if most <= 0:
+        return levels[0] * len(numbers)
+    return "".join(levels[min(len(levels) - 1, int(number / most * len(levels)))] for number in numbers)
+
+
+def bar(part: float, width: int, encoding: str) -> str:
+    """`part` of 1 as a bar; what is there at all is seen."""
+    block = BLOCK if can_say(BLOCK, encoding) else PLAIN_BLOCK
+    return block * max(1 if part > 0 else 0, round(min(part, 1.0) * width))
+
+
+def can_say(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def plain_table(headings: Sequence[str], right: Iterable[str] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        justify = "right" if heading in right else "left"
+        table.add_column(heading, overflow="fold", justify=justify, no_wrap=justify == "right")  # type: ignore[arg-type]
+    return table
+
+
+def without_columns(columns: dict[str, list[str]], first_to_go: Iterable[str], width: int) -> None:
+    """Drops columns until the rest fits."""
+    for heading in first_to_go:
+        if sum(2 + max(map(len, (name, *cells))) for name, cells in columns.items()) <= width + 2:
+            break
+        columns.pop(heading, None)
+
+
+def when(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def seconds(spent: float) -> str:
+    """Short ones to the millisecond: tests are mostly quick."""
+    from watchtest.core.text import duration
+
+    return f"{spent * 1000:.0f} ms" if spent < 1 else f"{spent:.2f} s" if spent < 10 else duration(spent)
+
+
+def names(paths: Sequence[str], most: int = 5) -> str:
+    """`a.py, b.py and 2 more`."""
+    from watchtest.core.text import one_line
+
+    shown = ", ".join(one_line(path, 120) for path in paths[:most])
+    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

@@ -1,0 +1,103 @@
+"""The running watcher of a workspace, as commands find it and speak with it. Light, for they must be quick."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_runtime_path, user_state_path
+
+from watchtest.client.status_file import is_locked
+from watchtest.control.address import is_private, socket_places
+from watchtest.control.client import TIMEOUT_S, Client, Declined, NobodyListens
+from watchtest.core.model import Lane
+from watchtest.errors import ControlError
+from watchtest.workspace import folder as workspace
+
+START_LIMIT_S = 5.0
+"""A watcher that has just been started listens a moment later."""
+POLL_S = 0.05
+
+Report = dict[str, Any]
+
+
+def runtime_folders() -> tuple[Path, ...]:
+    """Where the control socket may lie, the best first."""
+    if chosen := os.environ.get("WATCHTEST_RUNTIME_DIR"):
+        return (Path(chosen),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a session folder that is not as it should be: the next one will do
+        runtime = user_runtime_path("watchtest")
+    state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return (
+        # The system makes it when the user logs in; one that we would have to make ourselves is not it.
+        *([runtime] if is_private(runtime.parent) else []),
+        state / "run",
+        Path(tempfile.gettempdir()) / f"watchtest-{user}",
+    )
+
+
+def add_lane(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--lane", choices=[lane.value for lane in Lane], help=f"of this lane (default: {default})")
+
+
+class Watcher:
+    """The watcher of the workspace that the arguments name. ControlError where there is none."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, *, timeout_s: float = TIMEOUT_S, start_limit_s: float = START_LIMIT_S
+    ) -> None:
+        self.folder = workspace.find(arguments.workspace or Path.cwd())
+        self._client = Client(socket_places(self.folder, runtime_folders()), timeout_s)
+        self._start_limit_s = start_limit_s
+
+    def get(self, path: str) -> Report:
+        return self._spoken(lambda: self._client.get(path))
+
+    def post(self, path: str, body: dict[str, object] | None = None) -> Report:
+        return self._spoken(lambda: self._client.post(path, body))
+
+    def end_of(self, run: str, limit_s: float | None, tell: Callable[[Report], None]) -> Report | None:
+        """The report of a run that has ended; None: not within the limit. `tell` hears each look on the way."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        while True:
+            try:
+                report = self.get(f"/runs/{run}")
+            except ControlError as error:
+                raise ControlError(
+                    f"nobody can tell any more how run {run} ends: {error.message}", hint=error.hint
+                ) from error
+            if report["ended"]:
+                return report
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+            tell(report)
+            time.sleep(POLL_S)
+
+    def _spoken(self, speak: Callable[[], Report]) -> Report:
+        deadline = time.monotonic() + self._start_limit_s
+        while True:
+            is_watched = is_locked(self.folder / workspace.FOLDER / "lock")
+            try:
+                return speak()
+            except Declined:
+                raise
+            except NobodyListens as error:
+                if is_watched is not True:
+                    raise ControlError(
+                        f"no watcher runs on {self.folder}",
+                        hint="start one with `watchtest watch` or `start`; `watch --once` runs the tests without one",
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise ControlError(
+                        f"the watcher of {self.folder} takes no commands: {error.message}",
+                        hint=f"`watch --once` takes none; else see {workspace.FOLDER}/watchtest.log",
+                    ) from error
+            time.sleep(POLL_S)

@@ -1,0 +1,125 @@
+"""`history compare A B`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from watchtest.client.history_access import add_filters, answer, asked_workspace, print_json, run_named, unknown_run
+from watchtest.client.history_tables import Say, console_and_say, names, seconds
+from watchtest.commands.history.test import run_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from watchtest.history.queries.run_comparison import Comparison, Pair
+    from watchtest.history.store.database import Connection
+
+MOST_SHOWN = 30
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="A", help="the earlier run: an id, or last, last-failed, last-green")
+    parser.add_argument("after", metavar="B", nargs="?", default="last", help="the later one (default: last)")
+    parser.add_argument("--all", action="store_true", help="all of the tests, however many")
+    add_filters(parser, lane=False)
+    parser.set_defaults(run=_run)
+
+
+ADD = {"compare": _add}
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.run_comparison import compare
+
+    def question(connection: Connection) -> Comparison:
+        workspace = asked_workspace(arguments)
+        before, after = (
+            run_named(connection, name, workspace, "compare") for name in (arguments.before, arguments.after)
+        )
+        return compare(connection, before, after)
+
+    found = answer(arguments, question)
+    if found is None:
+        raise unknown_run("compare", arguments.before, [])
+    if arguments.json:
+        print_json(told(found))
+    else:
+        _print(found, 10**9 if arguments.all else MOST_SHOWN)
+    return 0
+
+
+def _print(found: Comparison, most: int) -> None:
+    console, say = console_and_say()
+    console.print(say(f"from {run_words(found.before)}: {found.before.state.value}"), soft_wrap=True)
+    console.print(say(f"to   {run_words(found.after)}: {found.after.state.value}"), soft_wrap=True)
+    changed = "is not known" if found.paths is None else names(found.paths, 10) or "nothing"
+    console.print(say(f"changed between them: {changed}", "dim"), soft_wrap=True)
+    parts: list[tuple[str, str, tuple[Pair, ...], Callable[[Pair], str]]] = [
+        ("new failures", "bold red", found.new_failures, _new),
+        ("still failing, in another way", "red", found.failing_otherwise, _otherwise),
+        ("still failing, in the same way", "red", found.failing_alike, _alike),
+        ("fixed", "green", found.fixed, _nothing),
+        ("added", "", found.added, _outcome),
+        ("removed", "", found.removed, _nothing),
+        ("slower", "yellow", found.slower, _slower),
+        ("not run, or skipped, in one of the two", "dim", found.not_run, _not_run),
+    ]
+    for title, style, pairs, words in parts:
+        _print_part(console, say, title, style, pairs, words, most)
+    if not any(pairs for _, _, pairs, _ in parts):
+        console.print(say("\nno test differs"))
+
+
+def _print_part(
+    console: Console,
+    say: Say,
+    title: str,
+    style: str,
+    pairs: tuple[Pair, ...],
+    words: Callable[[Pair], str],
+    most: int,
+) -> None:
+    if not pairs:
+        return
+    console.print()
+    console.print(say(f"{title}: {len(pairs)}", style))
+    for pair in pairs[:most]:
+        console.print(say(f"  {pair.identity}{words(pair)}"), soft_wrap=True)
+    if len(pairs) > most:
+        console.print(say(f"  … and {len(pairs) - most} more; --all shows them", "dim"))
+
+
+def _nothing(_: Pair) -> str:
+    return ""
+
+
+def _new(pair: Pair) -> str:
+    was = pair.before.outcome.value if pair.before is not None else "not there, or not run"
+    return f"  (was {was})  {pair.after.signature if pair.after else ''}"
+
+
+def _alike(pair: Pair) -> str:
+    return f"  {pair.after.signature}" if pair.after else ""
+
+
+def _otherwise(pair: Pair) -> str:
+    return f"\n    was {pair.before.signature}\n    is  {pair.after.signature}" if pair.before and pair.after else ""
+
+
+def _outcome(pair: Pair) -> str:
+    return f"  {pair.after.outcome.value}" if pair.after else ""
+
+
+def _slower(pair: Pair) -> str:
+    return (
+        f"  {seconds(pair.before.duration_s)} -> {seconds(pair.after.duration_s)}" if pair.before and pair.after else ""
+    )
+
+
+def _not_run(pair: Pair) -> str:
+    sides = (("A", pair.before), ("B", pair.after))
+    return f"  ({', '.join(f'{side.outcome.value} in {which}' for which, side in sides if side is not None)})"

@@ -1,0 +1,80 @@
+"""`history prune`: drops what is beyond the limits. Says first what that is."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from watchtest.client.history_access import path_of, print_json
+from watchtest.client.history_tables import when
+
+if TYPE_CHECKING:
+    from watchtest.history.store.retention import Plan
+
+BATCH = 500
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only show what would be dropped")
+    parser.add_argument("--days", type=_number, metavar="N", help="keep N days (default: history.max_days)")
+    parser.add_argument("--runs", type=_number, metavar="N", help="keep N runs (default: history.max_runs)")
+    parser.add_argument("--mb", type=_number, metavar="N", help="keep N megabytes (default: history.max_mb)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=_run)
+
+
+ADD = {"prune": _add}
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from watchtest.client.settings import load_settings
+    from watchtest.history.store.opening import is_there, reading
+    from watchtest.history.store.retention import MEGABYTE, Limits, planned, used_bytes
+    from watchtest.history.store.store import Store
+
+    history = load_settings(arguments)[1].config.history
+    limits = Limits(
+        history.max_days if arguments.days is None else arguments.days,
+        history.max_runs if arguments.runs is None else arguments.runs,
+        history.max_mb if arguments.mb is None else arguments.mb,
+    )
+    path = path_of(arguments)
+    if not is_there(path):
+        print_json({"dropped": 0, "reasons": []}) if arguments.json else print("there is no history")
+        return 0
+    now = time.time()
+    with reading(path) as connection:
+        plan, before = planned(connection, limits, now), used_bytes(connection)
+    after = before
+    if plan and not arguments.dry_run:
+        with Store.open(path) as store:
+            while store.drop(plan, BATCH):
+                pass
+            store.shrink()
+        with reading(path) as connection:
+            after = used_bytes(connection)
+    if arguments.json:
+        shape = {"dropped": plan.runs, "reasons": plan.reasons, "dry_run": arguments.dry_run}
+        print_json({**shape, "bytes_before": before, "bytes_after": after})
+        return 0
+    print(_words(plan, arguments.dry_run))
+    if plan and not arguments.dry_run:
+        print(f"{before / MEGABYTE:.1f} MB before, {after / MEGABYTE:.1f} MB now")
+    return 0
+
+
+def _words(plan: Plan, is_dry: bool) -> str:
+    from watchtest.core.text import count
+
+    if not plan:
+        return "nothing to drop: all runs are within the limits"
+    span = f"from {when(plan.oldest_at or 0)} to {when(plan.newest_at or 0)}"
+    does = "would be dropped" if is_dry else "dropped"
+    return f"{count(plan.runs, 'run')} {does}, {span}: {'; '.join(plan.reasons)}"
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on; 0 is no limit")
+    return int(text)

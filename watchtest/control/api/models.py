@@ -1,0 +1,350 @@
+"""The shapes of the API: what may be asked and what is answered, as the OpenAPI document describes them.
+
+They describe and check nothing here: requests are checked by `wishes`, in words that say what to send instead, and a
+test sends what these shapes allow, and what they do not, and compares the answers with them.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from watchtest.control.api.requests import (
+    AFTER_LIMIT,
+    CHOSEN_LIMIT,
+    HEIGHT_DEFAULT,
+    HEIGHT_LIMIT,
+    RESULTS_DEFAULT,
+    RESULTS_LIMIT,
+    RUN_ID,
+    RUNS_DEFAULT,
+    RUNS_LIMIT,
+    TEST_LIMIT,
+    TEXT_LIMIT,
+)
+from watchtest.core.model import Lane, Outcome, RunState, Trigger
+
+Time = Annotated[
+    str,
+    Field(
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
+        description="UTC, to the millisecond.",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
+Count = Annotated[int, Field(ge=0)]
+# Not for pydantic, whose own expressions know no look-ahead.
+TEST_PATTERN = r"^(?!.*(^|[\\/])\.\.([\\/]|$))(?![A-Za-z]:[\\/])[^\s\x00-\x1f\x7f-\x9f@/\\-][^\x00-\x1f\x7f-\x9f]*$"
+RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
+TestName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=TEST_LIMIT,
+        json_schema_extra={"pattern": TEST_PATTERN},
+        description="A test as results name it, or a file or folder of tests, relative to the workspace.",
+    ),
+]
+Words = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=TEXT_LIMIT,
+        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"},
+    ),
+]
+_WAYS = {"tests": "array", "policy": "string", "again": "boolean", "matching": "string"}
+_EXCLUDED: list[Any] = [
+    {"not": {"required": [one, other], "properties": {one: {"type": _WAYS[one]}, other: {"type": _WAYS[other]}}}}
+    for one, other in combinations(_WAYS, 2)
+]
+"""Ways to name tests that exclude each other."""
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+class RunRequest(Shape):
+    """Which tests to run, in one of these ways; with none of them, as the lane's own policy has it."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": _EXCLUDED})
+
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+    tests: Annotated[list[TestName], Field(min_length=1)] | None = None
+    policy: Literal["all", "failed", "affected"] | None = None
+    again: Literal[True] | None = Field(default=None, description="The last tests once more.")
+    matching: Words | None = Field(default=None, description="Known tests with all these words in their names.")
+
+
+class PolicyRequest(Shape):
+    """How much a change runs, until told otherwise."""
+
+    policy: Literal["all", "failed", "affected", "configured"]
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+
+
+class LaneRequest(Shape):
+    lane: Lane | None = Field(default=None, description="All lanes, if left out.")
+
+
+class LookRequest(Shape):
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+
+
+class LookQuery(LookRequest):
+    """The same as a query."""
+
+
+class Nothing(Shape):
+    """An empty object, or no body at all."""
+
+
+class ConfigRequest(Shape):
+    text: str = Field(description="The text of a config file, TOML.")
+    file: Literal["watchtest.toml", ".watchtest/config.toml", "pyproject.toml"] = Field(
+        default="watchtest.toml", description="As which file it is read, and named in what is wrong with it."
+    )
+
+
+class RunsQuery(Shape):
+    limit: int = Field(default=RUNS_DEFAULT, ge=1, le=RUNS_LIMIT, description="At most so many runs.")
+    before: RunId | None = Field(default=None, description="Only runs older than this one: `next` of the last answer.")
+    lane: Lane | None = Field(default=None, description="Only runs of this lane.")
+    state: RunState | None = Field(default=None, description="Only runs in this state.")
+
+
+class ResultsQuery(Shape):
+    after: int = Field(
+        default=0, ge=0, le=AFTER_LIMIT, description="Only results behind this number: `next` of the last answer."
+    )
+    limit: int = Field(default=RESULTS_DEFAULT, ge=1, le=RESULTS_LIMIT, description="At most so many results.")
+
+
+class ScreenQuery(Shape):
+    height: int = Field(default=HEIGHT_DEFAULT, ge=1, le=HEIGHT_LIMIT, description="So many rows.")
+    panel: Literal["", "help", "why"] = ""
+    filter: str = Field(
+        default="",
+        max_length=TEXT_LIMIT,
+        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"},
+        description="Only tests with all these words in their names.",
+    )
+    typing: Annotated[int, Field(ge=0, le=1)] = Field(default=0, description="1: the filter is still being typed.")
+    chosen: Annotated[int, Field(ge=0, le=CHOSEN_LIMIT)] | None = Field(
+        default=None, description="Which failure is shown at length, counted from 0."
+    )
+    after: int = Field(
+        default=0,
+        ge=0,
+        le=AFTER_LIMIT,
+        description="Answer once there is something newer than this `seq`, or in a moment.",
+    )
+
+
+class WhyQuery(Shape):
+    what: TestName = Field(description="A test by its id, or a file by its path in the workspace.")
+    lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+class Refused(Shape):
+    """Why a request is not followed."""
+
+    code: str = Field(description="A stable word.")
+    message: str
+    hint: str = Field(description="What to do instead; may be empty.")
+
+
+class Health(Shape):
+    status: Literal["ok"]
+    version: str
+    pid: Count
+    workspace: str
+
+
+class Lanes(Shape):
+    save: str | None = None
+    stage: str | None = None
+    commit: str | None = None
+
+
+class Info(Shape):
+    version: str
+    pid: Count
+    workspace: str
+    started_at: Time
+    python: str
+    platform: str
+    lanes: Lanes = Field(description="The policy of each lane; null: it is off.")
+    socket: str | None = Field(description="The unix socket.")
+    url: str | None = Field(description="Where it listens on TCP; null: nowhere.")
+    token_file: str | None = Field(description="The file that holds the token for it.")
+    limits: dict[str, int]
+
+
+class Schemas(Shape):
+    """JSON Schemas, draft 2020-12."""
+
+    status: dict[str, Any] = Field(description="Of GET /status and of the status file.")
+    config: dict[str, Any] = Field(description="Of the settings.")
+
+
+class Counts(Shape):
+    passed: Count
+    failed: Count
+    error: Count
+    skipped: Count
+    xfailed: Count
+    xpassed: Count
+
+
+class Progress(Shape):
+    done: Count
+    total: Count | None = Field(description="null: not known.")
+
+
+class Run(Shape):
+    """A run as it stands, or as it ended."""
+
+    id: RunId
+    lane: Lane
+    trigger: Trigger
+    state: RunState
+    ended: bool = Field(description="Whether `state` is its last.")
+    stopping: bool = Field(description="It was called off, and is being ended.")
+    reason: str | None = Field(description="Why it ended as it did; of one that waits, what it waits for.")
+    successor: str | None = Field(description="The run that goes on in its place.")
+    queued_at: Time | None
+    ended_at: Time | None
+    tree: str | None = Field(description="Git tree id of exactly what it tests.")
+    selected: Count | None = Field(description="How many tests it was asked to run; null: all, or not decided yet.")
+    because: str | None = Field(description="Why these.")
+    counts: Counts
+    progress: Progress
+
+
+class Runs(Shape):
+    runs: list[Run] = Field(description="Newest first.")
+    next: str | None = Field(description="What to send as `before` for older ones; null: there are none.")
+
+
+class Place(Shape):
+    file: str
+    line: int = Field(ge=1)
+
+
+class Failure(Shape):
+    """The fields of a failure in the status file."""
+
+    kind: str
+    file: str | None = Field(description="Relative to the workspace, POSIX.")
+    line: Annotated[int, Field(ge=1)] | None = Field(description="The deepest frame in the test's own file.")
+    column: Annotated[int, Field(ge=1)] | None
+    source_line: str | None
+    message: str
+    crash: Place | None = Field(description="The deepest frame in the workspace.")
+    text: str = Field(description="The end of the report of the failure.")
+    output: str = Field(description="The end of what the test printed.")
+
+
+class Result(Shape):
+    number: int = Field(ge=1)
+    test: str
+    outcome: Outcome
+    duration_s: float = Field(ge=0)
+    failure: Failure | None
+
+
+class Results(Shape):
+    """Results in the order in which they came; the last result of a test is the one that counts."""
+
+    run: RunId
+    state: RunState
+    ended: bool = Field(description="The run has ended. With `more` false, these were the last results.")
+    reset: bool = Field(description="`after` cannot be gone on from: this is the beginning, forget what came before.")
+    results: list[Result]
+    next: Count = Field(description="What to send as `after` for those that follow.")
+    more: bool = Field(description="More results are there already.")
+
+
+class Pause(Shape):
+    paused: bool
+
+
+class Paused(Shape):
+    lanes: dict[str, Pause]
+
+
+class Rest(Shape):
+    lane: Lane
+    settled: bool
+    waits_for: str | None = Field(description="Why it does not come to rest by itself.")
+
+
+class PolicySet(Shape):
+    lane: Lane
+    policy: str = Field(description="What counts now.")
+    configured: str
+
+
+class Row(Shape):
+    """A row of the dashboard: text with styles from the left and at the right edge, a bar in between."""
+
+    left: list[tuple[str, str]] = []
+    right: list[tuple[str, str]] = []
+    band: str = ""
+    bar: float | None = None
+    groups: list[list[tuple[str, str]]] = []
+    wraps: bool = Field(default=False, description="The left text may go on where empty rows follow.")
+
+
+class Notice(Shape):
+    """What the watcher can tell by no terminal of its own, and by no desktop."""
+
+    number: Count = Field(description="Another one for each notice.")
+    kind: str
+    title: str
+    lines: list[str]
+    lane: Lane
+    verdict: str
+    form: str | None = Field(description="How the user wants to be told; null: as the terminal knows it.")
+
+
+class Screen(Shape):
+    """The dashboard as the watcher itself would draw it; what `watchtest attach` shows."""
+
+    seq: Count
+    lane: Lane
+    rows: list[Row]
+    choices: Count = Field(description="How many failures can be chosen from.")
+    place: Place | None = Field(description="Where the chosen failure is, or the first.")
+    paused: bool
+    override: str | None = Field(description="A policy that was asked for by hand.")
+    red: Count
+    notice: Notice | None = Field(description="The live notice, for the terminal that shows this screen.")
+
+
+class Output(Shape):
+    text: str = Field(description="All that the failures and the runner have said.")
+
+
+class Explained(Shape):
+    """Of a test: why it ran or did not, and what it touches. Of a file: the tests that depend on it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    lane: Lane
+    kind: Literal["test", "file"]
+
+
+class Checked(Shape):
+    valid: bool
+    problems: list[str] = Field(description="Exactly what `watchtest config validate FILE` says.")

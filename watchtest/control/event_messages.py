@@ -1,0 +1,120 @@
+"""What the stream of events tells of a step of the watcher. Pure; knows nobody who listens.
+
+status    a lane's activity, verdict, pending changes or problem is another: all of them as they are now
+run       a run was accepted, went a step further, or ended: its report, as GET /runs/{id} gives it
+result    a test of the run under way has ended: as GET /runs/{id}/results gives it, with its number
+box       the box of a lane, or one of its services, is in another state
+problem   something stands between the user and a verdict, or no longer does (null)
+note      a line worth showing: progress of setup, a file left out
+reset     events are missing: what was missed cannot be told any more, begin anew
+end       the watcher leaves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from watchtest.control.result_log import Numbered, weight
+from watchtest.control.run_reports import RunReport
+from watchtest.core.events import Event, Noted
+from watchtest.core.model import Result
+from watchtest.core.state import LaneState, State, Working
+
+Document = dict[str, Any]
+Kind = Literal["status", "run", "result", "box", "problem", "note", "reset", "end"]
+NOTE_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How the status file words things: the API uses the same words."""
+
+    head: Callable[[LaneState], Document]
+    box: Callable[[LaneState], Document | None]
+    problem: Callable[[LaneState], Document | None]
+    result: Callable[[Result], Document]
+    text: Callable[[str, int], str]
+
+
+class Told(NamedTuple):
+    """One event. The document is made when somebody wants it, and holds on to no state. There is one for every test
+    of every run, so it is of the cheapest kind."""
+
+    kind: Kind
+    document: Callable[[], Document]
+    weight: int = 1000
+
+
+def status_of(lane: LaneState, words: Words) -> Told:
+    document = {
+        "lane": lane.lane.value,
+        **words.head(lane),
+        "paused": lane.is_paused,
+        "waits_for": lane.waits_for or None,
+        "waiting_runs": len(lane.asked),
+    }
+    return Told("status", lambda: document)
+
+
+def tell(
+    before: State,
+    after: State,
+    event: Event,
+    reports: Iterable[RunReport],
+    results: Iterable[Numbered],
+    words: Words,
+) -> Iterator[Told]:
+    """`reports` and `results` are what this event brought; results come before the end that they led to."""
+    run = before.lanes[event.lane].activity
+    if isinstance(run, Working):
+        name, lane_name = run.run.id, event.lane.value
+        for number, result in results:
+            yield Told("result", partial(_result, words, name, lane_name, number, result), weight(result))
+    for report in reports:
+        yield Told("run", partial(_run, report))
+    for lane in after.ranked:
+        was = before.lanes[lane.lane]
+        if was is lane:
+            continue
+        if was.problem != lane.problem:
+            yield _of_lane("problem", lane, words.problem(lane))
+        if was.box != lane.box or was.services != lane.services:
+            yield _of_lane("box", lane, words.box(lane))
+        if _outline(was) != _outline(lane):
+            yield status_of(lane, words)
+    if isinstance(event, Noted) and event.text:
+        note = {"lane": event.lane.value, "text": words.text(event.text, NOTE_LIMIT)}
+        yield Told("note", lambda: note)
+
+
+def _of_lane(kind: Literal["problem", "box"], lane: LaneState, document: Document | None) -> Told:
+    whole = {"lane": lane.lane.value, kind: document}
+    return Told(kind, lambda: whole)
+
+
+def _run(report: RunReport) -> Document:
+    return report.document
+
+
+def _result(words: Words, run: str, lane: str, number: int, result: Result) -> Document:
+    return {"run": run, "lane": lane, "number": number, **words.result(result)}
+
+
+def _outline(lane: LaneState) -> tuple[object, ...]:
+    """All that the status of a lane depends on, without making it: this is asked after every event."""
+    working = lane.activity if isinstance(lane.activity, Working) else None
+    return (
+        type(lane.activity),
+        type(working.phase) if working else None,
+        working.carried if working else None,
+        lane.is_paused,
+        lane.pending,
+        lane.knowledge.verdict,
+        lane.knowledge.at,
+        lane.waits_for,
+        len(lane.asked),
+        lane.problem,
+    )

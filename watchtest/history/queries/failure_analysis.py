@@ -1,0 +1,152 @@
+"""`history analyse`: the failures of a run by what they have in common, and the suspects. Writes nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from watchtest.core.model import Failure
+from watchtest.history.queries.run_queries import PastRun, identities
+from watchtest.history.queries.test_history import run_of, suspects
+from watchtest.history.queries.test_names import lines
+from watchtest.history.queries.timeline import Packs
+from watchtest.history.store.columns import GREEN_CODES, RED_CODES
+from watchtest.history.store.database import Connection
+from watchtest.history.store.failure_texts import failure_of
+
+LONGEST_SEARCH = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Tests that turned red together: the last run they passed in, the first they failed in, what changed between."""
+
+    tests: tuple[str, ...]
+    passed: PastRun | None
+    """None: they passed in no run that is kept."""
+    failed: PastRun
+    suspects: tuple[str, ...] | None
+    """None: it is not known what changed."""
+    this_way: PastRun
+    """The first run of this stretch in which they failed as they do now."""
+    turned_by: tuple[str, ...] | None
+    """What changed when they began to fail in this way; empty where they always did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Failures that are alike."""
+
+    signature: str
+    example: Failure
+    breaks: tuple[Break, ...]
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return tuple(test for each in self.breaks for test in each.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trail:
+    """One test, followed back through the runs of its lane."""
+
+    failed: int
+    this_way: int
+    other_way: int | None = None
+    """The last run in which it failed in another way."""
+    passed: int | None = None
+
+
+def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
+    """The largest cluster first; nothing where nothing was red."""
+    packs = Packs(connection)
+    red = packs.one(run.number).red()
+    if not red:
+        return ()
+    signatures, contents = _said(connection, run.number, red)
+    trails = _trails(connection, packs, run, red, signatures)
+    names = identities(connection, red)
+    breaks: dict[int, dict[_Trail, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for test in sorted(red, key=names.__getitem__):
+        breaks[signatures.get(test, 0)][trails[test]].append(names[test])
+    texts = {row["number"]: row["text"] for row in connection.execute("SELECT number, text FROM signatures")}
+    clusters = [
+        Cluster(
+            texts.get(signature, "no reason was reported"),
+            contents.get(signature, Failure("", "")),
+            tuple(
+                _break(connection, tuple(tests), trail)
+                for trail, tests in sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
+            ),
+        )
+        for signature, found in breaks.items()
+    ]
+    return tuple(sorted(clusters, key=lambda cluster: (-len(cluster.tests), cluster.signature)))
+
+
+def _said(connection: Connection, run: int, red: frozenset[int]) -> tuple[dict[int, int], dict[int, Failure]]:
+    """By test its signature; by signature an example. Of several attempts the last one counts."""
+    rows = connection.execute(
+        """
+        SELECT test, signature, document FROM failures JOIN contents ON contents.number = content
+        WHERE run = ? ORDER BY attempt
+        """,
+        (run,),
+    ).fetchall()
+    signatures = {row["test"]: row["signature"] for row in rows if row["test"] in red}
+    examples: dict[int, Failure] = {}
+    for row in rows:
+        if row["signature"] not in examples:
+            examples[row["signature"]] = failure_of(row["document"])
+    return signatures, examples
+
+
+def _trails(
+    connection: Connection, packs: Packs, run: PastRun, red: frozenset[int], signatures: dict[int, int]
+) -> dict[int, _Trail]:
+    """Back from the run until each of the tests has passed."""
+    line_of = lines(connection)
+    kin: dict[int, set[int]] = defaultdict(set)
+    for number, line in line_of.items():
+        kin[line] |= {number, line}
+    trails = {test: _Trail(run.number, run.number) for test in red}
+    open_ = set(red)
+    # Reports of others lie between, in no order, and say nothing of trees.
+    imports = "" if run.imported_from is not None else " AND imported_from IS NULL"
+    where = f"workspace = ? AND lane = ? AND runs.number < ?{imports}"
+    for pack in packs.back(where, (run.workspace, run.lane.value, run.number), LONGEST_SEARCH):
+        if not open_:
+            break
+        outcomes = pack.outcomes()
+        said: dict[int, int] | None = None
+        for test in tuple(open_):
+            trail = trails[test]
+            same = kin.get(line_of.get(test, test)) or {test}
+            code = next((outcomes[number] for number in same if number in outcomes), 0)
+            if code in RED_CODES:
+                if said is None:
+                    rows = connection.execute(
+                        "SELECT test, signature FROM failures WHERE run = ? ORDER BY attempt", (pack.run,)
+                    )
+                    said = {row["test"]: row["signature"] for row in rows}
+                is_this_way = signatures.get(test) in {said.get(each) for each in same}
+                if trail.other_way is None and is_this_way:
+                    trail = replace(trail, this_way=pack.run)
+                elif trail.other_way is None:
+                    trail = replace(trail, other_way=pack.run)
+                trails[test] = replace(trail, failed=pack.run)
+            elif code in GREEN_CODES:
+                trails[test] = replace(trail, passed=pack.run)
+                open_.discard(test)
+    return trails
+
+
+def _break(connection: Connection, tests: tuple[str, ...], trail: _Trail) -> Break:
+    return Break(
+        tests,
+        None if trail.passed is None else run_of(connection, trail.passed),
+        run_of(connection, trail.failed),
+        None if trail.passed is None else suspects(connection, trail.passed, trail.failed),
+        run_of(connection, trail.this_way),
+        () if trail.other_way is None else suspects(connection, trail.other_way, trail.this_way),
+    )

@@ -1,0 +1,102 @@
+"""Reads packs: what became of tests in run after run. Each roster is unpacked once. Writes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from watchtest.history.store.columns import OUTCOMES, PASSED_CODE, RED_CODES
+from watchtest.history.store.database import Connection, Row
+from watchtest.history.store.pack import unpack_durations, unpack_outcomes, unpack_roster
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """The outcomes of one ended run, by position in its roster."""
+
+    run: int
+    tests: list[int]
+    blob: bytes | None
+
+    @property
+    def codes(self) -> bytes:
+        return unpack_outcomes(self.blob, len(self.tests))
+
+    def code(self, test: int) -> int:
+        """The outcome of one test; 0: it did not run."""
+        at = self.position(test)
+        if at is None:
+            return 0
+        return PASSED_CODE if self.blob is None else self.codes[at]
+
+    def position(self, test: int) -> int | None:
+        at = bisect_left(self.tests, test)
+        return at if at < len(self.tests) and self.tests[at] == test else None
+
+    def outcomes(self) -> Mapping[int, int]:
+        return dict(zip(self.tests, self.codes, strict=True))
+
+    def red(self) -> frozenset[int]:
+        if self.blob is None:
+            return frozenset()
+        return frozenset(test for test, code in zip(self.tests, self.codes, strict=True) if code in RED_CODES)
+
+
+class Packs:
+    """Unpacks what a query yields: rows with `run`, `roster` and `outcomes`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rosters: dict[int, list[int]] = {}
+
+    def of(self, row: Row) -> Pack:
+        return Pack(row["run"], self.roster(row["roster"]), row["outcomes"])
+
+    def roster(self, number: int) -> list[int]:
+        found = self._rosters.get(number)
+        if found is None:
+            row = self._connection.execute("SELECT tests FROM rosters WHERE number = ?", (number,)).fetchone()
+            found = self._rosters[number] = unpack_roster(row["tests"])
+        return found
+
+    def one(self, run: int) -> Pack:
+        """Of an ended run; of one under way, what it has said so far."""
+        row = self._connection.execute("SELECT run, roster, outcomes FROM packs WHERE run = ?", (run,)).fetchone()
+        if row is not None:
+            return self.of(row)
+        rows = self._connection.execute(
+            "SELECT test, outcome FROM results WHERE run = ? ORDER BY test, attempt", (run,)
+        ).fetchall()
+        last = {each["test"]: each["outcome"] for each in rows if each["outcome"] in OUTCOMES}
+        return Pack(run, list(last), _compressed(last.values()))
+
+    def durations(self, run: int) -> list[int]:
+        """In microseconds, in the order of the roster."""
+        row = self._connection.execute("SELECT durations FROM timings WHERE run = ?", (run,)).fetchone()
+        if row is not None:
+            return unpack_durations(row["durations"])
+        rows = self._connection.execute(
+            "SELECT test, duration_us FROM results WHERE run = ? ORDER BY test, attempt", (run,)
+        ).fetchall()
+        return list({each["test"]: each["duration_us"] for each in rows}.values())
+
+    def back(
+        self, where: str = "1", values: Collection[str | int | float] = (), most: int | None = None
+    ) -> Iterator[Pack]:
+        """Newest first, of the runs that a condition on `runs` holds for."""
+        rows = self._connection.execute(
+            f"""
+            SELECT packs.run, roster, outcomes FROM runs JOIN packs ON packs.run = runs.number
+            WHERE {where} ORDER BY runs.number DESC LIMIT ?
+            """,
+            (*values, -1 if most is None else most),
+        )
+        for row in rows:
+            yield self.of(row)
+
+
+def _compressed(codes: Collection[int]) -> bytes | None:
+    import zlib
+
+    return zlib.compress(bytes(codes), 1)

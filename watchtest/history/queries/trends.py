@@ -1,0 +1,129 @@
+"""`history trend` and `history cost`: the history of runs as numbers over time. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from statistics import median
+from typing import Literal
+
+from watchtest.core.model import Lane, RunState
+from watchtest.history.queries.run_queries import runs_where
+from watchtest.history.store.columns import JUDGED
+from watchtest.history.store.database import Connection, Row
+
+By = Literal["run", "day", "week"]
+FULL_RUNS_REMEMBERED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The full runs of one day, or week, or one of them."""
+
+    name: str
+    at: float
+    runs: int
+    green: int
+    tests: int
+    """In its last run."""
+    red: float
+    """Red tests a run, on average."""
+    run_s: float
+    """Median."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time spent on tests in one lane, and by what they were begun."""
+
+    lane: str
+    runs: int
+    judged: int
+    tests: int
+    spent_s: float
+    """From the moment a run's turn came to its end."""
+    testing_s: float
+    """The runner's part of it."""
+    wasted_s: float
+    """Of it in runs that had no verdict: cancelled, superseded, broken."""
+    narrowed: int
+    saved_s: float
+    """What the tests that were left out would have taken, by the full runs before."""
+
+
+def trend(
+    connection: Connection, *, workspace: str | None, lane: Lane | None = None, since: float | None = None, by: By
+) -> tuple[Bucket, ...]:
+    """Runs of all tests that were judged, alone: others say nothing of the whole. Oldest first."""
+    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED, since=since)
+    rows = connection.execute(
+        f"""
+        SELECT id, queued_at, state, passed, failed, error, skipped, xfailed, xpassed,
+               ended_at - COALESCE(first_at, executing_at, started_at, queued_at) AS run_s
+        FROM runs WHERE {where} AND selected IS NULL ORDER BY queued_at, number
+        """,
+        values,
+    ).fetchall()
+    names: dict[By, Callable[[Row], str]] = {"run": lambda row: str(row["id"]), "day": _day, "week": _week}
+    return tuple(_bucket(name, list(group)) for name, group in groupby(rows, names[by]))
+
+
+def _bucket(name: str, rows: list[Row]) -> Bucket:
+    last = rows[-1]
+    return Bucket(
+        name=name,
+        at=rows[0]["queued_at"],
+        runs=len(rows),
+        green=sum(row["state"] == RunState.PASSED.value for row in rows),
+        tests=sum(last[each] or 0 for each in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")),
+        red=sum((row["failed"] or 0) + (row["error"] or 0) for row in rows) / len(rows),
+        run_s=median(row["run_s"] or 0.0 for row in rows),
+    )
+
+
+def _day(row: Row) -> str:
+    return datetime.fromtimestamp(row["queued_at"]).strftime("%Y-%m-%d")
+
+
+def _week(row: Row) -> str:
+    day = datetime.fromtimestamp(row["queued_at"])
+    return (day - timedelta(days=day.weekday())).strftime("%Y-%m-%d")
+
+
+def cost(connection: Connection, *, workspace: str | None, since: float | None = None) -> tuple[Cost, ...]:
+    """A lane each, those that cost most first. Reports of others cost us nothing."""
+    where, values = runs_where(workspace=workspace)
+    rows = connection.execute(
+        f"""
+        SELECT workspace, lane, state, selected, is_proof, queued_at,
+               ended_at - COALESCE(started_at, ended_at) AS spent_s,
+               ended_at - COALESCE(first_at, executing_at, ended_at) AS run_s,
+               passed + failed + error + skipped + xfailed + xpassed AS tests
+        FROM runs WHERE {where} AND ended_at IS NOT NULL AND imported_from IS NULL ORDER BY number
+        """,
+        values,
+    )
+    full: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        is_judged = row["state"] in JUDGED
+        known = full.setdefault(row["workspace"], [])
+        usual = median(known) if known else None
+        if is_judged and row["selected"] is None:
+            known.append(row["run_s"])
+            del known[:-FULL_RUNS_REMEMBERED]
+        if since is not None and row["queued_at"] < since:
+            continue
+        is_narrowed = is_judged and row["selected"] is not None and bool(row["is_proof"])
+        saved = max(0.0, usual - row["run_s"]) if is_narrowed and usual is not None else 0.0
+        is_wasted = not is_judged and row["state"] not in (RunState.ERROR, RunState.TIMED_OUT, RunState.NO_TESTS)
+        one = (1, is_judged, row["tests"] or 0, row["spent_s"], row["run_s"], row["spent_s"] * is_wasted)
+        sums = found.setdefault(row["lane"], [0.0] * 8)
+        for index, number in enumerate((*one, is_narrowed, saved)):
+            sums[index] += number
+    costs = [
+        Cost(lane, int(s[0]), int(s[1]), int(s[2]), s[3], s[4], s[5], int(s[6]), s[7]) for lane, s in found.items()
+    ]
+    return tuple(sorted(costs, key=lambda each: each.spent_s, reverse=True))

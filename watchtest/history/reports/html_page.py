@@ -1,0 +1,152 @@
+"""What the report page shows, as one JSON-ready value: bounded, whatever the history holds. Writes nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from watchtest.core.model import Outcome
+from watchtest.history.queries.flaky_tests import flaky_tests
+from watchtest.history.queries.run_queries import PastRun, identities, recent, runs_where
+from watchtest.history.queries.test_history import LAST_WORD
+from watchtest.history.queries.test_names import lines
+from watchtest.history.queries.timeline import Packs
+from watchtest.history.queries.trends import trend
+from watchtest.history.store.columns import OUTCOMES, RED_CODES
+from watchtest.history.store.database import Connection
+from watchtest.history.store.failure_texts import failure_of
+
+Shape = dict[str, object]
+Clean = Callable[[str], str]
+
+MOST_RUNS = 300
+MOST_TESTS = 5_000
+MOST_FAILURES = 1_000
+TEXT_LIMIT = 8_000
+LETTERS = {
+    Outcome.PASSED: ".",
+    Outcome.FAILED: "F",
+    Outcome.ERROR: "E",
+    Outcome.SKIPPED: "s",
+    Outcome.XFAILED: "x",
+    Outcome.XPASSED: "X",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the page is about."""
+
+    name: str
+    workspace: str | None
+    now: float
+    since: float | None = None
+    runs: int = MOST_RUNS
+
+
+def page_data(connection: Connection, wish: Wish, clean: Clean) -> Shape:
+    """`clean` takes out of a text what steers terminals and readers."""
+    runs = recent(connection, limit=wish.runs, workspace=wish.workspace, since=wish.since)[::-1]
+    position = {run.number: index for index, run in enumerate(runs)}
+    tests, index_of = _tests(connection, runs, clean)
+    flaky = {
+        clean(test.identity): test.standing.value
+        for test in flaky_tests(connection, workspace=wish.workspace, now=wish.now)
+    }
+    buckets = trend(connection, workspace=wish.workspace, since=wish.since, by="day")[-120:]
+    return {
+        "name": clean(wish.name),
+        "made_at": wish.now,
+        "runs": [_run(run, clean) for run in runs],
+        "tests": tests,
+        "failures": _failures(connection, wish.workspace, position, index_of, clean),
+        "flaky": flaky,
+        "trend": [[each.name, each.runs, each.green, each.tests, round(each.red, 2), each.run_s] for each in buckets],
+    }
+
+
+def _run(run: PastRun, clean: Clean) -> Shape:
+    return {
+        "id": clean(run.id),
+        "at": run.queued_at,
+        "lane": run.lane.value,
+        "by": "import" if run.imported_from is not None else run.trigger.value,
+        "state": run.state.value,
+        "reason": clean(run.reason)[:500],
+        "took": run.duration_s,
+        "all": run.selected is None,
+        "because": clean(run.because)[:500],
+        "tree": run.tree,
+        "branch": clean(run.branch or ""),
+        "counts": {outcome.value: count for outcome, count in run.counts.items()},
+    }
+
+
+def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> tuple[list[Shape], dict[int, int]]:
+    """A test each: in which of the runs it was, what it became, how long it took; and which number is which of them."""
+    packs, line_of = Packs(connection), lines(connection)
+    seen: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    latest: dict[int, int] = {}
+    for index, run in enumerate(runs):
+        pack = packs.one(run.number)
+        for test, code, spent in zip(pack.tests, pack.codes, packs.durations(run.number), strict=True):
+            line = line_of.get(test, test)
+            latest[line] = test
+            seen[line].append((index, code, spent))
+    red = {line: sum(code in RED_CODES for _, code, _ in each) for line, each in seen.items()}
+    kept = sorted(seen, key=lambda line: (-red[line], line))[:MOST_TESTS]
+    names = identities(connection, [latest[line] for line in kept])
+    # What a run shown here did not find any more is gone, whatever it was.
+    shown = {run.number for run in runs}
+    rows = connection.execute("SELECT number, gone FROM tests WHERE gone IS NOT NULL").fetchall()
+    gone = {row["number"] for row in rows if row["gone"] in shown}
+    shapes: list[Shape] = []
+    index_of: dict[int, int] = {}
+    for line in kept:
+        index_of[line] = len(shapes)
+        shapes.append(
+            {
+                "id": clean(names[latest[line]]),
+                "runs": [index for index, _, _ in seen[line]],
+                "outcomes": "".join(LETTERS[OUTCOMES[code]] for _, code, _ in seen[line]),
+                "ms": [round(spent / 1000, 1) for _, _, spent in seen[line]],
+                "median": round(median(spent for _, _, spent in seen[line]) / 1000, 1),
+                "red": red[line],
+                "gone": latest[line] in gone,
+            }
+        )
+    for number, line in line_of.items():
+        if line in index_of:
+            index_of[number] = index_of[line]
+    return shapes, index_of
+
+
+def _failures(
+    connection: Connection, workspace: str | None, position: dict[int, int], index_of: dict[int, int], clean: Clean
+) -> list[list[object]]:
+    """Newest first: run, test, signature, place, text."""
+    if not position:
+        return []
+    where, values = runs_where(workspace=workspace)
+    rows = connection.execute(
+        f"""
+        SELECT failures.run, test, signatures.text AS signature, document FROM failures
+        JOIN runs ON runs.number = failures.run JOIN contents ON contents.number = content
+        JOIN signatures ON signatures.number = signature
+        WHERE failures.run >= ? AND {LAST_WORD} AND {where} ORDER BY failures.run DESC LIMIT ?
+        """,
+        (min(position), *values, 4 * MOST_FAILURES),
+    )
+    found: list[list[object]] = []
+    for row in rows:
+        if row["run"] not in position or row["test"] not in index_of or len(found) >= MOST_FAILURES:
+            continue
+        failure = failure_of(row["document"])
+        place = f"{failure.where.file}:{failure.where.line}" if failure.where is not None else ""
+        text = clean(failure.text or failure.message)[-TEXT_LIMIT:]
+        output = clean(failure.output)[-TEXT_LIMIT:]
+        said = f"{text}\n\n{output}" if output else text
+        found.append([position[row["run"]], index_of[row["test"]], clean(row["signature"]), clean(place), said])
+    return found

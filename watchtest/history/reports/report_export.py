@@ -1,0 +1,172 @@
+"""A run as a report that other tools read: JUnit XML and CTRF JSON. One entry a test, whatever its attempts. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from xml.sax.saxutils import escape, quoteattr
+
+from watchtest.core.model import Outcome
+from watchtest.history.queries.run_queries import PastResult, RunDetail
+
+SPEC_VERSION = "1.0.0"
+STATUSES = {
+    Outcome.PASSED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.ERROR: "failed",
+    Outcome.SKIPPED: "skipped",
+    Outcome.XFAILED: "skipped",
+    Outcome.XPASSED: "passed",
+}
+# XML 1.0 has no way to say these at all.
+_UNSPEAKABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+# -- JUnit XML -------------------------------------------------------------------------------------
+
+
+def junit(detail: RunDetail) -> str:
+    run, results = detail.run, detail.last_words
+    counts = Counter(past.result.outcome for past in results)
+    spent = sum(past.result.duration_s for past in results)
+    skipped = counts[Outcome.SKIPPED] + counts[Outcome.XFAILED]
+    numbers = (
+        f'tests="{len(results)}" failures="{counts[Outcome.FAILED]}" errors="{counts[Outcome.ERROR]}"'
+        f' skipped="{skipped}" time="{spent:.6f}"'
+    )
+    at = datetime.fromtimestamp(run.queued_at, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+    facts = {"watchtest.run": run.id, "watchtest.state": run.state.value, "watchtest.tree": run.tree or ""}
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        f"<testsuites name={_quoted('watchtest')} {numbers}>",
+        f'<testsuite name={_quoted(run.lane.value)} {numbers} timestamp="{at}">',
+        "<properties>",
+        *(f"<property name={_quoted(name)} value={_quoted(value)}/>" for name, value in facts.items()),
+        "</properties>",
+        *(line for past in results for line in _case(past)),
+        "</testsuite>",
+        "</testsuites>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _case(past: PastResult) -> Iterable[str]:
+    result = past.result
+    file, classes, name = parts(result.test)
+    where = result.failure.where if result.failure is not None else None
+    line = f' line="{where.line}"' if where is not None and where.file == file else ""
+    names = f"classname={_quoted(_class_name(file, classes))} name={_quoted(name)}"
+    head = f'<testcase {names} time="{result.duration_s:.6f}" file={_quoted(file)}{line}'
+    body = _body(past)
+    if not body:
+        yield f"{head}/>"
+        return
+    yield f"{head}>"
+    yield from body
+    yield "</testcase>"
+
+
+def parts(test: str) -> tuple[str, list[str], str]:
+    """The file, the classes and the name of a test. Parameters may hold anything, `::` as well."""
+    file, _, rest = test.partition("::")
+    plain, bracket, parameters = rest.partition("[")
+    *classes, name = plain.split("::")
+    return file, classes, f"{name}{bracket}{parameters}" or file
+
+
+def junit_name(test: str) -> str:
+    """`tests.test_a.TestClass.test_one`: by this name JUnit XML knows it, as pytest writes it."""
+    file, classes, name = parts(test)
+    return f"{_class_name(file, classes)}.{name}"
+
+
+def _class_name(file: str, classes: list[str]) -> str:
+    return ".".join([re.sub(r"\.[A-Za-z]{1,4}$", "", file).replace("/", "."), *classes])
+
+
+def _body(past: PastResult) -> list[str]:
+    result, failure = past.result, past.result.failure
+    if result.outcome in (Outcome.SKIPPED, Outcome.XFAILED):
+        return [f"<skipped type={_quoted(result.outcome.value)}/>"]
+    if failure is None:
+        return []
+    tag = "error" if result.outcome is Outcome.ERROR else "failure"
+    text = escape(_speakable(failure.text or failure.message))
+    lines = [f"<{tag} type={_quoted(failure.kind)} message={_quoted(failure.message)}>{text}</{tag}>"]
+    if failure.output:
+        lines.append(f"<system-out>{escape(_speakable(failure.output))}</system-out>")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    return quoteattr(_speakable(text), {"\n": "&#10;", "\t": "&#9;"})
+
+
+def _speakable(text: str) -> str:
+    return _UNSPEAKABLE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# -- CTRF ------------------------------------------------------------------------------------------
+
+
+def ctrf(detail: RunDetail, version: str, flaky: frozenset[str]) -> str:
+    run, results = detail.run, detail.last_words
+    counts = Counter(STATUSES[past.result.outcome] for past in results)
+    start = run.queued_at
+    stop = run.ended_at if run.ended_at is not None else start
+    attempts = Counter(past.result.test for past in detail.results)
+    environment = {"commit": run.head, "branchName": run.branch, "testEnvironment": run.environment}
+    document = {
+        "reportFormat": "CTRF",
+        "specVersion": SPEC_VERSION,
+        "runId": run.id,
+        "timestamp": datetime.fromtimestamp(stop, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "generatedBy": f"watchtest {version}",
+        "results": {
+            "tool": {"name": "watchtest", "version": version},
+            "summary": {
+                "tests": len(results),
+                **{status: counts[status] for status in ("passed", "failed", "skipped", "pending", "other")},
+                "flaky": sum(past.result.test in flaky for past in results),
+                "start": _milliseconds(start),
+                "stop": _milliseconds(stop),
+            },
+            "tests": [_test(past, attempts[past.result.test], flaky) for past in results],
+            "environment": {name: value for name, value in environment.items() if value},
+            "extra": {"state": run.state.value, "reason": run.reason, "tree": run.tree, "lane": run.lane.value},
+        },
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _test(past: PastResult, attempts: int, flaky: frozenset[str]) -> dict[str, object]:
+    result, failure = past.result, past.result.failure
+    file, classes, _ = parts(result.test)
+    shape: dict[str, object] = {
+        "name": result.test,
+        "status": STATUSES[result.outcome],
+        "duration": _milliseconds(result.duration_s),
+        "rawStatus": result.outcome.value,
+        "suite": [file, *classes],
+        "filePath": file,
+        "retries": attempts - 1,
+        "flaky": result.test in flaky,
+        "extra": {"duration_s": result.duration_s},
+    }
+    if failure is not None:
+        shape |= {"message": failure.message, "trace": failure.text}
+        if failure.where is not None:
+            shape["line"] = failure.where.line
+        if failure.source_line:
+            shape["snippet"] = failure.source_line
+        if failure.output:
+            shape["stdout"] = failure.output.splitlines()
+        shape["extra"] = {"duration_s": result.duration_s, "kind": failure.kind, "signature": past.signature}
+    return shape
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

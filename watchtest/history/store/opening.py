@@ -1,0 +1,155 @@
+"""Opens a history for writing or for reading. A damaged file is set aside under another name, never deleted.
+
+Setting aside needs a lock of its own: two processes that both find the damage must not move the fresh file, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from watchtest.errors import WorkspaceError
+from watchtest.history.store.database import (
+    Connection,
+    connect,
+    is_damage,
+    is_sound,
+    prepare_for_writing,
+    said_plainly,
+    transaction,
+)
+from watchtest.history.store.schema import MIGRATIONS, Migration, migrate, refuse_newer, version_of
+
+Say = Callable[[str], None]
+
+CHECKED_SIZE_LIMIT = 32 * 1024 * 1024
+"""A larger file is read through only when an error made it suspect: a start must not take seconds."""
+LOCK_TIMEOUT_S = 30.0
+HEADER = b"SQLite format 3\0"
+COMPANIONS = ("", "-wal", "-shm")
+
+
+def open_for_writing(
+    path: Path, say: Say, *, migrations: Sequence[Migration] = MIGRATIONS, is_suspect: bool = False
+) -> Connection:
+    """A sound, current database at `path`, made where there is none. What had to be set aside is told to `say`."""
+    with said_plainly(path), _system_said_plainly(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _alone(path):
+            connection = _open_sound(path, is_suspect)
+            if connection is None:
+                kept = _set_aside(path)
+                say(f"the history {path} was damaged: it is kept as {kept.name}, and a new one is begun")
+                connection = connect(path, "rwc")
+            try:
+                prepare_for_writing(connection)
+                migrate(connection, path, migrations)
+                # Only now: a migration that rebuilds a table must not set off its cascades.
+                connection.execute("PRAGMA foreign_keys = ON")
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Connection]:
+    """One consistent view of the history for the length of the block. Raises where there is none."""
+    with said_plainly(path):
+        connection = connect(path, "ro", is_immutable=_is_frozen(path))
+        try:
+            if version_of(connection) < len(MIGRATIONS):
+                open_for_writing(path, say=_say_nothing).close()
+            refuse_newer(connection, path)
+            with transaction(connection, "DEFERRED"):
+                yield connection
+        finally:
+            connection.close()
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a history; not being allowed to see is an error, not a no."""
+    with _system_said_plainly(path):
+        return path.exists()
+
+
+def _say_nothing(_: str) -> None:
+    """A reader that migrates has just read the file: there is no damage to tell of."""
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    lock = FileLock(path.with_name(path.name + ".lock"), timeout=LOCK_TIMEOUT_S)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise WorkspaceError(
+            f"the history {path} is being opened by another process for more than {LOCK_TIMEOUT_S:g} s",
+            hint=f"see which process holds {lock.lock_file}",
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _open_sound(path: Path, is_suspect: bool) -> Connection | None:
+    """A connection, or None where the file is damaged."""
+    if _has_lost_its_head(path):
+        return None
+    connection = connect(path, "rwc")
+    try:
+        connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        must_check = is_suspect or path.stat().st_size <= CHECKED_SIZE_LIMIT
+        if not must_check or is_sound(connection):
+            return connection
+    except BaseException as error:
+        connection.close()
+        if not is_damage(error):
+            raise
+        return None
+    connection.close()
+    return None
+
+
+def _has_lost_its_head(path: Path) -> bool:
+    """Seen before SQLite sees it: beside a file without its header it would throw the log away."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(HEADER))
+    except FileNotFoundError:
+        return False
+    log = path.with_name(path.name + "-wal")
+    return head != HEADER if head else log.exists() and log.stat().st_size > 0
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (kept := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
+        number += 1
+    # The log goes with its file: together they are what a rescue needs, and a new file must not replay it.
+    for companion in reversed(COMPANIONS):
+        part = path.with_name(path.name + companion)
+        if part.exists():
+            part.rename(kept.with_name(kept.name + companion))
+    return kept
+
+
+def _is_frozen(path: Path) -> bool:
+    """A folder nobody here can write, and no log in it: SQLite reads such a file only when told not to lock it."""
+    effective = os.access in os.supports_effective_ids
+    can_write = os.access(path.parent, os.W_OK, effective_ids=effective)
+    return not can_write and not path.with_name(path.name + "-wal").exists()
+
+
+@contextmanager
+def _system_said_plainly(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, NotImplementedError) as error:
+        hint = "look at the rights of its folder and at the space on the disk, or set WATCHTEST_STATE_DIR"
+        raise WorkspaceError(f"the history {path} cannot be used: {error}", hint=hint) from error

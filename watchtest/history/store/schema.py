@@ -1,0 +1,226 @@
+"""The tables, as numbered migrations. A migration that was released is never edited: what follows is a new one.
+
+`PRAGMA user_version` counts the migrations a file has had. Each goes in one transaction with its own count, so a file
+is never between two versions. A newer file than this program knows is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from watchtest.errors import WorkspaceError
+from watchtest.history.store.database import Connection, transaction
+from watchtest.history.store.zz_history_refill import refill
+
+Migration = tuple[str | Callable[[Connection], None], ...]
+"""Statements, one each, or what has to be computed between them; no BEGIN, no COMMIT."""
+
+FIRST: Migration = (
+    # `number` orders the runs of every workspace; `selected` is null where all tests were asked for.
+    """
+    CREATE TABLE runs (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        workspace TEXT NOT NULL,
+        lane TEXT NOT NULL,
+        trigger TEXT NOT NULL,
+        selected INTEGER,
+        because TEXT NOT NULL,
+        is_proof INTEGER NOT NULL,
+        is_forced INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL DEFAULT '',
+        queued_at REAL NOT NULL,
+        ended_at REAL,
+        tree TEXT,
+        head TEXT,
+        branch TEXT,
+        is_dirty INTEGER,
+        environment TEXT
+    )
+    """,
+    "CREATE INDEX runs_open ON runs (workspace) WHERE ended_at IS NULL",
+    """
+    CREATE TABLE run_states (
+        run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (run, position)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE tests (
+        number INTEGER PRIMARY KEY,
+        identity TEXT NOT NULL UNIQUE,
+        file TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE results (
+        run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        test INTEGER NOT NULL REFERENCES tests (number),
+        attempt INTEGER NOT NULL,
+        outcome INTEGER NOT NULL,
+        duration_us INTEGER NOT NULL,
+        PRIMARY KEY (run, test, attempt)
+    ) WITHOUT ROWID
+    """,
+    # Apart from results: long and few, so that counting and timelines read only small rows.
+    """
+    CREATE TABLE failures (
+        run INTEGER NOT NULL,
+        test INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        signature TEXT,
+        kind TEXT NOT NULL,
+        message TEXT NOT NULL,
+        file TEXT,
+        line INTEGER,
+        column_number INTEGER,
+        source_line TEXT,
+        crash_file TEXT,
+        crash_line INTEGER,
+        text TEXT NOT NULL,
+        output TEXT NOT NULL,
+        PRIMARY KEY (run, test, attempt),
+        FOREIGN KEY (run, test, attempt) REFERENCES results (run, test, attempt) ON DELETE CASCADE
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE outputs (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        text BLOB NOT NULL
+    )
+    """,
+)
+
+SECOND: Migration = (
+    # The gate asks what is known of one tree, and a commit must not wait for it.
+    "CREATE INDEX runs_of_tree ON runs (tree, environment)",
+)
+
+THIRD: Migration = (
+    # When it got how far; what the tests of an ended run became, counted; where a run of somebody else came from.
+    *(f"ALTER TABLE runs ADD COLUMN {name} REAL" for name in ("started_at", "taken_at", "chosen_at", "executing_at")),
+    "ALTER TABLE runs ADD COLUMN first_at REAL",
+    *(f"ALTER TABLE runs ADD COLUMN {name} INTEGER" for name in ("passed", "failed", "error")),
+    *(f"ALTER TABLE runs ADD COLUMN {name} INTEGER" for name in ("skipped", "xfailed", "xpassed")),
+    "ALTER TABLE runs ADD COLUMN imported_from TEXT",
+    "CREATE INDEX runs_of_workspace ON runs (workspace, number)",
+    # A test that was renamed shares the lineage of the name it had before.
+    "ALTER TABLE tests ADD COLUMN lineage INTEGER",
+    "ALTER TABLE tests ADD COLUMN first_run INTEGER",
+    "CREATE INDEX tests_of_lineage ON tests (lineage) WHERE lineage IS NOT NULL",
+    "CREATE INDEX tests_of_file ON tests (file)",
+    # Rows of a run under way; of one that has ended, only tests with several attempts that were not all green.
+    "ALTER TABLE results ADD COLUMN kind INTEGER NOT NULL DEFAULT 1",
+    # All results of an ended run (see `pack`); durations apart, so that timelines read small rows alone.
+    "CREATE TABLE rosters (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, tests BLOB NOT NULL)",
+    """
+    CREATE TABLE packs (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        roster INTEGER NOT NULL REFERENCES rosters (number),
+        outcomes BLOB
+    )
+    """,
+    "CREATE INDEX packs_of_roster ON packs (roster)",
+    """
+    CREATE TABLE timings (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        durations BLOB NOT NULL
+    )
+    """,
+    # A test that stays red says the same in run after run: that is kept once.
+    "CREATE TABLE signatures (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE contents (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, document BLOB NOT NULL)",
+    "ALTER TABLE failures RENAME TO failures_of_version_2",
+    """
+    CREATE TABLE failures (
+        run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        test INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        signature INTEGER NOT NULL REFERENCES signatures (number),
+        content INTEGER NOT NULL REFERENCES contents (number),
+        PRIMARY KEY (run, test, attempt)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX failures_of_test ON failures (test, run)",
+    "CREATE INDEX failures_of_signature ON failures (signature, run)",
+    "CREATE INDEX failures_of_content ON failures (content)",
+    # How the tree of a run differs from that of the run `since`; and one whole tree a lane, to begin with.
+    """
+    CREATE TABLE changes (
+        run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+        since INTEGER NOT NULL,
+        paths BLOB NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE manifests (
+        workspace TEXT NOT NULL,
+        lane TEXT NOT NULL,
+        run INTEGER NOT NULL,
+        versions BLOB NOT NULL,
+        PRIMARY KEY (workspace, lane)
+    )
+    """,
+    # Passed and failed on the same tree in the same environment.
+    """
+    CREATE TABLE evidence (
+        test INTEGER NOT NULL REFERENCES tests (number),
+        failed_run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        passed_run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+        proof INTEGER NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (test, failed_run, passed_run)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX evidence_of_failed ON evidence (failed_run)",
+    "CREATE INDEX evidence_of_passed ON evidence (passed_run)",
+    refill,
+    "DROP TABLE failures_of_version_2",
+)
+
+FOURTH: Migration = (
+    # The first run that would have had the test, were it still there; null while it is.
+    "ALTER TABLE tests ADD COLUMN gone INTEGER",
+    # Runs are listed by their time: what was imported late may be old.
+    "CREATE INDEX runs_by_time ON runs (workspace, queued_at, id)",
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
+
+
+def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Brings the file to the newest version that is known here, step by step."""
+    refuse_newer(connection, path, migrations)
+    for version, statements in enumerate(migrations, start=1):
+        if version <= version_of(connection):
+            continue
+        with transaction(connection):
+            # Another process may have come first while this one waited for its lock.
+            if version <= version_of(connection):
+                continue
+            for statement in statements:
+                if isinstance(statement, str):
+                    connection.execute(statement)
+                else:
+                    statement(connection)
+            connection.execute(f"PRAGMA user_version = {version}")
+
+
+def refuse_newer(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Raises where a newer watchtest has been at work: its rows could be misread, its rules broken."""
+    version = version_of(connection)
+    if version > len(migrations):
+        raise WorkspaceError(
+            f"the history {path} is of version {version}; this watchtest knows versions up to {len(migrations)}",
+            hint="upgrade watchtest, or set WATCHTEST_STATE_DIR to another folder; the file is left as it is",
+        )
+
+
+def version_of(connection: Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

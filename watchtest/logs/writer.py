@@ -1,0 +1,196 @@
+"""The watcher's log: a JSON object a line, rotated, written by nobody but the holder of the workspace's lock.
+
+    at        when, UTC
+    level     info, warning, error or critical
+    logger    the module that says it
+    message   what it says, without control sequences
+    lane, run, task   what it is about, where that is known
+    error     {type, message, traceback}: of an exception
+
+`watchtest logs --watcher` shows it to people. What a thread, a task or a destructor raises and nobody catches is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import logging.handlers
+import os
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from watchtest.core.text import clean
+from watchtest.logs.zz_logcontext import known_context
+from watchtest.workspace.folder import make_folder
+
+NAME = "watchtest.log"
+LOG_BYTES = 1024 * 1024
+OLD_FILES = 3
+WAITING_LIMIT = 200
+"""So many records are kept back while the lock file is swept away, until it is clear whose the folder is."""
+CONTEXT = ("lane", "run", "task")
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def logging_to(file: Path, is_ours: Callable[[], bool]) -> Iterator[None]:
+    """Everything that is logged while entered goes to `file`, as long as `is_ours` says that we hold the lock."""
+    handler = LogFile(file, is_ours)
+    handler.addFilter(_with_context)
+    handler.setFormatter(_Lines())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with _strays_are_logged():
+            yield
+    except BaseException:
+        log.exception("the watcher ended by an error")
+        raise
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        handler.close()
+
+
+class LogFile(logging.handlers.RotatingFileHandler):
+    """Goes on in a new file when its own was removed (`git clean -xdf`); never writes into somebody else's.
+
+    A record that cannot be written is counted, and the count is written once that is possible again.
+    """
+
+    def __init__(self, file: Path, is_ours: Callable[[], bool]) -> None:
+        super().__init__(
+            file, maxBytes=LOG_BYTES, backupCount=OLD_FILES, encoding="utf-8", errors="replace", delay=True
+        )
+        self._folder = file.parent
+        self._is_ours = is_ours
+        self._waiting: deque[logging.LogRecord] = deque(maxlen=WAITING_LIMIT)
+        self._lost = 0
+        self._lost_by = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._waiting.append(record)
+        if self._is_ours():
+            self._write_what_waits()
+
+    def close(self) -> None:
+        if self._is_ours():
+            self._write_what_waits()
+        super().close()
+
+    def _write_what_waits(self) -> None:
+        try:
+            self._find_the_file_again()
+        except OSError as error:
+            self._lost += len(self._waiting)
+            self._lost_by = str(error)
+            self._waiting.clear()
+            return
+        if self._lost:
+            self._waiting.appendleft(self._told_loss())
+            self._lost = 0
+        while self._waiting:
+            super().emit(self._waiting.popleft())
+
+    def _find_the_file_again(self) -> None:
+        if self.stream is None:
+            make_folder(self._folder)
+            self.stream = self._open()
+            return
+        try:
+            there = Path(self.baseFilename).stat()
+        except FileNotFoundError:
+            there = None
+        ours = os.fstat(self.stream.fileno())
+        if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            self.stream.close()
+            self.stream = None
+            self._find_the_file_again()
+
+    def _told_loss(self) -> logging.LogRecord:
+        text = "%d records could not be written: %s"
+        return log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (self._lost, self._lost_by), None)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk must neither end the watcher nor draw over its screen."""
+        self._lost += 1
+        self._lost_by = str(sys.exc_info()[1])
+
+
+def _with_context(record: logging.LogRecord) -> bool:
+    for key, value in known_context().items():
+        if not hasattr(record, key):
+            setattr(record, key, value)
+    if not hasattr(record, "task") and (name := _task_name()):
+        record.task = name
+    return True
+
+
+def _task_name() -> str:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # a thread without a loop
+        return ""
+    name = task.get_name() if task is not None else ""
+    return "" if name.startswith("Task-") else name  # a number is no name
+
+
+class _Lines(logging.Formatter):
+    """A record as one line of JSON. Whatever came out of the box is shown on somebody's terminal one day."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": clean(record.getMessage()),
+        }
+        for key in CONTEXT:
+            if value := getattr(record, key, ""):
+                document[key] = clean(str(value))
+        if record.exc_info and record.exc_info[1] is not None:
+            document["error"] = _error(record.exc_info[1])
+        return json.dumps(document, ensure_ascii=False)
+
+
+def _error(error: BaseException) -> dict[str, str]:
+    return {
+        "type": type(error).__name__,
+        "message": clean(str(error)),
+        "traceback": clean("".join(traceback.format_exception(error))),
+    }
+
+
+@contextmanager
+def _strays_are_logged() -> Iterator[None]:
+    """What a thread raises, what a destructor raises, and warnings: all of it would land on the screen otherwise."""
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            name = args.thread.name if args.thread is not None else "?"
+            log.error("the thread %s failed", name, exc_info=args.exc_value)
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        log.error(
+            "%s: %r", args.err_msg or "an exception that nobody could catch", args.object, exc_info=args.exc_value
+        )
+
+    before = threading.excepthook, sys.unraisablehook
+    threading.excepthook, sys.unraisablehook = in_thread, unraisable
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        threading.excepthook, sys.unraisablehook = before

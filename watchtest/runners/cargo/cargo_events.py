@@ -1,0 +1,197 @@
+"""The rows of `cargo test` as results: the compiler's messages, then libtest's events. Parses; starts nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from watchtest.core.model import Execution, Failure, Outcome, Place, Result
+from watchtest.runners.cargo import zz_runners_rusttext as rusttext
+from watchtest.runners.command_report import MOST_TESTS, Gathered
+from watchtest.runners.runner import Ended, Order
+from watchtest.runners.untrusted import COLUMNS, first_line, inside, name, number, seconds, tables, text
+
+ENDS = {"ok": Outcome.PASSED, "failed": Outcome.FAILED, "ignored": Outcome.SKIPPED}
+LIBRARIES = frozenset({"lib", "rlib", "dylib", "cdylib", "staticlib", "proc-macro"})
+WHOLE = "main"
+"""The one test of a binary that has no libtest in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a test binary was made from."""
+
+    id: str
+    file: str
+
+
+@dataclass(slots=True)
+class _Binary:
+    """A test binary that has begun."""
+
+    target: Target
+    count: int | None = None
+    ended: int = 0
+    running: dict[str, None] = field(default_factory=dict)
+    has_suite_end: bool = False
+
+
+class CargoReports:
+    """Of one `cargo test --tests`."""
+
+    def __init__(self, tool: str, order: Order, root: str) -> None:
+        self._tool = tool
+        self._root = root
+        self._folder = order.folder
+        self._gathered = Gathered()
+        self._targets: dict[str, Target] = {}
+        self._complaints: dict[str, list[dict[str, Any]]] = {}
+        self._binary: _Binary | None = None
+        self._broken = ""
+        self._is_built = False
+
+    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+        promised: set[str] = set()
+        results: list[Result] = []
+        for row in rows:
+            if "reason" in row:
+                self._built(row)
+            elif row.get("watchtest") == "begin":
+                self._begin(name(row.get("binary")))
+            elif row.get("watchtest") == "end":
+                code = row.get("code")
+                results += self._end(code if isinstance(code, int) else None, promised)
+            elif self._binary is not None:
+                results += self._told(self._binary, row, promised)
+        return frozenset(promised), tuple(result for result in results if self._gathered.add(result))
+
+    # -- the build -------------------------------------------------------------------------------------
+
+    def _built(self, row: dict[str, Any]) -> None:
+        match row:
+            case {"reason": "compiler-artifact", "executable": str(path)} if len(self._targets) < MOST_TESTS:
+                self._targets[path.rpartition("/")[2]] = self._target(row)
+            case {"reason": "compiler-message", "message": {"level": "error"} as message}:
+                complaints = self._complaints.setdefault(self._target(row).id, [])
+                complaints += [message] if len(complaints) < 100 else []
+            case {"reason": "build-finished", "success": success}:
+                self._is_built = success is True
+
+    def _target(self, row: dict[str, Any]) -> Target:
+        raw = row.get("target")
+        target: dict[str, Any] = raw if isinstance(raw, dict) else {}
+        kinds = target.get("kind")
+        kind = kinds[0] if isinstance(kinds, list) and kinds and isinstance(kinds[0], str) else "lib"
+        word = (
+            "lib" if kind in LIBRARIES else "build" if kind == "custom-build" else f"{kind}/{name(target.get('name'))}"
+        )
+        crate = _crate(name(row.get("package_id")))
+        file = inside(text(target.get("src_path")), self._root, "")
+        prefix = f"{self._folder}/" if self._folder else ""
+        return Target(f"{prefix}{crate}/{word}", file or "")
+
+    def _uncompiled(self, target: str, complaints: list[dict[str, Any]]) -> None:
+        first = complaints[0]
+        primary = [span for span in tables(first.get("spans")) if span.get("is_primary")]
+        where, column, source = None, None, None
+        for span in primary[:1]:
+            file, line = inside(text(span.get("file_name")), self._root, self._folder), number(span.get("line_start"))
+            where = Place(file, line) if file and line else None
+            column = number(span.get("column_start"), COLUMNS)
+            source = "".join(text(line.get("text")) for line in tables(span.get("text"))[:1])
+        code = first.get("code")
+        kind = text(code.get("code")) if isinstance(code, dict) else ""
+        self._gathered.error(
+            target,
+            Failure(
+                kind=f"compile error {kind}".strip(),
+                message=text(first.get("message")),
+                where=where,
+                column=column,
+                source_line=source or None,
+                crash=where,
+                text=text("\n".join(text(one.get("rendered")) for one in complaints)),
+            ),
+        )
+
+    # -- the tests -------------------------------------------------------------------------------------
+
+    def _begin(self, binary: str) -> None:
+        unknown = Target(f"{self._folder}/{binary}/lib".lstrip("/"), "")
+        self._binary = _Binary(self._targets.get(binary, unknown))
+
+    def _told(self, binary: _Binary, row: dict[str, Any], promised: set[str]) -> list[Result]:
+        kind, event, test = row.get("type"), row.get("event"), name(row.get("name"))
+        if kind == "suite" and event == "started":
+            binary.count = number(row.get("test_count")) or 0
+        elif kind == "suite":
+            binary.has_suite_end = True
+        elif kind == "test" and test and event == "started":
+            binary.running[test] = None
+            self._promise(f"{binary.target.id}::{test}", promised)
+        elif kind == "test" and test in binary.running and isinstance(event, str) and event in ENDS:
+            del binary.running[test]
+            binary.ended += 1
+            outcome = ENDS[event]
+            failure = self._failure(binary, test, row) if outcome.is_red else None
+            return [Result(f"{binary.target.id}::{test}", outcome, seconds(row.get("exec_time")), failure)]
+        return []
+
+    def _promise(self, test: str, promised: set[str]) -> None:
+        if self._gathered.promise(test):
+            promised.add(test)
+
+    def _failure(self, binary: _Binary, test: str, row: dict[str, Any]) -> Failure:
+        said, message = text(row.get("stdout")), text(row.get("message"))
+        return rusttext.failure(test, said, message, self._root, self._folder, binary.target.file)
+
+    def _end(self, code: int | None, promised: set[str]) -> list[Result]:
+        binary, self._binary = self._binary, None
+        if binary is None:
+            return []
+        target = binary.target.id
+        if binary.count is None:
+            # A harness of its own: it tells no tests, so that all of it is one.
+            test = f"{target}::{WHOLE}"
+            self._promise(test, promised)
+            failure = Failure("exit code", f"{target} exited with {code}") if code else None
+            return [Result(test, Outcome.FAILED if failure else Outcome.PASSED, 0.0, failure)]
+        if binary.running or not binary.has_suite_end or binary.ended < binary.count:
+            return self._crashed(binary, rusttext.how_it_ended(code))
+        return []
+
+    def _crashed(self, binary: _Binary, how: str) -> list[Result]:
+        during = list(binary.running)
+        names = ", ".join(during[:5]) + (f" and {len(during) - 5} more" if len(during) > 5 else "")
+        ended = f"the tests of {binary.target.id} ended early ({how})"
+        self._broken = self._broken or (f"{ended} while {names} ran" if during else ended)
+        failure = Failure(kind="crashed", message=f"the test process ended while it ran ({how})")
+        return [Result(f"{binary.target.id}::{test}", Outcome.ERROR, 0.0, failure) for test in during]
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def execution(self, end: Ended) -> Execution:
+        if not self._is_built:
+            for target, complaints in self._complaints.items():
+                self._uncompiled(target, complaints)
+        binary, current = self._binary, ""
+        if binary is not None:  # cargo itself was ended
+            current = f"{binary.target.id}::{next(iter(binary.running))}" if binary.running else ""
+            self._broken = self._broken or f"cargo ended in the midst of {binary.target.id}"
+        reason = self._broken
+        if not self._is_built and not self._gathered.errors and end.exit_code:
+            lines = [line for line in text(end.output).splitlines() if line.startswith("error")]
+            reason = first_line("\n".join(lines)) or f"cargo exited with {end.exit_code} before anything was built"
+        is_whole = self._is_built and not self._broken
+        return self._gathered.execution(
+            end, self._tool, reason=reason, is_whole=is_whole, current=current, withdrawn=self._broken
+        )
+
+
+def _crate(package_id: str) -> str:
+    """`path+file:///a/b#name@1.0`, `path+file:///a/name#1.0` or, of old, `name 1.0 (path+file:///a/b)`."""
+    before, hash_, after = package_id.partition("#")
+    if not hash_:
+        return re.split(r"\s", package_id)[0]
+    return after.partition("@")[0] if "@" in after else before.rstrip("/").rpartition("/")[2]

@@ -1,0 +1,100 @@
+"""Cargo: unit and integration tests by libtest's JSON, documentation tests by their text. Orders only.
+
+libtest gives JSON on a stable toolchain only to a process with RUSTC_BOOTSTRAP=1. The compiler must not see that (build
+scripts would, and everything would be built again), so that the test binaries alone get it, from a runner which also
+says which binary begins and how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from watchtest.core.model import Only
+from watchtest.runners.cargo import cargo_crates as cargocrates
+from watchtest.runners.cargo.cargo_doctests import DocReports
+from watchtest.runners.cargo.cargo_events import CargoReports
+from watchtest.runners.runner import REPORT, Ask, Change, Order, Reports
+from watchtest.runners.zz_runners_narrowing import told
+
+WRAPPER = (
+    r"""printf '\n{"watchtest":"begin","binary":"%s"}\n' "${1##*/}"; RUSTC_BOOTSTRAP=1 "$@"; code=$?; """
+    r"""printf '\n{"watchtest":"end","code":%d}\n' "$code"; exit "$code" """.rstrip()
+)
+CONFIG = f'target."cfg(all())".runner={json.dumps(["sh", "-c", WRAPPER, "watchtest"])}'
+BUILD = ("--no-fail-fast", "--message-format=json", "--config", CONFIG)
+JSON = ("-Z", "unstable-options", "--format", "json", "--report-time")
+DOC = "doc"
+TARGET = re.compile(r"(?P<crate>[A-Za-z0-9_-]+)/(?P<target>lib|doc|(bin|test|example|bench)/[^/:]+)")
+LONGEST_FILTER = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class CargoRunner:
+    """One package or workspace, at `folder`. Ids are `<crate>/<target>::<path of the test>`."""
+
+    name: str = "cargo"
+    folder: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+        if tests is None:
+            return self._tests(("--workspace",), (), None), self._docs(None)
+        docs = [test for test in tests if self._target(test)[1] == DOC]
+        others = [test for test in tests if self._target(test)[1] != DOC]
+        orders: list[Order] = []
+        if others:
+            names = tuple(test.partition("::")[2] for test in others)
+            is_short = all(names) and sum(map(len, names)) < LONGEST_FILTER
+            orders.append(self._tests(self._packages(others), names if is_short else (), frozenset(others)))
+        if docs:
+            # All of them: their names hold line numbers, which another line above them changes.
+            orders.append(self._docs(frozenset(docs)))
+        return tuple(orders)
+
+    def reports(self, order: Order, root: str) -> Reports:
+        kind = CargoReports if order.has_rows else DocReports
+        return kind(self.name, order, root)
+
+    def claims(self, test: str) -> bool:
+        return self._target(test)[0] != ""
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        end = await ask(Order(("sh", "-c", cargocrates.METADATA, "cargo", REPORT), self.folder, self.env))
+        return cargocrates.affected(told(end, "cargo metadata"), self.folder, change)
+
+    def _tests(self, packages: tuple[str, ...], names: tuple[str, ...], tests: frozenset[str] | None) -> Order:
+        own, theirs = self._arguments()
+        exact = ("--exact", *sorted(set(names))) if names else ()
+        argv = ("cargo", "test", *packages, "--tests", *BUILD, *own, "--", *JSON, *theirs, *exact)
+        return Order(argv, self.folder, self.env, has_rows=True, tests=tests)
+
+    def _docs(self, tests: frozenset[str] | None) -> Order:
+        own, theirs = self._arguments()
+        # In one stream, as only stderr says which crate comes next.
+        argv = ("sh", "-c", 'exec cargo test "$@" 2>&1', "cargo", "--workspace", "--doc", "--no-fail-fast", *own)
+        return Order((*argv, "--color=never", "--", *theirs), self.folder, self.env, tests=tests)
+
+    def _arguments(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The user's own, for cargo and, behind `--`, for the tests."""
+        if "--" not in self.args:
+            return self.args, ()
+        at = self.args.index("--")
+        return self.args[:at], self.args[at + 1 :]
+
+    def _packages(self, tests: list[str]) -> tuple[str, ...]:
+        crates = sorted({self._target(test)[0] for test in tests} - {""})
+        return tuple(word for crate in crates for word in ("--package", crate))
+
+    def _target(self, test: str) -> tuple[str, str]:
+        """Crate and target of an id; empty if it is not ours."""
+        what = test.partition("::")[0]
+        if self.folder:
+            if not what.startswith(self.folder + "/"):
+                return "", ""
+            what = what.removeprefix(self.folder + "/")
+        found = TARGET.fullmatch(what)
+        return (found["crate"], found["target"]) if found else ("", "")

@@ -1,0 +1,55 @@
+"""Vitest: `vitest run` with its JSON report for us and its usual one for people. Orders only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from watchtest.core.model import Only
+from watchtest.runners.javascript import javascript_tools as javascript
+from watchtest.runners.javascript import related_tests as related
+from watchtest.runners.javascript.jest_report import JestReports
+from watchtest.runners.runner import REPORT, Ask, Change, Order
+from watchtest.runners.zz_runners_narrowing import Untellable, told
+
+REPORTERS = ("--reporter=default", "--reporter=json", f"--outputFile.json={REPORT}", "--includeTaskLocation")
+
+
+@dataclass(frozen=True, slots=True)
+class VitestRunner:
+    """One package, at `folder`."""
+
+    name: str = "vitest"
+    folder: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+        words: tuple[str, ...] = ()
+        if tests is not None:
+            files, names = javascript.selected(tests)
+            inner = [file.removeprefix(self.folder).lstrip("/") for file in files]
+            words = (*inner, *((f"--testNamePattern={names}",) if names else ()))
+        argv = javascript.launched("vitest", "run", "--passWithNoTests", *REPORTERS, *self.args, *words)
+        env = {"NO_COLOR": "1", **self.env}
+        return (Order(argv, self.folder, env, tests=None if tests is None else frozenset(tests)),)
+
+    def reports(self, order: Order, root: str) -> JestReports:
+        return JestReports(self.name, order, root)
+
+    def claims(self, test: str) -> bool:
+        return javascript.is_file_of(self.folder, test)
+
+    async def narrow(self, change: Change, ask: Ask) -> Only:
+        sources, snapshots = related.asked_of(change, self.folder)
+        inner = [source.removeprefix(self.folder).lstrip("/") for source in sources]
+        found: object = {}
+        if inner:
+            words = (REPORT, str(len(inner)), *inner, *self.args)
+            argv = ("node", "--input-type=module", "-e", related.VITEST, "--", *words)
+            end = await ask(Order(argv, self.folder, {"NO_COLOR": "1", **self.env}))
+            found = related.read(told(end, "vitest"))
+        if not isinstance(found, dict) or found.keys() != set(inner):
+            raise Untellable("vitest does not tell of all files that changed")
+        by_path = dict(zip(sources, (found[one] for one in inner), strict=True))
+        return related.affected(by_path, snapshots, self.folder, change)

@@ -1,0 +1,142 @@
+"""What a run has to run of the tests of several runners, each by its own word, as one selection. Starts nothing.
+
+Python tests are selected by what was recorded of them; other tools are asked what depends on what. A runner that cannot
+tell runs all of its tests, and known red ones run in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from watchtest.core.model import All, Only, Selection, Snapshot, difference
+from watchtest.core.verdict import file_of
+from watchtest.runners.runner import Ask, Change, Rule, Runner
+from watchtest.runners.zz_runners_narrowing import Untellable, is_below
+from watchtest.selection.selector import Situation
+
+log = logging.getLogger(__name__)
+TREES_KEPT = 100
+NOBODY = ""
+"""In place of the name of a runner."""
+
+
+class Claiming(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def claims(self, test: str) -> bool: ...
+
+
+def owners(runners: Sequence[Claiming], tests: Iterable[str], heir: str = NOBODY) -> dict[str, frozenset[str]]:
+    """The tests of each runner by its name, of the first that claims one; what none claims is the heir's."""
+    owned: dict[str, set[str]] = {NOBODY: set(), **{runner.name: set() for runner in runners}}
+    for test in tests:
+        owned[next((runner.name for runner in runners if runner.claims(test)), heir)].add(test)
+    return {name: frozenset(found) for name, found in owned.items()}
+
+
+def change_of(base: Snapshot, now: Snapshot, known: frozenset[str], root: str, rules: tuple[Rule, ...] = ()) -> Change:
+    delta = difference(base.entries, now.entries)
+    return Change(
+        changed=frozenset(path for path in delta.write if path in base.entries),
+        new=frozenset(path for path in delta.write if path not in base.entries),
+        gone=frozenset(delta.remove),
+        known=known,
+        root=root,
+        rules=rules,
+    )
+
+
+@dataclass(slots=True)
+class Trials:
+    """In which environments the tests of a tree were run, or proven needless; of the last TREES_KEPT trees."""
+
+    _tried: dict[str, set[str]] = field(default_factory=dict)
+
+    def are_as_before(self, situation: Situation) -> bool:
+        """Whether the tree that all is known of was tried in this environment, and in no other."""
+        return situation.base is not None and self._tried.get(situation.base.id) == {situation.environment}
+
+    def add(self, situation: Situation) -> None:
+        tree = situation.snapshot.id
+        self._tried[tree] = self._tried.pop(tree, set()) | {situation.environment}
+        for old in list(self._tried)[:-TREES_KEPT]:
+            del self._tried[old]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is to run of the tests of one runner, or of several that are selected together."""
+
+    runners: tuple[str, ...]
+    """Their names."""
+    known: frozenset[str]
+    selection: Selection
+
+    @property
+    def in_words(self) -> str:
+        return f"{' and '.join(self.runners)}: {self.selection.because}"
+
+
+async def part_of(runner: Runner, change: Change, ask: Ask) -> Part:
+    """What the change can affect of this runner's tests, by its own word and by the user's rules."""
+    try:
+        selection: Selection = _with_ruled(await _narrowed(runner, change, ask), change)
+    except Untellable as reason:
+        selection = All(because=str(reason))
+    log.info("%s: %s", runner.name, selection)
+    return Part((runner.name,), change.known, selection)
+
+
+async def _narrowed(runner: Runner, change: Change, ask: Ask) -> Only:
+    for words, matches, where in change.rules:
+        for path in change.paths:
+            if where == runner.name and matches(path):
+                raise Untellable(f"{path} by the rule {words}")
+    return await runner.narrow(change, ask)
+
+
+def _with_ruled(selection: Only, change: Change) -> Only:
+    """And those that rules name by their place."""
+    tests, because = set(selection.tests), selection.because
+    for words, matches, where in change.rules:
+        path = next(filter(matches, change.paths), None)
+        found = {test for test in change.known if is_below(file_of(test), where)} if path is not None else set()
+        if found - tests:
+            tests |= found
+            because += f"; {path} by the rule {words}"
+    return Only(tuple(sorted(tests)), because, is_proof=True)
+
+
+def joined(parts: Sequence[Part], unsure: frozenset[str]) -> Selection:
+    """All of them in one. `unsure`: tests that run in any case."""
+    because = "; ".join(part.in_words for part in parts) if len(parts) > 1 else parts[0].selection.because
+    if all(isinstance(part.selection, All) for part in parts):
+        return All(because)
+    tests = set(unsure)
+    whole: list[str] = []
+    first: list[str] = []
+    reasons: list[str] = []
+    collects_all = False
+    for part in parts:
+        match part.selection:
+            case All():
+                tests |= part.known
+                whole += part.runners
+            case Only() as chosen:
+                tests.update(chosen.tests)
+                first += chosen.first
+                reasons += chosen.reasons or [part.in_words]
+                collects_all |= chosen.collects_all
+    return Only(
+        tuple(sorted(tests)),
+        because,
+        is_proof=True,
+        first=tuple(first),
+        reasons=tuple(reasons),
+        collects_all=collects_all,
+        whole=tuple(whole),
+    )

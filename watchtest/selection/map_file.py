@@ -1,0 +1,144 @@
+"""The map on disk: what tests touch, the tree and the results that this is true of, so that the next watcher can go on.
+
+One file a lane, replaced as a whole. A file that cannot be read is as good as none: then everything runs once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watchtest.core.model import Entry, Kind, Outcome, Result, Snapshot
+from watchtest.core.recorded import FilePrint, ImportName, Recorded, Touched
+from watchtest.selection.test_map import KINDS, Atlas
+
+log = logging.getLogger(__name__)
+VERSION = 4
+PLAIN = (*(kind for kind in KINDS if kind != "units"), "opaque")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Everything was known of `base`, in that box and environment."""
+
+    environment: str
+    box: str
+    base: Snapshot
+    results: Mapping[str, Result]
+    atlas: Atlas
+    prints: Mapping[str, FilePrint]
+    """By the digest of a file's content."""
+
+
+def save(file: Path, kept: Kept) -> None:
+    """Raises OSError."""
+    atlas = kept.atlas
+    document = {
+        "version": VERSION,
+        "environment": kept.environment,
+        "box": kept.box,
+        "base": {"id": kept.base.id, "head": kept.base.head, "branch": kept.base.branch, "dirty": kept.base.dirty},
+        "entries": {path: [entry.kind.value, entry.mode, entry.size, entry.digest]
+                    for path, entry in kept.base.entries.items()},
+        "results": {test: [result.outcome.value, result.duration_s] for test, result in kept.results.items()},
+        "things": atlas.things,
+        "tests": {test: [atlas.numbers_of(test), atlas.is_opaque(test)] for test in atlas.tests},
+        "scopes": {key: _scope_row(atlas.scope(key)) for key in atlas.scope_keys},
+        "modules": atlas.modules,
+        "tops": sorted(atlas.tops),
+        "prints": {digest: _print_row(known) for digest, known in kept.prints.items()},
+    }  # fmt: skip
+    data = zlib.compress(json.dumps(document, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        with fresh.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def load(file: Path) -> Kept | None:
+    """What was kept; None if there is nothing, or nothing that can be read."""
+    try:
+        document = json.loads(zlib.decompress(file.read_bytes()).decode("utf-8", "surrogatepass"))
+        return _kept(document) if document["version"] == VERSION else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, zlib.error, KeyError, TypeError, IndexError, AttributeError) as error:
+        log.info("the map of tests and files cannot be used: %s: %s", file, error)
+        return None
+
+
+def _kept(document: Mapping[str, Any]) -> Kept:
+    base = document["base"]
+    entries = {
+        path: Entry(Kind(kind), mode, size, digest) for path, (kind, mode, size, digest) in document["entries"].items()
+    }
+    things = [(kind, tuple(thing) if kind == "units" else thing) for kind, thing in document["things"]]
+    atlas = Atlas()
+    atlas.learn(
+        Recorded(
+            tests={test: _touched(row[0], row[1], things) for test, row in document["tests"].items()},
+            scopes={key: _scope(row) for key, row in document["scopes"].items()},
+            modules=document["modules"],
+            tops=frozenset(document["tops"]),
+        ),
+        is_proven=True,
+    )  # fmt: skip
+    return Kept(
+        environment=document["environment"],
+        box=document["box"],
+        base=Snapshot(base["id"], entries, (), base["head"], base["branch"], base["dirty"]),
+        results={
+            test: Result(test, Outcome(outcome), seconds) for test, (outcome, seconds) in document["results"].items()
+        },
+        atlas=atlas,
+        prints={digest: _print(row) for digest, row in document["prints"].items()},
+    )
+
+
+def _touched(numbers: list[int], is_opaque: bool, things: list[tuple[str, Any]]) -> Touched:
+    found: dict[str, set[Any]] = {kind: set() for kind in KINDS}
+    for number in numbers:
+        kind, thing = things[number]
+        found[kind].add(thing)
+    sets: dict[str, Any] = {kind: frozenset(found[kind]) for kind in KINDS}
+    return Touched(**sets, opaque=frozenset({"as recorded before"}) if is_opaque else frozenset())
+
+
+def _scope_row(scope: Touched) -> dict[str, Any]:
+    row: dict[str, Any] = {kind: sorted(getattr(scope, kind)) for kind in PLAIN if getattr(scope, kind)}
+    return {**row, "units": sorted(map(list, scope.units))}
+
+
+def _scope(row: Mapping[str, Any]) -> Touched:
+    sets: dict[str, Any] = {kind: frozenset(row.get(kind, ())) for kind in PLAIN}
+    return Touched(units=frozenset((path, name) for path, name in row["units"]), **sets)
+
+
+def _print_row(known: FilePrint) -> list[Any]:
+    places = [[line, name, list(names)] for (line, name), names in known.places.items()]
+    imports = [[one.level, one.module, list(one.names)] for one in known.imports]
+    return [known.shell, dict(known.functions), places, sorted(known.writers), imports, known.error]
+
+
+def _print(row: list[Any]) -> FilePrint:
+    shell, functions, places, writers, imports, error = row
+    return FilePrint(
+        shell,
+        functions,
+        {(line, name): tuple(names) for line, name, names in places},
+        frozenset(writers),
+        tuple(ImportName(level, module, tuple(names)) for level, module, names in imports),
+        error,
+    )

@@ -1,0 +1,127 @@
+"""Rows of the recorder and of prints as values. Whatever is given here came out of the box: shapes are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from watchtest.core.recorded import TEST, FilePrint, ImportName, Recorded, Touched, Unit
+
+WORD_LIMIT = 4096
+SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
+
+
+def file_print(row: Any) -> FilePrint:
+    """The print in a row; one that says why, where it is none."""
+    match row:
+        case {"shell": str(shell), "units": list(units), "imports": list(imports)}:
+            return _print(shell, units, imports)
+        case {"error": str(error)}:
+            return FilePrint(error=error[:WORD_LIMIT])
+        case _:
+            return FilePrint(error="the box gave no print of it")
+
+
+def _print(shell: str, units: list[Any], imports: list[Any]) -> FilePrint:
+    functions: dict[str, str] = {}
+    places: dict[tuple[int, str], tuple[str, ...]] = {}
+    writers = set()
+    for unit in units:
+        match unit:
+            case [str(name), int(line), str(bare), str(digest), bool(writes)]:
+                there = places.get((line, bare), ())
+                places[line, bare] = (*there, name) if digest else there
+                if digest:
+                    functions[name] = digest
+                if writes:
+                    writers.add(name)
+            case _:
+                return FilePrint(error="the box gave a print that is none")
+    return FilePrint(shell, functions, places, frozenset(writers), tuple(_imports(imports)))
+
+
+def _imports(rows: list[Any]) -> Iterable[ImportName]:
+    for row in rows:
+        match row:
+            case [int(level), str(module), None]:
+                yield ImportName(level, module)
+            case [int(level), str(module), list(names)]:
+                yield ImportName(level, module, tuple(name for name in names if isinstance(name, str)))
+
+
+class Recordings:
+    """Gathers the rows of one run. `taken` at the end, with the prints of the files as that run saw them."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._codes: dict[int, tuple[str, int, str]] = {}
+        self._scopes: dict[str, dict[str, set[Any]]] = {}
+        self._modules: dict[str, str] = {}
+        self._tops: set[str] = set()
+        self._ended: set[str] = set()
+        """Tests that came to their end: what others touched until they were interrupted is not all that they touch."""
+
+    def take(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            match row:
+                case {"k": "codes", "from": int(first), "codes": list(codes)}:
+                    for number, code in enumerate(codes, first):
+                        match code:
+                            case [str(path), int(line), str(name)]:
+                                self._codes[number] = (path, line, name)
+                case {"k": "test", "test": str(test)}:
+                    self._ended.add(test[:WORD_LIMIT])
+                case {"k": "scope", "scope": str(key)}:
+                    self._add(key[:WORD_LIMIT], row)
+                case {"k": "modules_of_project", "modules": dict(modules), "tops": list(tops)}:
+                    self._modules |= {name: path for name, path in modules.items() if isinstance(path, str)}
+                    self._tops.update(top for top in tops if isinstance(top, str))
+                case {"k": "restart"}:
+                    self._begin()
+
+    def _add(self, key: str, row: Mapping[str, Any]) -> None:
+        scope = self._scopes.setdefault(key, {"codes": set(), **{name: set() for name in SETS}})
+        codes = row.get("codes")
+        scope["codes"].update(code for code in codes if isinstance(code, int)) if isinstance(codes, list) else None
+        for name in SETS:
+            words = row.get(name, ())
+            if isinstance(words, list):
+                scope[name].update(word[:WORD_LIMIT] for word in words if isinstance(word, str))
+
+    def __bool__(self) -> bool:
+        return bool(self._scopes)
+
+    def recorded(self, prints: Mapping[str, FilePrint]) -> Recorded:
+        """`prints`: of the Python files of the workspace, as they were in this run."""
+        meanings = {number: _meaning(place, prints) for number, place in self._codes.items()}
+        tests, scopes = {}, {}
+        for key, scope in self._scopes.items():
+            test = key.removeprefix(TEST)
+            if test == key:
+                scopes[key] = _touched(scope, meanings)
+            elif test in self._ended:
+                tests[test] = _touched(scope, meanings)
+        return Recorded(tests, scopes, dict(self._modules), frozenset(self._tops))
+
+
+Meaning = tuple[tuple[Unit, ...], str]
+"""The functions that a place stands for; or the file that all of it depends on, where nobody can tell more."""
+
+
+def _meaning(place: tuple[str, int, str], prints: Mapping[str, FilePrint]) -> Meaning:
+    path, line, name = place
+    known = prints.get(path)
+    names = known.places.get((line, name)) if known is not None and not known.error else None
+    if names is None:
+        return (), path
+    return tuple((path, name) for name in names), ""
+
+
+def _touched(scope: Mapping[str, set[Any]], meanings: Mapping[int, Meaning]) -> Touched:
+    known = [meanings[code] for code in scope["codes"] if code in meanings]
+    units = frozenset(unit for units, _ in known for unit in units)
+    files = frozenset(file for _, file in known if file)
+    rest = {name: frozenset(scope[name]) for name in SETS if name != "files"}
+    return Touched(units=units, files=files | scope["files"], **rest)

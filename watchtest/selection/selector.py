@@ -1,0 +1,401 @@
+"""The selection of one lane: what its runs have recorded, and which tests the next change can affect.
+
+Knows no box: prints of files come by a function that is passed in. Called from the event loop; what takes long is done
+in a thread, one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from watchtest.core.impact_rules import CONFTEST, Finding, Ground, by_file, findings, in_words
+from watchtest.core.model import All, Entry, Kind, Only, Result, Selection, Snapshot, difference
+from watchtest.core.recorded import ChangedPath, FilePrint
+from watchtest.core.verdict import file_of
+from watchtest.selection.explanation import explain
+from watchtest.selection.import_graph import ImportGraph, Names
+from watchtest.selection.map_file import Kept, save
+from watchtest.selection.recorded_rows import Recordings
+from watchtest.selection.test_map import Atlas
+
+log = logging.getLogger(__name__)
+
+JOURNAL_LENGTH = 200
+REASONS_KEPT = 50
+FILES_LIMIT = 20_000
+PRINTS_SPARE = 50
+"""So many prints of contents that are no more are kept, which saves looking for them at each save."""
+"""More Python files than this are not printed; then every change is a change of everything."""
+
+Fetch = Callable[[Collection[str]], Awaitable[Mapping[str, FilePrint]]]
+"""Prints of these paths, as they are in the box now."""
+Pattern = tuple[str, Callable[[str], bool], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A run that is about to begin, in a box that holds its snapshot."""
+
+    snapshot: Snapshot
+    environment: str
+    base: Snapshot | None
+    """The last tree of which everything is known, in this box; None if there is none."""
+    known: frozenset[str]
+    """Every test that there is a result of."""
+    unsure: frozenset[str]
+    """Those that are to run in any case: red, or heard of since."""
+    fetch: Fetch
+
+
+@dataclass(slots=True)
+class _Unsettled:
+    """What the last run recorded: proven only once its verdict is the one that the next run goes by."""
+
+    snapshot: Snapshot
+    environment: str
+    recordings: Recordings
+
+
+@dataclass(slots=True)
+class Selector:
+    mode: str = "affected"
+    """affected, conservative or all."""
+    patterns: tuple[Pattern, ...] = ()
+    atlas: Atlas = field(default_factory=Atlas)
+    whole_files: set[str] = field(default_factory=set)
+    """Files whose tests count on one another: they run together."""
+    keep_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
+    """Writes down what is needed to reproduce a miss; where."""
+    journal: list[Mapping[str, object]] = field(default_factory=list)
+    """What was left out since all tests ran, and why."""
+    found: tuple[Finding, ...] = ()
+    """Why the last selection was what it was."""
+    last: Selection | None = None
+    _environment: str = ""
+    _base: Snapshot | None = None
+    """The tree that all of this is true of."""
+    _prints: dict[str, FilePrint] = field(default_factory=dict)
+    """By the digest of a file's content."""
+    _prints_needed: int = 0
+    """How many of them were still of use when that was last looked at."""
+    _unsettled: list[_Unsettled] = field(default_factory=list)
+    _printing: asyncio.Task[None] | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """The atlas is used by one at a time."""
+    _edges: dict[str, tuple[FilePrint, frozenset[str]]] = field(default_factory=dict)
+    _names: tuple[frozenset[str], int, Names] | None = None
+
+    @property
+    def is_recording(self) -> bool:
+        return self.mode != "all"
+
+    # -- learning ----------------------------------------------------------------------------------
+
+    def begin(self, situation: Situation) -> None:
+        """Have the files printed that are not yet, while the tests run."""
+        missing = self._missing(situation.snapshot)
+        if self.is_recording and missing and (self._printing is None or self._printing.done()):
+            self._printing = asyncio.create_task(self._print(situation, missing), name="prints")
+
+    async def _print(self, situation: Situation, paths: list[str]) -> None:
+        try:
+            self._keep(situation.snapshot, await situation.fetch(paths))
+        except Exception as error:  # noqa: BLE001  the run finds out by itself what became of the box
+            log.info("no prints: %s", error)
+
+    def _missing(self, snapshot: Snapshot) -> list[str]:
+        python = [path for path, entry in snapshot.entries.items() if is_python(path, entry)]
+        if len(python) > FILES_LIMIT:
+            return []
+        return [path for path in python if snapshot.entries[path].digest not in self._prints]
+
+    def _keep(self, snapshot: Snapshot, prints: Mapping[str, FilePrint]) -> None:
+        for path, known in prints.items():
+            if path in snapshot.entries:
+                self._prints[snapshot.entries[path].digest] = known
+
+    def _forget_prints(self, *snapshots: Snapshot) -> None:
+        """Of contents that no tree has any more of which something is still to be learned or compared."""
+        if len(self._prints) <= self._prints_needed + PRINTS_SPARE:
+            return
+        trees = (*snapshots, *(entry.snapshot for entry in self._unsettled))
+        digests = {entry.digest for tree in trees for entry in tree.entries.values()}
+        self._prints = {digest: known for digest, known in self._prints.items() if digest in digests}
+        self._prints_needed = len(self._prints)
+
+    def end(self, situation: Situation, recordings: Recordings) -> None:
+        """What tests that came to their end have told."""
+        if recordings:
+            self._unsettled.append(_Unsettled(situation.snapshot, situation.environment, recordings))
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def resume(self, kept: Kept) -> None:
+        """Go on with what an earlier watcher has found out."""
+        self.atlas, self._environment, self._prints = kept.atlas, kept.environment, dict(kept.prints)
+        self._base = kept.base
+
+    async def keep(self, file: Path, base: Snapshot, results: Mapping[str, Result], box: str) -> None:
+        """For the next watcher: all that is known of this tree. Raises OSError."""
+        await self.settle(base)
+        async with self._lock:
+            digests = {entry.digest for entry in base.entries.values()}
+            prints = {digest: known for digest, known in self._prints.items() if digest in digests}
+            kept = Kept(self._environment, box, base, results, self.atlas, prints)
+            await asyncio.to_thread(save, file, kept)
+
+    # -- owning up ---------------------------------------------------------------------------------
+
+    def admit(self, run: str, tests: tuple[str, ...]) -> str:
+        """An audit found tests red that a selection had left out: keep all that is known about it, and say so."""
+        document = {
+            "run": run,
+            "environment": self._environment,
+            "selections": self.journal,
+            "missed": {test: {kind: sorted(map(str, things)) for kind, things in self.atlas.touched_by(test).items()}
+                       for test in tests},
+        }  # fmt: skip
+        where = self.keep_miss(document)
+        more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+        return (
+            f"{tests[0]}{more}: red, and no change was known to reach it. A defect of watchtest, unless the test is"
+            f" flaky or depends on the order; please report it with {where}"
+        )
+
+    def keep_together(self, tests: tuple[str, ...]) -> str:
+        """Tests that failed by themselves and pass after others of their file: it is not to be taken apart again."""
+        files = sorted({file_of(test) for test in tests})
+        self.whole_files.update(files)
+        more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+        return (
+            f"{tests[0]}{more}: failed by itself, and passes after others of its file; from now on all of"
+            f" {', '.join(files[:3])} runs when some of it has to"
+        )
+
+    # -- explaining --------------------------------------------------------------------------------
+
+    def reach(self, paths: Iterable[str]) -> int:
+        """The tests that can reach one of these files by imports."""
+        return self._ground(self._base, [])[0].reach(paths) if self._base is not None else 0
+
+    async def explained(self, what: str, known: Snapshot | None) -> dict[str, Any] | None:
+        """Why a test ran or did not, or who depends on a file; None if nothing is known of it."""
+        await self.settle(known)
+        async with self._lock:
+            return await asyncio.to_thread(explain, self, what)
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    async def settle(self, known: Snapshot | None) -> None:
+        """Take over what was recorded, now that it is known which tree the last verdict is of."""
+        if self._printing is not None and not self._printing.done():
+            await asyncio.wait([self._printing])
+        async with self._lock:
+            self._base = known or self._base
+            unsettled, self._unsettled = self._unsettled, []
+            if unsettled:
+                await asyncio.to_thread(self._learn, unsettled, known)
+
+    def _learn(self, unsettled: list[_Unsettled], known: Snapshot | None) -> None:
+        for entry in unsettled:
+            if entry.environment != self._environment:
+                self.atlas, self._environment = Atlas(), entry.environment
+                self._edges, self._names = {}, None
+            is_proven = known is not None and entry.snapshot.entries == known.entries
+            self.atlas.learn(entry.recordings.recorded(self._prints_of(entry.snapshot)), is_proven)
+
+    def _prints_of(self, snapshot: Snapshot) -> dict[str, FilePrint]:
+        return {
+            path: self._prints[entry.digest]
+            for path, entry in snapshot.entries.items()
+            if entry.digest in self._prints and is_python(path, entry)
+        }
+
+    # -- selecting ---------------------------------------------------------------------------------
+
+    async def select(self, situation: Situation) -> Selection:
+        """What has to run; a proof that all the others need not."""
+        self.last = await self._select(situation)
+        return self.last
+
+    async def _select(self, situation: Situation) -> Selection:
+        self.found = ()
+        if self.mode == "all":
+            return All(because="all tests, as selection.mode says")
+        await self.settle(situation.base)
+        known = situation.base
+        if known is None:
+            return All(because="nothing is known yet of which tests a change can affect")
+        if situation.environment != self._environment:
+            return All(because="the environment is another than the one in which tests were recorded")
+        changed = sorted(_changed(known.entries, situation.snapshot.entries))
+        fresh = [path for path in changed if _is_unprinted(path, situation.snapshot, self._prints)]
+        if fresh:
+            self._keep(situation.snapshot, await situation.fetch(fresh))
+        self._forget_prints(known, situation.snapshot)
+        async with self._lock:
+            return self._selected(situation, known, changed)
+
+    def _selected(self, situation: Situation, known: Snapshot, changed: list[str]) -> Selection:
+        changes = [self._change(path, known.entries, situation.snapshot.entries) for path in changed]
+        ground, empty = self._ground(known, changes)
+        look = by_file if self.mode == "conservative" else findings
+        self.found = tuple(look(changes, ground))
+        first, rest = 0, 0
+        for finding in self.found:
+            first |= finding.first
+            rest |= finding.rest
+        unrecorded = situation.known.difference(self.atlas.tests)
+        quick = {*self.atlas.names(first), *situation.unsure}
+        whole = {finding.whole for finding in self.found if finding.whole}
+        whole |= {file for file in self.atlas.files if not self.atlas.in_file(file) & ~(first | rest)} | empty
+        tests = {*self.atlas.names(first | rest), *situation.unsure, *unrecorded, *whole}
+        together = self.whole_files & {file_of(test) for test in tests}
+        tests |= together
+        quick |= together & {file_of(test) for test in quick}
+        because = self._because(changed, unrecorded, situation)
+        for finding in self.found:
+            sizes = finding.first.bit_count(), (finding.rest & ~finding.first).bit_count()
+            log.info("%d tests first, %d behind: %s", *sizes, finding.because)
+        self._note_down(known, situation, changed, len(tests), because)
+        if situation.known and tests.issuperset(situation.known):
+            return All(because=because)
+        return Only(
+            tuple(sorted(tests)),
+            because,
+            is_proof=True,
+            first=tuple(sorted(quick)),
+            reasons=self._reasons(),
+            collects_all=any(finding.collects_all for finding in self.found),
+        )
+
+    def _reasons(self) -> tuple[str, ...]:
+        """How many tests each reason concerns, the most precise first."""
+        sizes: dict[str, int] = {}
+        for finding in self.found:
+            sizes[finding.because] = sizes.get(finding.because, 0) | finding.first | finding.rest
+        rows = sorted(sizes.items(), key=lambda row: row[1].bit_count())
+        return tuple(f"{mask.bit_count()} of {len(self.atlas)}: {because}" for because, mask in rows[:REASONS_KEPT])
+
+    def _note_down(self, known: Snapshot, situation: Situation, changed: list[str], count: int, because: str) -> None:
+        row = {"from": known.id, "to": situation.snapshot.id, "changed": changed[:100], "selected": count}
+        self.journal = [*self.journal, {**row, "known": len(situation.known), "because": because}][-JOURNAL_LENGTH:]
+
+    def _because(self, changed: list[str], unrecorded: frozenset[str], situation: Situation) -> str:
+        words = in_words(self.found)
+        if not words:
+            names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+            words = f"no test is known to touch {names}" if changed else "nothing has changed"
+        if situation.unsure:
+            words += f"; {len(situation.unsure)} failed or did not end well"
+        if unrecorded - situation.unsure:
+            words += f"; {len(unrecorded - situation.unsure)} not recorded yet"
+        return words
+
+    def _change(self, path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> ChangedPath:
+        old, new = before.get(path), after.get(path)
+        came_or_went = tuple(_came_or_went(path, before, after)) if (old is None) != (new is None) else ()
+        return ChangedPath(
+            path,
+            was_there=old is not None,
+            is_there=new is not None,
+            before=self._prints.get(old.digest) if old is not None and is_python(path, old) else None,
+            after=self._prints.get(new.digest) if new is not None and is_python(path, new) else None,
+            is_content=old is None or new is None or (old.digest, old.kind) != (new.digest, new.kind),
+            listings=tuple(one.rpartition("/")[0] or "." for one in came_or_went),
+            came_or_went=came_or_went,
+            is_link=any(entry is not None and entry.kind is Kind.SYMLINK for entry in (old, new)),
+        )
+
+    # -- what the rules stand on -------------------------------------------------------------------
+
+    def _ground(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[Ground, set[str]]:
+        """And, filled by asking, files without tests that may hold some now."""
+        empty: set[str] = set()
+        old = self._prints_of(known)
+        new = {change.path: change.after for change in changes if change.after is not None}
+        names = self._named({*old, *new})
+
+        @cache
+        def graph() -> ImportGraph:
+            """Made when it is asked for: most changes of a function are no matter of imports."""
+            return self._graph(names, old, new)
+
+        def reach(paths: Iterable[str]) -> int:
+            mask = 0
+            for path in graph().reaching(paths):
+                if PurePosixPath(path).name == CONFTEST:
+                    mask |= self.atlas.below(path.rpartition("/")[0])
+                elif self.atlas.is_of_session("imports", path):
+                    return self.atlas.all()
+                if self.atlas.is_collected(path) and not self.atlas.in_file(path):
+                    empty.add(path)
+                mask |= self.atlas.entering(path) | self.atlas.looked_for(names.of(path))
+            return mask
+
+        ground = Ground(
+            known=self.atlas,
+            reach=reach,
+            module_names=names.of,
+            tops=self.atlas.tops,
+            suffixes=frozenset(PurePosixPath(file).suffix for file in self.atlas.files if not file.endswith(".py")),
+            patterns=self.patterns,
+        )
+        return ground, empty
+
+    def _graph(self, names: Names, old: Mapping[str, FilePrint], new: Mapping[str, FilePrint]) -> ImportGraph:
+        graph = ImportGraph(names)
+        for path, one in old.items():
+            for imported in self._imported(names, path, one):
+                graph.add_edge(path, imported)
+        for path, one in new.items():
+            graph.add(path, one)
+        self.atlas.add_edges(graph, names)
+        return graph
+
+    def _named(self, paths: set[str]) -> Names:
+        """Kept while files and modules stay the same: most changes are to what is in a file."""
+        key = (frozenset(paths), len(self.atlas.modules))
+        if self._names is None or self._names[:2] != key:
+            self._names = (*key, Names(self.atlas.modules, paths))
+            self._edges = {}
+        return self._names[2]
+
+    def _imported(self, names: Names, path: str, known: FilePrint) -> frozenset[str]:
+        kept = self._edges.get(path)
+        if kept is None or kept[0] is not known:
+            imported = frozenset(file for statement in known.imports for file in names.named_by(path, statement))
+            kept = self._edges[path] = (known, imported | names.around(path))
+        return kept[1]
+
+
+def is_python(path: str, entry: Entry) -> bool:
+    return path.endswith(".py") and entry.kind is Kind.FILE
+
+
+def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
+    delta = difference(before, after)
+    return (*delta.write, *delta.remove)
+
+
+def _is_unprinted(path: str, snapshot: Snapshot, prints: Mapping[str, FilePrint]) -> bool:
+    entry = snapshot.entries.get(path)
+    return entry is not None and is_python(path, entry) and entry.digest not in prints
+
+
+def _came_or_went(path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
+    """The path, and the folders above it that there are in one tree alone."""
+    yield path
+    folder = path.rpartition("/")[0]
+    while folder:
+        start = f"{folder}/"
+        if any(one.startswith(start) for one in before) and any(one.startswith(start) for one in after):
+            return
+        yield folder
+        folder = folder.rpartition("/")[0]

@@ -1,0 +1,237 @@
+"""The middle rows of the dashboard: what is red, as much of each as there is room for; with a filter, all that match.
+
+Failures of the run under way come first; the last verdict's stand until the next one exists. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+
+from watchtest.core.model import Outcome, Place, Result, Verdict
+from watchtest.core.policy import is_matched
+from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
+from watchtest.core.text import cut, duration, tail
+from watchtest.views import words
+from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Look
+from watchtest.views.dashboard.styled_rows import Row, inner, plain
+
+BLOCK_LINES = 12
+"""The most rows for one failure that was not chosen."""
+CHOSEN_LINES = 80
+SIGNS = {
+    Outcome.PASSED: ("✔", "green"),
+    Outcome.SKIPPED: ("○", "yellow"),
+    Outcome.XFAILED: ("x", "yellow"),
+    Outcome.XPASSED: ("X", "yellow"),
+    Outcome.FAILED: ("✘", "red"),
+    Outcome.ERROR: ("E", "red"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the state does not know: where the workspace is, and which tests are red or green by chance."""
+
+    root: str = ""
+    flaky: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Block:
+    """One failure: where it is, its line of source, what it says. Worded when it is looked at: there may be thousands,
+    and a screen is drawn several times a second."""
+
+    result: Result
+    mark: str
+    around: Around
+    is_healed: bool = False
+    """It was red, and has passed in the run under way: that is all there is to say."""
+
+    @cached_property
+    def head(self) -> Row:
+        sign, style = SIGNS[self.result.outcome]
+        return _headline(self.result, sign, style, self.mark, self.around)
+
+    @cached_property
+    def source(self) -> Row | None:
+        failure = None if self.is_healed else self.result.failure
+        source = (failure.source_line or "").strip() if failure else ""
+        return inner(f"> {source}") if source else None
+
+    @cached_property
+    def message(self) -> tuple[Row, ...]:
+        failure = None if self.is_healed else self.result.failure
+        lines = cut(failure.message, 8000).expandtabs(4).split("\n") if failure else []
+        said = [line for line in lines if line.strip()]
+        return tuple(inner(line, _colour(line)) for line in said[:CHOSEN_LINES])
+
+    def __len__(self) -> int:
+        return 1 + (self.source is not None) + len(self.message)
+
+    def rows(self, depth: int) -> list[Row]:
+        """The most telling `depth` rows: what it says goes before the line that says it."""
+        source = [self.source] if self.source and (depth > 2 or not self.message) else []
+        return [self.head, *source, *self.message[: max(depth - 1 - len(source), 0)]][:depth]
+
+
+def body(lane: LaneState, look: Look, room: int, around: Around) -> list[Row]:
+    blocks = _blocks(lane, look, around)
+    if look.filter:
+        return _listed(lane, look, blocks, room)
+    if isinstance(lane.activity, Broken):
+        said = _below(lane.activity.problem.message, room // 2 if blocks else room)
+        return [*said, *_fitted(blocks, room - len(said), look.chosen)]
+    if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.last:
+        raw = tail(lane.last.raw_output, max(room - 1, 0)) if room > 1 else ()
+        return [Row(left=((" the end of the output:", "bold"),)), *(plain(f"  {line}") for line in raw)][:room]
+    return _fitted(blocks, room, look.chosen)
+
+
+def _below(message: str, room: int) -> list[Row]:
+    """What stands below the first line of a problem: the end of what a failed command has said."""
+    _, _, rest = message.strip().partition("\n")
+    lines = tail(rest, min(room, BLOCK_LINES)) if rest and room > 0 else ()
+    return [inner(line, "magenta") for line in lines]
+
+
+def choices(lane: LaneState, look: Look) -> tuple[Result, ...]:
+    """The failures that can be chosen from, in the order in which they are shown."""
+    return tuple(block.result for block in _blocks(lane, look, Around()) if block.result.outcome.is_red)
+
+
+# -- as much as there is room for ------------------------------------------------------------------
+
+
+def _fitted(blocks: Sequence[Block], room: int, chosen: int = NOTHING_CHOSEN) -> list[Row]:
+    """As much of each block as there is room for: the same depth for all, what is left over for the first ones."""
+    if blocks and chosen != NOTHING_CHOSEN:
+        return _around(blocks, room, min(chosen, len(blocks) - 1))
+    if len(blocks) > room:
+        shown = max(room - 1, 0)
+        return [*(block.head for block in blocks[:shown]), plain(f"and {len(blocks) - shown} more", "dim")][:room]
+    depth = 1
+    while depth < BLOCK_LINES and sum(min(len(block), depth + 1) for block in blocks) <= room:
+        depth += 1
+    spare = room - sum(min(len(block), depth) for block in blocks)
+    fitted: list[Row] = []
+    for block in blocks:
+        extra = min(spare, max(len(block) - depth, 0))
+        spare -= extra
+        fitted += block.rows(depth + extra)
+    return fitted
+
+
+def _around(blocks: Sequence[Block], room: int, chosen: int) -> list[Row]:
+    """The chosen one at length, of the others their first rows: those before it, and those after, as many as fit."""
+    depth = min(len(blocks[chosen]), max(room - len(blocks) + 1, room * 2 // 3, 1))
+    left = max(room - depth, 0)
+    after = min(len(blocks) - chosen - 1, max(left - chosen, left // 2))
+    before = min(chosen, left - after)
+    own = blocks[chosen].rows(depth)
+    marked = Row(left=((" ▸ ", "bold yellow"), *own[0].left[1:]), right=own[0].right)
+    rows = [block.head for block in blocks[chosen - before : chosen]]
+    rows += [marked, *own[1:]]
+    return [*rows, *(block.head for block in blocks[chosen + 1 : chosen + 1 + after])][:room]
+
+
+def _listed(lane: LaneState, look: Look, blocks: Sequence[Block], room: int) -> list[Row]:
+    """With a filter: what matches and is red as ever, and below it the other tests that match, a row each."""
+    red = {block.result.test for block in blocks}
+    others = sorted(
+        (
+            known.result
+            for test, known in lane.knowledge.tests.items()
+            if test not in red and is_matched(test, look.filter)
+        ),
+        key=lambda result: result.test,
+    )
+    if not blocks and not others:
+        return [plain(f"no known test has {look.filter!r} in its name", "yellow")][:room]
+    above = _fitted(blocks, min(room, max(room // 2, room - len(others))), look.chosen)
+    below = [_line(result) for result in others]
+    left = room - len(above)
+    if len(below) > left:
+        below = [*below[: max(left - 1, 0)], plain(f"and {len(below) - max(left - 1, 0)} more", "dim")]
+    return [*above, *below][:room]
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def _blocks(lane: LaneState, look: Look, around: Around) -> list[Block]:
+    match lane.activity:
+        case Working(phase=Executing(results=live)):
+            pass
+        case _:
+            live = {}
+    red = lane.knowledge.red
+    was_red = {known.result.test for known in red}
+    # The last verdict stands until the next one: a test that it calls red stays, with what this run says of it.
+    waiting = sorted((known for known in red if known.result.test not in live), key=_rank)
+    healed = [live[test] for test in was_red & live.keys() if not live[test].outcome.is_red]
+    blocks = [
+        *(Block(one, "again" if one.test in was_red else "new", around) for one in live.values() if one.outcome.is_red),
+        *(Block(known.result, "new" if known.is_new else "", around) for known in waiting),
+        *(Block(one, _healed(one), around, is_healed=True) for one in sorted(healed, key=lambda one: one.test)),
+    ]
+    return [block for block in blocks if not look.filter or is_matched(block.result.test, look.filter)]
+
+
+def _healed(result: Result) -> str:
+    return "passes now" if result.outcome is Outcome.PASSED else f"{result.outcome.value} now"
+
+
+def _rank(known: KnownTest) -> tuple[bool, str, int, str]:
+    """New failures first, then as they stand in the files."""
+    where = known.result.failure.where if known.result.failure else None
+    return (not known.is_new, where.file if where else "", where.line if where else 0, known.result.test)
+
+
+def _colour(line: str) -> str:
+    """Of a difference, as pytest prints it: what was expected, what came, and where in the line they differ."""
+    match line.lstrip()[:2]:
+        case "- ":
+            return "magenta"
+        case "+ ":
+            return "green"
+        case "? ":
+            return "dim"
+        case _:
+            return "red"
+
+
+def _headline(result: Result, sign: str, style: str, mark: str, around: Around) -> Row:
+    place = words.place(result.failure)
+    marks = " · ".join(word for word in (mark, "flaky" if result.test in around.flaky else "") if word)
+    return Row(
+        left=(
+            (f" {sign} ", f"bold {style}"),
+            (f"{place}  " if place else "", f"cyan{_link(result, around.root)}"),
+            (words.name(result.test), "bold"),
+            (f"  {marks}" if marks else "", "yellow"),
+        )
+    )
+
+
+def _link(result: Result, root: str) -> str:
+    """What makes a terminal open the file at a click, where it can; others show plain text."""
+    where = place_of(result)
+    if where is None or not root:
+        return ""
+    try:
+        return f" link {PurePath(root, where.file).as_uri()}#{where.line}"
+    except ValueError:  # not a path of this system
+        return ""
+
+
+def place_of(result: Result) -> Place | None:
+    """Where an editor should open it."""
+    return (result.failure.where or result.failure.crash) if result.failure else None
+
+
+def _line(result: Result) -> Row:
+    sign, style = SIGNS[result.outcome]
+    return Row(left=((f" {sign} ", style), (result.test, "")), right=((f" {duration(result.duration_s)} ", "dim"),))

@@ -1,0 +1,101 @@
+"""From settings to the notifier: which ways there are to the user. Builds; tells nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from watchtest.core.text import encodable, one_line
+from watchtest.views.notify.dbus_channel import BusChannel
+from watchtest.views.notify.hook import Hook
+from watchtest.views.notify.native_channel import NativeChannel
+from watchtest.views.notify.notices import Mode
+from watchtest.views.notify.notifier import Notifier, Ways, When
+from watchtest.views.notify.terminal_channel import Access, TerminalChannel
+from watchtest.views.notify.zz_views_notify_channel import Channel, DeliveryFailed
+from watchtest.views.notify.zz_views_notify_quiet import QuietHours
+from watchtest.views.notify.zz_views_notify_relay import Relay
+from watchtest.views.notify.zz_views_notify_sequences import Form
+from watchtest.wiring import Setting
+
+log = logging.getLogger(__name__)
+LOOK_S = 4.0
+
+
+def build_notifier(
+    setting: Setting,
+    stream: TextIO,
+    say: Callable[[str], None],
+    is_lent: Callable[[], bool] = lambda: False,
+    relay: Relay | None = None,
+) -> Notifier | None:
+    """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal.
+
+    `is_lent`: another program has that terminal for the moment. `relay` stands in for a terminal that is none.
+    """
+    notify = setting.config.notify
+    ways = Ways(
+        desktop=_desktop(setting) if notify.desktop else None,
+        terminal=_terminal(setting, stream, is_lent, relay),
+        hook=Hook(notify.hook, setting.workspace, setting.environ) if notify.hook else None,
+    )
+    when = When(Mode(notify.mode), QuietHours.read(notify.quiet_hours))
+    if when.mode is Mode.OFF or ways == Ways():
+        return None
+    return Notifier(setting.workspace.name, ways, say, when)
+
+
+async def look_around(setting: Setting, stream: TextIO) -> list[tuple[str, str]]:
+    """Of each way to the user that is on: who would show a notice, or nobody and why. Shows nothing."""
+    notifier = build_notifier(setting, stream, log.warning)
+    if notifier is None:
+        return [("off", "")]
+    found = []
+    desktop, terminal, hook = notifier.ways.desktop, notifier.ways.terminal, notifier.ways.hook
+    if desktop is not None:
+        try:
+            who = one_line(await asyncio.wait_for(desktop.look(), LOOK_S))
+            found.append((f"on the desktop, by {who}", ""))
+        except TimeoutError:
+            found.append(("", f"no answer within {LOOK_S:g} s"))
+        except DeliveryFailed as failure:
+            found.append(("", one_line(str(failure))))
+        await desktop.close()
+    if terminal is not None and (desktop is None or not found[0][0]):
+        found.append((await terminal.look(), ""))
+    if hook is not None:
+        command = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
+        found.append((f"by the hook: {one_line(command)}", ""))
+    return found
+
+
+def _desktop(setting: Setting) -> Channel:
+    return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(setting.environ)
+
+
+def _terminal(
+    setting: Setting, stream: TextIO, is_lent: Callable[[], bool], relay: Relay | None
+) -> TerminalChannel | Relay | None:
+    """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
+    notify = setting.config.notify
+    is_auto = notify.terminal == "auto"
+    if notify.terminal == "off" or (is_auto and not notify.desktop):
+        return None
+    form = None if is_auto else Form(notify.terminal)
+    if not stream.isatty():
+        if relay is not None:
+            relay.form = form
+        return relay
+    if is_auto and setting.environ.get("TERM") == "dumb":  # which would print the bell
+        return None
+
+    def write(text: str) -> None:
+        # In the loop's own thread, as the dashboard draws: no drawing is under way.
+        stream.write(encodable(text, stream.encoding))
+        stream.flush()
+
+    return TerminalChannel(Access(write, is_lent), setting.environ, str(setting.workspace), form)

@@ -1,0 +1,170 @@
+"""The terminal we run in as a way to the user: which sequence it knows, and tmux in between."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from watchtest.views.notify.notices import Notice
+from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.views.notify.zz_views_notify_sequences import BELL, Form, sequence, through_tmux, withdrawal
+
+TMUX_S = 1.0
+TMUX_QUESTION = "#{allow-passthrough}\n#{client_termname}\n#{client_termtype}"
+
+PROGRAMS = {
+    "iterm.app": Form.OSC9,
+    "iterm2": Form.OSC9,
+    "kitty": Form.OSC99,
+    "wezterm": Form.OSC777,
+    "ghostty": Form.OSC777,
+    "foot": Form.OSC777,
+    "warpterminal": Form.OSC9,
+    "contour": Form.OSC777,
+}
+"""By TERM_PROGRAM, the end of TERM, or the first word that a terminal answers when it is asked for its version."""
+MARKS = {
+    "KITTY_WINDOW_ID": Form.OSC99,
+    "WEZTERM_PANE": Form.OSC777,
+    "GHOSTTY_RESOURCES_DIR": Form.OSC777,
+}
+DOUBTFUL = ("VTE_VERSION", "KONSOLE_VERSION")
+"""Some builds of these know OSC 777, and the others pass over it: the bell rings as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """How to tell this terminal. Doubtful: it may pass over the sequence, so the bell rings as well."""
+
+    form: Form
+    is_doubtful: bool = False
+    is_in_tmux: bool = False
+
+    @property
+    def words(self) -> str:
+        if self.form is Form.BELL:
+            return "the bell rings instead"
+        return f"this terminal shows them instead (OSC {self.form.value.removeprefix('osc')})"
+
+
+def recognise(environ: Mapping[str, str], wish: Form | None = None) -> Known:
+    """The terminal that these variables tell of. One that is not known for more has a bell."""
+    if wish is not None:
+        return Known(wish)
+    if environ.get("STY") or environ.get("ZELLIJ"):
+        return Known(Form.BELL)  # these keep the rest to themselves
+    names = (environ.get("TERM_PROGRAM", ""), environ.get("LC_TERMINAL", ""), environ.get("TERM", ""))
+    for name in names:
+        if (form := _by_name(name)) is not None:
+            return Known(form)
+    for mark, form in MARKS.items():
+        if environ.get(mark):
+            return Known(form)
+    is_doubtful = any(environ.get(mark) for mark in DOUBTFUL)
+    return Known(Form.OSC777, is_doubtful=True) if is_doubtful else Known(Form.BELL)
+
+
+def recognise_through_tmux(answer: str, wish: Form | None = None) -> Known:
+    """What tmux says of the terminal around it, and whether it lets anything through but the bell."""
+    passthrough, term, version = (*answer.split("\n"), "", "", "")[:3]
+    form = wish or _by_name(version) or _by_name(term)
+    if passthrough in ("off", "0") or form in (None, Form.BELL):
+        return Known(Form.BELL)
+    # "on" is for panes that are seen; before tmux 3.3 there was no such option, and all of it went through.
+    return Known(form, is_doubtful=passthrough in ("on", "1"), is_in_tmux=True)
+
+
+def _by_name(name: str) -> Form | None:
+    """`WezTerm`, `xterm-kitty`, `foot-extra`, `iTerm2 3.5.0`, `kitty(0.31.0)`."""
+    words = name.lower().removeprefix("xterm-").replace("(", " ").split()
+    first = words[0] if words else ""
+    return PROGRAMS.get(first) or PROGRAMS.get(first.partition("-")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """To the terminal. `write` must be the one way to it, so that nothing falls into the middle of a drawing."""
+
+    write: Callable[[str], None]
+    is_lent: Callable[[], bool] = lambda: False
+    """Another program (an editor, a pager) has it: in the middle of its sequences only the bell is harmless."""
+
+
+class TerminalChannel:
+    def __init__(
+        self,
+        access: Access,
+        environ: Mapping[str, str],
+        workspace: str,
+        form: Form | None = None,
+        ask_tmux: Callable[[Mapping[str, str]], Awaitable[str]] | None = None,
+    ) -> None:
+        """`form`: as the user wants it; None: as the terminal knows it."""
+        self._access = access
+        self._environ = environ
+        self._identity = f"watchtest-{hashlib.sha256(workspace.encode('utf-8', 'replace')).hexdigest()[:12]}"
+        self._form = form
+        self._ask_tmux = ask_tmux or ask_tmux_itself
+        self.known = Known(form or Form.BELL)
+
+    @property
+    def words(self) -> str:
+        return self.known.words
+
+    async def look(self) -> str:
+        if self._environ.get("TMUX"):
+            # Each time: a session is taken from one terminal to another.
+            self.known = recognise_through_tmux(await self._ask_tmux(self._environ), self._form)
+        else:
+            self.known = recognise(self._environ, self._form)
+        return self.known.words
+
+    async def deliver(self, notice: Notice) -> None:
+        await self.look()
+        text = sequence(self.known.form, notice, self._identity)
+        if self._access.is_lent():
+            self._send(BELL)
+        else:
+            self._send(self._wrapped(text) + (BELL if self.known.is_doubtful else ""))
+
+    async def withdraw(self) -> None:
+        text = withdrawal(self.known.form, self._identity)
+        if text and not self._access.is_lent():
+            self._send(self._wrapped(text))
+
+    async def close(self) -> None:
+        pass
+
+    def _wrapped(self, text: str) -> str:
+        return through_tmux(text) if self.known.is_in_tmux else text
+
+    def _send(self, text: str) -> None:
+        try:
+            self._access.write(text)
+        except (OSError, ValueError) as error:  # the terminal has gone, or its stream was closed
+            raise DeliveryFailed(f"the terminal cannot be written: {error}") from error
+
+
+async def ask_tmux_itself(environ: Mapping[str, str]) -> str:
+    """Its answer, or `off` where it has none: then it gets the bell alone."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *("tmux", "display-message", "-p", "-t", environ.get("TMUX_PANE", ""), TMUX_QUESTION),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(environ),
+        )
+    except OSError:
+        return "off"
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), TMUX_S)
+    except TimeoutError:
+        return "off"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode("utf-8", "replace") if process.returncode == 0 else "off"

@@ -1,0 +1,336 @@
+"""The status document of a state: the contract with editors, as plain data. Pure; what is not known is null."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, assert_never
+
+from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Problem, Result, Run, ServiceInfo
+from watchtest.core.state import (
+    Broken,
+    Executing,
+    Idle,
+    KnownTest,
+    LaneState,
+    Pending,
+    Starting,
+    State,
+    Stopped,
+    Syncing,
+    Working,
+)
+from watchtest.core.text import clean, cut, cut_front, one_line
+from watchtest.core.verdict import file_of
+from watchtest.views.zz_views_progress import eta_s
+
+SCHEMA = "watchtest.status"
+SCHEMA_VERSION = 1
+FAILURES_LIMIT = 200
+MESSAGE_LIMIT = 2_000
+OUTPUT_LIMIT = 8_000
+OUTPUTS_LIMIT = 200_000
+"""Of all failures of a lane together: the file is written four times a second."""
+
+Document = dict[str, Any]
+SOURCES = {Lane.SAVE: "worktree", Lane.STAGE: "index", Lane.COMMIT: "head"}
+# An expected failure that passed is a pass of its own test; the document knows six words.
+COUNTED = {outcome: outcome.value for outcome in Outcome} | {Outcome.XPASSED: "passed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The watcher that writes, so that readers can tell whether it still lives."""
+
+    pid: int
+    host: str
+    version: str
+    started_at: float
+    pid_start: int | None = None
+    boot_id: str | None = None
+    heartbeat_s: float = 5.0
+
+
+def document(state: State, *, seq: int, now: float, writer: Writer, flaky: frozenset[str] | None = None) -> Document:
+    """The whole document; the top level shows the highest lane that is on. `flaky`: None where nobody knows."""
+    lanes = {lane: _lane(state.lanes[lane], now, flaky) if lane in state.lanes else None for lane in Lane}
+    return {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "seq": seq,
+        "updated_at": timestamp(now),
+        "writer": asdict(writer) | {"started_at": timestamp(writer.started_at)},
+        **(lanes[state.top.lane] or {}),
+        "lanes": {lane.value: lanes[lane] for lane in Lane},
+    }
+
+
+def timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def activity(lane: LaneState) -> str:
+    """What a lane does, in the word of the document."""
+    match lane.activity:
+        case Starting():
+            return "starting"
+        case Idle():
+            return "paused" if lane.is_paused else "idle"
+        case Working(problem=Problem()):
+            return "degraded"
+        case Working(phase=Syncing()):
+            return "syncing"
+        case Working():
+            return "running"
+        case Broken():
+            return "degraded"
+        case Stopped():
+            return "stopped"
+        case _:
+            assert_never(lane.activity)
+
+
+def locations(lane: LaneState) -> str:
+    """One `path:line:col: message` a failure, as editors read lists of errors."""
+    return "".join(_location(known) + "\n" for known in lane.knowledge.red[:FAILURES_LIMIT])
+
+
+def _location(known: KnownTest) -> str:
+    failure = known.result.failure
+    place = (failure.where or failure.crash) if failure else None
+    # A list of errors has no word for "somewhere in this file": its first line is as near as it gets.
+    place = place or Place(file_of(known.result.test), 1)
+    message = one_line(failure.message) if failure else ""
+    column = failure.column if failure and failure.column and failure.where == place else 1
+    return f"{one_line(place.file, 4096)}:{place.line}:{column}: {message or known.result.outcome.value}"
+
+
+def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document:
+    knowledge = lane.knowledge
+    failures, is_truncated = _failures(knowledge.red, flaky)
+    return {
+        **head(lane),
+        "scope": _scope(lane),
+        "progress": _progress(lane, now),
+        "run_counts": _run_counts(lane),
+        "known_counts": _known_counts(lane),
+        "failures": failures,
+        "failures_total": len(knowledge.red),
+        "truncated": is_truncated,
+        "box": box_document(lane),
+    }
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else timestamp(seconds)
+
+
+def _code(lane: LaneState) -> Document:
+    snapshot = lane.knowledge.snapshot
+    run = lane.knowledge.run
+    return {
+        "source": SOURCES[lane.lane],
+        "tree": snapshot.id if snapshot else None,
+        "head": snapshot.head if snapshot else None,
+        "branch": clean(snapshot.branch) if snapshot and snapshot.branch else None,
+        "dirty": snapshot.dirty if snapshot else None,
+        "trigger": run.trigger.value if run else None,
+    }
+
+
+def _pending(lane: LaneState) -> Document:
+    # A change that a run carries is pending until that run has been judged.
+    carried = lane.activity.carried if isinstance(lane.activity, Working) else Pending()
+    pending = lane.pending.and_also(carried)
+    return {"changes": len(pending.paths), "since": _time(pending.since)}
+
+
+def _scope(lane: LaneState) -> Document | None:
+    working = lane.activity if isinstance(lane.activity, Working) else None
+    run = working.run if working else lane.knowledge.run
+    if run is None:
+        return None
+    match run.selection:
+        case All():
+            kind, selected = "all", _collected(lane, run)
+        case Only(tests=tests, is_proof=is_proof):
+            kind, selected = "affected" if is_proof else "failed", len(tests)
+        case _:
+            assert_never(run.selection)
+    return {
+        "kind": kind,
+        "wave": wave(lane),
+        "selected": selected,
+        "known": len(lane.knowledge.tests),
+        "because": cut(run.selection.because, MESSAGE_LIMIT),
+    }
+
+
+def wave(lane: LaneState) -> int | None:
+    """Which part of a selection is at work: 1 the quick answer, 2 all that cannot be ruled out; None: all tests."""
+    working = lane.activity if isinstance(lane.activity, Working) else None
+    run = working.run if working else lane.knowledge.run
+    if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
+        return None
+    if working is None or not isinstance(working.phase, Executing):
+        return 1 if working else 2
+    waiting = (working.phase.promised - working.phase.results.keys()).intersection(run.selection.first)
+    return 1 if waiting or not working.phase.promised else 2
+
+
+def _collected(lane: LaneState, run: Run) -> int | None:
+    """How many tests a run of everything turned out to have; None while that is not known."""
+    if isinstance(lane.activity, Working):
+        phase = lane.activity.phase
+        return len(phase.promised) or None if isinstance(phase, Executing) else None
+    return sum(known.run == run.id for known in lane.knowledge.tests.values())
+
+
+def _progress(lane: LaneState, now: float) -> Document | None:
+    match lane.activity:
+        case Working(phase=Executing(promised=promised, results=results)):
+            eta = eta_s(lane, now)
+            rounded = None if eta is None else round(eta, 1)
+            return {"done": len(results), "total": len(promised) or None, "eta_s": rounded}
+        case _:
+            return None
+
+
+def _run_counts(lane: LaneState) -> Document | None:
+    match lane.activity:
+        case Working(phase=Executing(results=results)):
+            return _counts(result.outcome for result in results.values())
+        case _:
+            pass
+    if lane.last is None:
+        return None
+    run = lane.knowledge.run
+    if run is not None and run.id == lane.last.run.id:
+        # Knowledge also holds what the run owed: files that broke the collection, tests that were never reported.
+        return _counts(known.result.outcome for known in lane.knowledge.tests.values() if known.run == run.id)
+    return _counts(result.outcome for result in lane.last.results.values())
+
+
+def _known_counts(lane: LaneState) -> Document:
+    tests = lane.knowledge.tests.values()
+    tree = lane.knowledge.snapshot.id if lane.knowledge.snapshot else None
+    return _counts(known.result.outcome for known in tests) | {"stale": sum(known.snapshot != tree for known in tests)}
+
+
+def _counts(outcomes: Iterable[Outcome]) -> Document:
+    counts = {"passed": 0, "failed": 0, "error": 0, "skipped": 0, "xfailed": 0, "stale": 0}
+    for outcome in outcomes:
+        counts[COUNTED[outcome]] += 1
+    return counts
+
+
+def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple[list[Document], bool]:
+    left = OUTPUTS_LIMIT
+    is_truncated = len(red) > FAILURES_LIMIT
+    failures = []
+    for known in red[:FAILURES_LIMIT]:
+        failure = known.result.failure or Failure(kind=known.result.outcome.value, message="")
+        room = min(OUTPUT_LIMIT, left)
+        output = cut_front(failure.output, room) if room else ""
+        left -= len(output)
+        is_truncated = is_truncated or len(failure.output) > room or len(failure.message) > MESSAGE_LIMIT
+        is_flaky = None if flaky is None else known.result.test in flaky
+        failures.append(_failure(known, failure, output, is_flaky))
+    return failures, is_truncated
+
+
+def _failure(known: KnownTest, failure: Failure, output: str, is_flaky: bool | None) -> Document:
+    return {
+        "id": cut(known.result.test, MESSAGE_LIMIT),
+        **_told(failure),
+        "new": known.is_new,
+        "since": _time(known.red_since),
+        "flaky": is_flaky,
+        "output": output,
+    }
+
+
+def _told(failure: Failure) -> Document:
+    return {
+        "kind": one_line(failure.kind),
+        "file": clean(failure.where.file) if failure.where else None,
+        "line": _counted_from_one(failure.where.line) if failure.where else None,
+        "column": _counted_from_one(failure.column),
+        "source_line": cut(failure.source_line, MESSAGE_LIMIT) if failure.source_line is not None else None,
+        "message": cut(failure.message, MESSAGE_LIMIT),
+        "crash": {"file": clean(failure.crash.file), "line": max(failure.crash.line, 1)} if failure.crash else None,
+    }
+
+
+def result_document(result: Result) -> Document:
+    """One test as one run saw it, in the words of the document."""
+    is_sound = isfinite(result.duration_s) and result.duration_s >= 0
+    failure = result.failure
+    return {
+        "test": cut(result.test, MESSAGE_LIMIT),
+        "outcome": result.outcome.value,
+        "duration_s": round(result.duration_s, 6) if is_sound else 0.0,
+        "failure": None
+        if failure is None
+        else {
+            **_told(failure),
+            "text": cut_front(failure.text, OUTPUT_LIMIT),
+            "output": cut_front(failure.output, OUTPUT_LIMIT),
+        },
+    }
+
+
+def head(lane: LaneState) -> Document:
+    """What a lane does and what is known of its code, without anything that grows with the number of tests."""
+    return {
+        "activity": activity(lane),
+        "verdict": lane.knowledge.verdict.value,
+        "verdict_at": _time(lane.knowledge.at),
+        "reason": cut(lane.knowledge.reason, MESSAGE_LIMIT) or None,
+        "run_id": lane.knowledge.run.id if lane.knowledge.run else None,
+        "code": _code(lane),
+        "pending": _pending(lane),
+        "problem": problem_document(lane),
+    }
+
+
+def _counted_from_one(number: int | None) -> int | None:
+    return number if number is not None and number > 0 else None
+
+
+def box_document(lane: LaneState) -> Document | None:
+    box = lane.box
+    if box is None:
+        return None
+    return {
+        "engine": clean(box.engine),
+        "id": clean(box.id),
+        "image": clean(box.image),
+        "state": clean(box.state),
+        "since": timestamp(box.since),
+        "restarts": box.restarts,
+        "services": [_service(service) for service in lane.services],
+    }
+
+
+def _service(service: ServiceInfo) -> Document:
+    return {
+        "name": clean(service.name),
+        "state": service.state,
+        "since": timestamp(service.since),
+        "restarts": service.restarts,
+        "reason": cut(service.reason, MESSAGE_LIMIT) or None,
+    }
+
+
+def problem_document(lane: LaneState) -> Document | None:
+    problem = lane.problem
+    if problem is None:
+        return None
+    return {
+        "code": problem.code,
+        "message": cut(problem.message, MESSAGE_LIMIT),
+        "hint": cut(problem.hint, MESSAGE_LIMIT) or None,
+    }

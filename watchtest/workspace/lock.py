@@ -1,0 +1,77 @@
+"""One watcher a workspace: a lock that the system frees when its owner dies, so that none can be stale."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from watchtest.errors import WorkspaceError
+from watchtest.workspace.folder import make_folder
+
+log = logging.getLogger(__name__)
+WAIT_S = 1.0
+"""`watchtest status` holds the lock for an instant, to see whether anybody does."""
+
+
+TAKEN = "is watched already"
+
+
+class WatcherLock:
+    """Held while entered. `keep` takes it again when the file was removed under us (`git clean -xdf` does that)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "lock"
+        self._lock = FileLock(self._file)
+        self._inode = 0
+
+    def __enter__(self) -> Self:
+        try:
+            make_folder(self._folder)
+            self._lock.acquire(timeout=WAIT_S)
+            self._inode = self._file.stat().st_ino
+        except Timeout as error:
+            raise WorkspaceError(
+                f"{self._folder.parent} {TAKEN}{self._by_whom()}",
+                hint="`watchtest attach` shows it, `watchtest stop` ends it",
+            ) from error
+        except OSError as error:
+            raise WorkspaceError(
+                f"{self._folder} cannot be written: {error.strerror}",
+                hint="watchtest keeps its status there; make it writable",
+            ) from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._lock.release()
+
+    def is_ours(self) -> bool:
+        """Whether the lock we hold is the one others would find."""
+        try:
+            # The number cannot be another file's: ours is open, be it removed or not.
+            return self._lock.is_locked and self._file.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def keep(self) -> None:
+        """Make sure that the lock we hold is the one others would find. WorkspaceError if another was quicker."""
+        if self.is_ours():
+            return
+        if not self._folder.parent.is_dir():
+            return  # the whole workspace is gone; the watch says so, and waits for it
+        self._lock.release()
+        self._lock = FileLock(self._file)
+        self.__enter__()
+        log.warning("%s was removed under us: the lock is taken again", self._file)
+
+    def _by_whom(self) -> str:
+        try:
+            writer = json.loads((self._folder / "status.json").read_text(encoding="utf-8"))["writer"]
+            return f" by process {writer['pid']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""  # it has not written its status yet
