@@ -9,14 +9,14 @@ from pathlib import Path
 from engine.images import PYTHON_311
 from engine.main import podman_place
 
+from watchtest.boxes.box import agent_zip
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.docker.images import Owner
 from watchtest.boxes.protocols import NamedImage, Place, Recipe
-from watchtest.boxes.zz_boxes_agentzip import agent_zip
 from watchtest.core.model import BoxInfo
-from watchtest.workspace.zz_machine import machine_id
+from watchtest.workspace.folder import machine_id
 
 Make = Callable[..., DockerPlace]
 

@@ -18,7 +18,7 @@ from watchtest import __version__
 from watchtest.boxes.protocols import Place
 from watchtest.config import Config
 from watchtest.config.changed_files import Rereading
-from watchtest.control.zz_controlling import enter_control
+from watchtest.control.server import enter_control
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
@@ -27,14 +27,13 @@ from watchtest.errors import UsageError, WatchtestError
 from watchtest.exit_codes import EXIT_CODES
 from watchtest.history.queries.run_queries import last_whole
 from watchtest.history.run_recorder import Recorder
-from watchtest.history.store.opening import is_there, reading
+from watchtest.history.store.opening import history_path, is_there, reading
 from watchtest.history.store.retention import Limits
 from watchtest.history.store.store import Store
-from watchtest.history.store.zz_history_path import history_path
 from watchtest.loop import Loop, View
 from watchtest.memory import Housekeeping
 from watchtest.pipeline import Pipeline
-from watchtest.selection.zz_mapkeeper import MapKeeper
+from watchtest.selection.map_keeper import MapKeeper
 from watchtest.sources.git_tree import GitTree
 from watchtest.sources.triggers import git_news, saves, watch_timing
 from watchtest.sources.worktree import Worktree
@@ -43,10 +42,9 @@ from watchtest.views.dashboard.dashboard import Frontend, has_screen
 from watchtest.views.dashboard.header import SIGNS
 from watchtest.views.dashboard.watcher_screen import StateScene
 from watchtest.views.lines.json_lines import JsonLines
-from watchtest.views.lines.plain_lines import Plain
-from watchtest.views.lines.zz_views_eventlog import log_event
+from watchtest.views.lines.plain_lines import Plain, log_event
 from watchtest.views.notify.channels import build_notifier
-from watchtest.views.notify.zz_views_notify_relay import Relay
+from watchtest.views.notify.terminal_channel import Relay
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.wiring import (
     Setting,

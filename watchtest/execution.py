@@ -17,9 +17,9 @@ from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, 
 from watchtest.core.events import Collected, StartRun, TestsEnded
 from watchtest.core.merge import merge
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop
+from watchtest.core.policy import file_order
 from watchtest.core.verdict import judge
 from watchtest.core.warm_check import confirms, differing, doubtful, is_over, settle
-from watchtest.core.zz_core_order import file_order
 from watchtest.errors import DiskFull, RunnerError
 from watchtest.lane_runner import Post
 from watchtest.runners.pytest import NO_PYTEST, Pytest

@@ -43,7 +43,7 @@ from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
 from watchtest.lane_runner import Carrier
-from watchtest.logs.zz_logcontext import task_about
+from watchtest.logs.writer import task_about
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25

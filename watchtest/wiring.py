@@ -28,19 +28,18 @@ from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
 from watchtest.execution import AnyRunner, Testing
 from watchtest.pipeline import Pipeline, Source
+from watchtest.runners.detect import Choosing
 from watchtest.runners.pytest import Pytest
 from watchtest.runners.registry import MAKERS
 from watchtest.runners.runner import RunnerWish
 from watchtest.runners.unittest import Unittest
-from watchtest.runners.zz_choosing import Choosing
 from watchtest.selection.selector import Pattern, Selector
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
 from watchtest.workspace import manual_changes as byhand
-from watchtest.workspace.folder import FOLDER
+from watchtest.workspace.folder import FOLDER, machine_id
 from watchtest.workspace.shrink_consent import take_acceptance
-from watchtest.workspace.zz_machine import machine_id
 
 log = logging.getLogger(__name__)
 

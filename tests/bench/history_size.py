@@ -29,10 +29,9 @@ from watchtest.history.store.columns import OUTCOME_CODES, RED_STATES
 from watchtest.history.store.database import Connection, transaction
 from watchtest.history.store.failure_texts import add_failure
 from watchtest.history.store.flaky_evidence import compare_with_others
-from watchtest.history.store.opening import open_for_writing
+from watchtest.history.store.opening import history_path, open_for_writing
+from watchtest.history.store.pack import add_pack
 from watchtest.history.store.store import Store
-from watchtest.history.store.zz_history_compaction import add_pack
-from watchtest.history.store.zz_history_path import history_path
 
 LIMIT_S = 0.300
 SIZE_LIMIT_MB = 256

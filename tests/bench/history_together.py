@@ -22,7 +22,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from watchtest.core.model import All, Failure, Lane, Outcome, Result, Run, RunState, Snapshot, Trigger
-from watchtest.history.store import Store
+from watchtest.history.store.store import Store
 path, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 deadline, runs, longest = time.monotonic() + seconds, 0, 0.0
 with Store.open(path) as store:
@@ -44,12 +44,12 @@ print(runs, longest)
 READER = """
 import sys, time
 from pathlib import Path
-from watchtest.history.flaky import flaky_tests
-from watchtest.history.opening import is_there, reading
-from watchtest.history.queries import detail, recent
-from watchtest.history.testhistory import history_of
-from watchtest.history.testnames import find_tests
-from watchtest.history.trends import trend
+from watchtest.history.queries.flaky_tests import flaky_tests
+from watchtest.history.store.opening import is_there, reading
+from watchtest.history.queries.run_queries import detail, recent
+from watchtest.history.queries.test_history import history_of
+from watchtest.history.queries.test_names import find_tests
+from watchtest.history.queries.trends import trend
 path, seconds = Path(sys.argv[1]), float(sys.argv[3])
 deadline, asked, longest = time.monotonic() + seconds, 0, 0.0
 while time.monotonic() < deadline:

@@ -20,7 +20,7 @@ from watchtest.execution import Occasion, Testing, Warm
 from watchtest.runners.pytest import Pytest
 from watchtest.selection.selector import Selector, Situation
 
-WARM_ONLY = "import sys\ndef test_a():\n    assert 'watchtest_agent.zygote' not in sys.modules\ndef test_b(): pass\n"
+WARM_ONLY = "import sys\ndef test_a():\n    assert 'watchtest_agent.warm.zygote' not in sys.modules\ndef test_b(): pass\n"
 ALWAYS_RED = "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n"
 
 
@@ -74,7 +74,7 @@ class Bench:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             note = (
-                "import sys\ndef test_a():\n    open('warm', 'w').write(str('watchtest_agent.zygote' in sys.modules))\n"
+                "import sys\ndef test_a():\n    open('warm', 'w').write(str('watchtest_agent.warm.zygote' in sys.modules))\n"
             )
             assert judge(self.run(test_a=note)).state is RunState.PASSED
             if self._bench.said("cat warm") == "True":
@@ -106,7 +106,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
 def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
-    execution = bench.run(test_a="import sys\nassert 'watchtest_agent.zygote' not in sys.modules\ndef test_a(): pass\n")
+    execution = bench.run(test_a="import sys\nassert 'watchtest_agent.warm.zygote' not in sys.modules\ndef test_a(): pass\n")
     assert judge(execution).state is RunState.PASSED
     assert [note for note in bench.notes if note.startswith("a defect of watchtest: test_a.py")]
 
@@ -127,7 +127,7 @@ def test_red_of_a_run_that_had_no_end_was_never_made_sure_of(warm_bench: WarmBen
 ENDS_BADLY = """
 import os, sys
 def pytest_sessionfinish(session):
-    if 'watchtest_agent.zygote' in sys.modules and {when}:
+    if 'watchtest_agent.warm.zygote' in sys.modules and {when}:
         session.exitstatus = 3
         open('seen', 'w')
 """
@@ -186,7 +186,7 @@ def test_a_flaky_test_is_not_taken_for_a_defect_of_ours(warm_bench: WarmBench) -
 def test_a_run_that_hung_when_warm_is_cold_the_next_time(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
-    hangs = "import sys, time\ndef test_a():\n    if 'watchtest_agent.zygote' in sys.modules: time.sleep(600)\n"
+    hangs = "import sys, time\ndef test_a():\n    if 'watchtest_agent.warm.zygote' in sys.modules: time.sleep(600)\n"
     assert judge(bench.run(test_a=hangs)).state is RunState.TIMED_OUT
     assert judge(bench.run(test_a=hangs)).state is RunState.PASSED
 

@@ -18,8 +18,7 @@ from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import Change, Runner
-from watchtest.runners.zz_runners_narrowing import Untellable
+from watchtest.runners.runner import Change, Runner, Untellable
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 MORE = {

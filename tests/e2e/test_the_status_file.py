@@ -23,7 +23,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from view_states import Story, failed, passed
-from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 story = Story()
 tests = [f"tests/test_a.py::test_{number}" for number in range(40)]
 with StatusFile(Path(sys.argv[1]), writer_of_this_process("0"), on_problem=sys.exit) as file:

@@ -19,8 +19,7 @@ from watchtest.control.client import Client, NobodyListens
 from watchtest.control.feed import EVENTS_LIMIT
 from watchtest.control.gateway import Desk, Edge, Past
 from watchtest.control.run_reports import RunReport, timestamp
-from watchtest.control.server import ControlServer, PortWish
-from watchtest.control.zz_controlling import WORDS, schemas
+from watchtest.control.server import WORDS, ControlServer, PortWish, schemas
 from watchtest.core.events import (
     Collected,
     Ending,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.control.zz_control_token import ensure_token, token_file
+from watchtest.control.address import ensure_token, token_file
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ import pytest
 from view_states import Story, passed
 
 from watchtest.client import background
-from watchtest.client.background import Workspace
-from watchtest.client.zz_commands_processes import held, is_alive, proven
+from watchtest.client.background import Workspace, held, is_alive, proven
 from watchtest.errors import ControlError, WorkspaceError
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.workspace.lock import WatcherLock
@@ -26,8 +25,8 @@ from watchtest.workspace.lock import WatcherLock
 WATCHER = """
 import signal, sys, time
 from pathlib import Path
-from watchtest.lock import WatcherLock
-from watchtest.views.statusfile import StatusFile, writer_of_this_process
+from watchtest.workspace.lock import WatcherLock
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from view_states import Story, passed
 own, is_deaf = Path(sys.argv[1]), sys.argv[2] == "deaf"
 if is_deaf:

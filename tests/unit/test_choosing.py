@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.runners.detect import Choosing
 from watchtest.runners.pytest import Pytest
 from watchtest.runners.runner import RunnerWish
-from watchtest.runners.zz_choosing import Choosing
 
 UNITTEST = b"import unittest\n\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from watchtest.commands.zz_config_explain import as_json, as_text
+from watchtest.commands.config import as_json, as_text
 from watchtest.config import Config, Loaded, load
 from watchtest.config.keys import keys
+from watchtest.config.layers import lines_of_keys
 from watchtest.config.toml_literal import literal
-from watchtest.config.zz_config_lines import lines_of_keys
 
 
 def write(path: Path, text: str) -> Path:

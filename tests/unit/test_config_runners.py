@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from watchtest.commands.zz_config_explain import as_json, as_text
+from watchtest.commands.config import as_json, as_text
 from watchtest.config import Config, Loaded, json_schema, load
 from watchtest.errors import ConfigError
 

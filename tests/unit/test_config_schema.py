@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from watchtest.config import Config, Ready, RunnerChoice, Service, json_schema, keys
 from watchtest.config.keys import SECTIONS
+from watchtest.config.layers import lines_of_keys
 from watchtest.config.problems import problems_in
-from watchtest.config.zz_config_lines import lines_of_keys
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 SCHEMA = json_schema()

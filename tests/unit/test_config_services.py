@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import watchtest
-from watchtest.commands.zz_config_explain import as_json, as_text
+from watchtest.commands.config import as_json, as_text
 from watchtest.config import Config, Loaded, Ready, Service, json_schema, load
 from watchtest.errors import ConfigError
 

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from test_control_runs import old
 from view_states import failed, passed, start
 
+from watchtest.control.address import kept_token
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS, Operation
-from watchtest.control.zz_control_token import kept_token
-from watchtest.control.zz_controlling import schemas
+from watchtest.control.server import schemas
 from watchtest.core.model import Lane, Outcome, Policy
 from watchtest.views.status.status_document import Writer
 from watchtest.views.status.status_document import document as status_document

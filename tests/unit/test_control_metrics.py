@@ -10,8 +10,8 @@ from test_control_routes import play
 from view_states import BOX, Story, failed, passed
 
 from watchtest.control.feed import Feed
+from watchtest.control.metric_counts import BUCKETS, Durations, Tally
 from watchtest.control.metrics import Metrics
-from watchtest.control.zz_control_tally import BUCKETS, Durations, Tally
 from watchtest.core.events import BoxLost, BoxSeen, ServicesSeen
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
 from watchtest.views.status.status_document import activity

@@ -13,7 +13,7 @@ from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS
 from watchtest.control.api.routes import Served, application
 from watchtest.control.gateway import Desk
-from watchtest.control.zz_controlling import WORDS, schemas
+from watchtest.control.server import WORDS, schemas
 from watchtest.views.dashboard.watcher_screen import Screens, StateScene
 from watchtest.views.status.status_document import activity
 

@@ -10,16 +10,13 @@ import pytest
 from control_bench import TEST, Bench
 from test_control_routes import play
 
-from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, RemoteScene
-from watchtest.client.zz_ringing import Ringing
+from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, RemoteScene, Ringing
 from watchtest.control.client import Declined
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
 from watchtest.errors import ControlError
 from watchtest.views.dashboard.navigation import Look, Wish
 from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.terminal_channel import Access
-from watchtest.views.notify.zz_views_notify_relay import Relay
-from watchtest.views.notify.zz_views_notify_sequences import Form
+from watchtest.views.notify.terminal_channel import Access, Form, Relay
 
 
 async def ran(watcher: Bench, outcome: Outcome) -> None:

@@ -15,8 +15,8 @@ import pytest
 from control_bench import Bench, bench, short_folder
 
 from watchtest.config import load
+from watchtest.control.address import ensure_token, kept_token, token_file
 from watchtest.control.guard import Door, loopback_door
-from watchtest.control.zz_control_token import ensure_token, kept_token, token_file
 from watchtest.core.events import Changed
 from watchtest.core.model import Lane, Outcome, Policy
 from watchtest.errors import ConfigError, ControlError

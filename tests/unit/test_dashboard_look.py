@@ -6,9 +6,9 @@ from view_states import NOON, Story, failed, passed
 
 from watchtest.core.events import CancelAsked, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
 from watchtest.core.model import All, Lane, Only, Policy
+from watchtest.views.dashboard.key_reader import Keystrokes
 from watchtest.views.dashboard.navigation import HELP, HINTS, NOTHING_CHOSEN, PANELS, WISHES, Look, Wish, pressed
-from watchtest.views.dashboard.zz_views_asking import events_of
-from watchtest.views.dashboard.zz_views_keystrokes import Keystrokes
+from watchtest.views.dashboard.watcher_screen import events_of
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 SAVE = Lane.SAVE

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from view_states import NOON, Story, failed, passed
 
+from watchtest.views.dashboard.dashboard import editor, pager
+from watchtest.views.dashboard.failure_list import page
 from watchtest.views.dashboard.navigation import Look
 from watchtest.views.dashboard.styled_rows import Row, as_document, from_document
-from watchtest.views.dashboard.zz_views_opening import editor, pager
-from watchtest.views.dashboard.zz_views_page import page
-from watchtest.views.zz_views_progress import eta_s
+from watchtest.views.words import eta_s
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 

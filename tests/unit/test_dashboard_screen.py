@@ -13,12 +13,11 @@ from view_states import BOX, NOON, Story, failed, passed, skipped, start
 from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Selected, Woke
 from watchtest.core.model import All, Lane, Only, Policy, Problem, Stop
 from watchtest.core.state import State
-from watchtest.views.dashboard.failure_list import Around, choices
+from watchtest.views.dashboard.failure_list import Around, choices, page
 from watchtest.views.dashboard.header import OLD_GREEN
 from watchtest.views.dashboard.live_screen import Dashboard, render
 from watchtest.views.dashboard.navigation import HELP, NOTHING_CHOSEN, Look
-from watchtest.views.dashboard.zz_views_page import page
-from watchtest.views.dashboard.zz_views_screen import rows as screen_rows
+from watchtest.views.dashboard.watcher_screen import rows as screen_rows
 
 T = "tests/test_cart.py::test_"
 

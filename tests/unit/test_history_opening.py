@@ -275,7 +275,7 @@ import resource, sys
 from pathlib import Path
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import WorkspaceError
-from watchtest.history.store import Store
+from watchtest.history.store.store import Store
 
 store = Store.open(Path(sys.argv[1]))
 store.begin(Run("s.1", Lane.SAVE, Trigger.SAVE, All("")), 1.0, "/w")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, Failure, Kind, Place
 from watchtest.history.store.change_chain import Link, changed_between, net, pack_link, unpack_link
+from watchtest.history.store.failure_texts import LIMIT, masked, signature
 from watchtest.history.store.pack import (
     pack_durations,
     pack_outcomes,
@@ -16,8 +17,7 @@ from watchtest.history.store.pack import (
     unpack_outcomes,
     unpack_roster,
 )
-from watchtest.history.store.zz_history_renames import moved_files
-from watchtest.history.store.zz_history_signature import LIMIT, masked, signature
+from watchtest.history.store.test_lineage import moved_files
 
 # -- packs -----------------------------------------------------------------------------------------
 

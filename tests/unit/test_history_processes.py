@@ -23,7 +23,7 @@ BEGINNING = """
 import sys, time
 from pathlib import Path
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
-from watchtest.history.store import Store
+from watchtest.history.store.store import Store
 
 path, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 store = Store.open(path)

@@ -19,10 +19,10 @@ from history_bench import Bench, green, red, tree
 from watchtest.commands import history
 from watchtest.core.model import Outcome, Result, RunState
 from watchtest.errors import UsageError, WorkspaceError
+from watchtest.history.reports.html_page import embedded
 from watchtest.history.reports.report_export import junit_name, parts
 from watchtest.history.reports.report_import import Unreadable, read_ctrf
-from watchtest.history.reports.zz_history_page import embedded
-from watchtest.history.store.zz_history_path import history_path
+from watchtest.history.store.opening import history_path
 
 Ask = Callable[..., str]
 EVIL = 'tests/test_evil.py::test_x[</script><img src=x onerror=document.title="PWNED">::\x1b[31m]'

@@ -6,9 +6,8 @@ from types import CodeType
 
 import pytest
 
-from watchtest.agent.code.caching import keeps
-from watchtest.agent.code.zz_agent_leaving import leaves_something
-from watchtest.agent.code.zz_agent_origins import IN_CLOSURE, IN_ITSELF, NOWHERE
+from watchtest.agent.code.caching import keeps, leaves_something
+from watchtest.agent.code.instructions import IN_CLOSURE, IN_ITSELF, NOWHERE
 
 IN_OBJECTS = {
     "None": "if self.x is None:\n        self.x = make()",

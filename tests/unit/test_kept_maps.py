@@ -12,8 +12,8 @@ from watchtest.core.model import Entry, Kind, Lane, Policy, Result, Snapshot, Ve
 from watchtest.core.recorded import FilePrint, ImportName, Recorded, Touched
 from watchtest.core.state import Idle, Knowledge, KnownTest, LaneState, State
 from watchtest.selection.map_file import Kept, load, save
+from watchtest.selection.map_keeper import MapKeeper, map_file
 from watchtest.selection.selector import Selector
-from watchtest.selection.zz_mapkeeper import MapKeeper, map_file
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 TREE = Snapshot("t1", {"shop.py": Entry(Kind.FILE, 0o644, 3, "d1")})

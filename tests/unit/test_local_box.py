@@ -269,8 +269,8 @@ TYPED = """
 import sys
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from watchtest.boxes.base import Manner
-from watchtest.boxes.local.place import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import Manner
+from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
 import os
 place = LocalPlace(LocalSpec(Path(sys.argv[1]), "/nowhere", sandbox=sys.argv[2]), os.environ)
 sys.exit(place.execute(["sh", "-c", sys.argv[3]], {{}}, (), Manner[sys.argv[4]]))

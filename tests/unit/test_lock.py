@@ -19,7 +19,7 @@ def test_a_second_watcher_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_dead_watcher_leaves_no_lock(tmp_path: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from watchtest.lock import WatcherLock\n"
+    script = "import os, sys; from pathlib import Path; from watchtest.workspace.lock import WatcherLock\n"
     script += "WatcherLock(Path(sys.argv[1])).__enter__(); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script, str(tmp_path / ".watchtest")], timeout=30)
     with WatcherLock(tmp_path / ".watchtest"):

@@ -21,9 +21,8 @@ from view_states import Story, failed
 from watchtest import cli
 from watchtest.errors import WorkspaceError
 from watchtest.logs.reader import Follower, last_lines, told
-from watchtest.logs.writer import LOG_BYTES, NAME, OLD_FILES, logging_to
-from watchtest.logs.zz_logcontext import task_about
-from watchtest.views.lines.zz_views_eventlog import log_event
+from watchtest.logs.writer import LOG_BYTES, NAME, OLD_FILES, logging_to, task_about
+from watchtest.views.lines.plain_lines import log_event
 from watchtest.workspace.lock import WatcherLock
 
 A = "tests/test_a.py::test_a"

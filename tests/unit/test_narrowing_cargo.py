@@ -10,8 +10,7 @@ import pytest
 from asking import changed, narrowed, says
 
 from watchtest.runners.cargo.cargo_runner import CargoRunner
-from watchtest.runners.runner import Change, Ended
-from watchtest.runners.zz_runners_narrowing import Untellable
+from watchtest.runners.runner import Change, Ended, Untellable
 
 METADATA = (Path(__file__).parent / "recorded" / "cargo_metadata_1_95.json").read_bytes()
 """Of three crates: shop at the top, tax, and cli, which needs tax."""

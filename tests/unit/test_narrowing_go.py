@@ -9,8 +9,7 @@ from asking import changed, narrowed, says
 
 from watchtest.runners.go.go_packages import listing_flags
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.runner import Change, Ended
-from watchtest.runners.zz_runners_narrowing import Untellable
+from watchtest.runners.runner import Change, Ended, Untellable
 
 LISTING = (Path(__file__).parent / "recorded" / "go_list_1_19.txt").read_bytes()
 """Of three packages: web needs stock, and embeds a file; its tests, which stand outside of it, need the top one."""

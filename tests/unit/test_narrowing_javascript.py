@@ -13,8 +13,7 @@ from asking import ROOT, Answers, changed, narrowed
 
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import Change, Ended, Order
-from watchtest.runners.zz_runners_narrowing import Untellable
+from watchtest.runners.runner import Change, Ended, Order, Untellable
 
 CONFIG = json.loads((Path(__file__).parent / "recorded" / "jest_config_30.json").read_text(encoding="utf-8"))
 """With src/setup.js among its setupFiles."""

@@ -17,8 +17,7 @@ from watchtest.core.model import Lane, Verdict
 from watchtest.views.notify.channels import look_around
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.dbus_channel import session_bus as found_bus
-from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
 from watchtest.wiring import Folders, Setting
 
 RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test[<b>&x]", "second"), Lane.SAVE, Verdict.FAILED)

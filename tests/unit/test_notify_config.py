@@ -14,11 +14,9 @@ from watchtest.errors import ConfigError
 from watchtest.views.notify.channels import build_notifier, look_around
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook
-from watchtest.views.notify.notices import Mode
+from watchtest.views.notify.notices import Mode, QuietHours
 from watchtest.views.notify.notifier import Notifier
-from watchtest.views.notify.zz_views_notify_quiet import QuietHours
-from watchtest.views.notify.zz_views_notify_relay import Relay
-from watchtest.views.notify.zz_views_notify_sequences import Form
+from watchtest.views.notify.terminal_channel import Form, Relay
 from watchtest.wiring import Folders, Setting
 
 

@@ -17,12 +17,9 @@ from view_states import NOON, Story, failed, passed
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.native_channel import NativeChannel
-from watchtest.views.notify.notices import Mode, Notice
+from watchtest.views.notify.notices import Channel, DeliveryFailed, Mode, Notice, QuietHours
 from watchtest.views.notify.notifier import Notifier, Ways, When
-from watchtest.views.notify.terminal_channel import Access, TerminalChannel
-from watchtest.views.notify.zz_views_notify_channel import Channel, DeliveryFailed
-from watchtest.views.notify.zz_views_notify_quiet import QuietHours
-from watchtest.views.notify.zz_views_notify_sequences import Form
+from watchtest.views.notify.terminal_channel import Access, Form, TerminalChannel
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
 RED, GREEN = "✘ shop: 1 test red", "✔ shop: green again"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from watchtest.views.notify.zz_views_notify_quiet import QuietHours
+from watchtest.views.notify.notices import QuietHours
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Lane, Verdict
-from watchtest.views.notify.notices import Notice, NoticeKind
+from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
 from watchtest.views.notify.terminal_channel import (
     Access,
+    Form,
     Known,
     TerminalChannel,
     ask_tmux_itself,
     recognise,
     recognise_through_tmux,
+    sequence,
+    through_tmux,
+    withdrawal,
 )
-from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
-from watchtest.views.notify.zz_views_notify_sequences import Form, sequence, through_tmux, withdrawal
 
 RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
 BARE = Notice(NoticeKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)

@@ -21,8 +21,8 @@ PROGRAM = """
 import asyncio, os, sys
 from watchtest.core.model import Lane, Verdict
 from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.sequences import Form
-from watchtest.views.notify.terminal import Access, TerminalChannel
+from watchtest.views.notify.terminal_channel import Form
+from watchtest.views.notify.terminal_channel import Access, TerminalChannel
 
 def write(text):
     sys.stdout.write(text)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Failure, Outcome, Result
-from watchtest.core.zz_core_order import UNKNOWN, file_order
+from watchtest.core.policy import UNKNOWN, file_order
 
 
 def known(*results: tuple[str, float, bool]) -> dict[str, Result]:

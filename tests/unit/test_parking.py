@@ -16,7 +16,7 @@ from watchtest.agent.messages import hear, say
 # What a run does between the gate and its order is given as code.
 SCRIPT = """
 import os, sys, tempfile
-from watchtest.agent.parking import Gate
+from watchtest.agent.warm.prestart import Gate
 tempfile.gettempdir()  # tries it out, once a process; the warm process has done so
 class Held:
     def first_change(self):

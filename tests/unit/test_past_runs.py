@@ -11,7 +11,7 @@ from control_bench import bench, short_folder
 from test_history_store import FAILED, PASSED, SNAPSHOT
 
 from watchtest.control.api.requests import RunsWish
-from watchtest.control.zz_pastruns import PastRuns
+from watchtest.control.past_runs import PastRuns
 from watchtest.core.model import All, Lane, Only, Policy, Run, RunState, Trigger
 from watchtest.errors import ControlError
 from watchtest.history.store.store import Store

@@ -202,7 +202,7 @@ def test_a_reader_that_leaves_is_not_the_end() -> None:
 import sys
 sys.path.insert(0, sys.argv[1])
 from view_states import Story, passed
-from watchtest.views.plain import Plain
+from watchtest.views.lines.plain_lines import Plain
 plain = Plain(sys.stdout)
 sys.stdin.readline()
 for before, after, event in Story().run("t1", passed("a.py::b")).steps:

@@ -12,8 +12,8 @@ import pytest
 
 from watchtest.boxes.inventory import Belonging, local_boxes
 from watchtest.cli import main
-from watchtest.control.zz_control_token import ensure_token, token_file
-from watchtest.workspace.zz_machine import machine_id
+from watchtest.control.address import ensure_token, token_file
+from watchtest.workspace.folder import machine_id
 
 HOST = machine_id()
 

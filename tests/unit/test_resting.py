@@ -6,7 +6,7 @@ from view_states import LOST, Story, failed, passed, start
 
 from watchtest.core.events import CancelAsked, Changed, Halted, PauseAsked, RunAsked, RunEnded
 from watchtest.core.model import Lane, Policy, Stop
-from watchtest.core.zz_core_resting import Rest, rest_of
+from watchtest.core.state import Rest, rest_of
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Execution, Failure, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.cargo import zz_runners_rusttext as rusttext
+from watchtest.runners.cargo import cargo_events as rusttext
 from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.runner import Ended, Reports
 

@@ -14,8 +14,7 @@ from watchtest.core.model import All, Entry, Kind, Only, Selection, Snapshot
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.pytest import Pytest
-from watchtest.runners.runner import Ask, Change, Ended, Order, Rule
-from watchtest.runners.zz_runners_narrowing import Untellable
+from watchtest.runners.runner import Ask, Change, Ended, Order, Rule, Untellable
 from watchtest.selection.by_runner import NOBODY, Part, Trials, change_of, joined, owners, part_of
 from watchtest.selection.selector import Situation
 

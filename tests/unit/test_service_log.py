@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from watchtest.agent.services.zz_agent_servicelog import ServiceLog
+from watchtest.agent.services.service import ServiceLog
 
 
 def test_a_full_log_is_kept_once_and_begun_anew(tmp_path: Path) -> None:

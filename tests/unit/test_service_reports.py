@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from watchtest.boxes.zz_boxes_servicereports import reports_of
+from watchtest.boxes.services import reports_of
 from watchtest.core.model import ServiceInfo
 from watchtest.errors import ChannelLost
 

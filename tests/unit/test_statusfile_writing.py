@@ -176,7 +176,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from view_states import NOON, Story, failed
-from watchtest.views.statusfile import StatusFile, Writer
+from watchtest.views.status.status_writer import StatusFile, Writer
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with StatusFile(Path(sys.argv[1]), Writer(1, "h", "v", NOON), on_problem=print, clock=lambda: NOON) as file:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from watchtest.agent.code.fingerprints import print_of
-from watchtest.agent.in_unittest import zz_agent_unittest_job as unittest_job
+from watchtest.agent.in_unittest import unittest_main as unittest_job
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
 from watchtest.runners import runner as base

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.boxes.local.zz_boxes_local_walls import Folders, Walls, plan_walls
+from watchtest.boxes.local.bubblewrap import Folders, Walls, plan_walls
 from watchtest.errors import BoxError
 
 

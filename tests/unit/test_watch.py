@@ -19,9 +19,8 @@ from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
 from watchtest.sources.file_watch import BURST, Timing, watch
 from watchtest.sources.inotify import Inotify
+from watchtest.sources.streams import Poll, WholeTree
 from watchtest.sources.worktree import Worktree
-from watchtest.sources.zz_sources_poll import Poll
-from watchtest.sources.zz_sources_wholetree import WholeTree
 
 ALL = frozenset({EVERYTHING})
 DEADLINE_S = 20.0
@@ -405,7 +404,7 @@ def test_without_watches_left_it_polls_and_says_what_to_raise(root: Path, enviro
     program = f"""
 import asyncio, pathlib, sys
 sys.path.insert(0, {str(Path.cwd())!r})
-from watchtest.sources.watch import Timing, watch
+from watchtest.sources.file_watch import Timing, watch
 from watchtest.sources.worktree import Worktree
 root = pathlib.Path({str(root)!r})
 async def main():

@@ -12,7 +12,7 @@ import signal
 import time
 from typing import Callable, List, Tuple
 
-from .zz_agent_errors import MirrorError
+from .frames import MirrorError
 
 TAKEOVER_LIMIT_S = 15.0
 JOB, SERVICE = "WATCHTEST_JOB", "WATCHTEST_SERVICE"

@@ -1,13 +1,17 @@
 """The wire: a frame is a JSON header and a body of raw bytes, each with its length before it. Sizes are bounded.
 
 Used by both ends. Says nothing about what frames mean.
+
+The one exception of the agent that its host is told of.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import struct
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 LENGTHS = struct.Struct(">4sII")
 MAGIC = b"wt1\n"
@@ -86,3 +90,35 @@ def in_pieces(rows: List[Any], count: int = 2000) -> Iterator[Tuple[List[Any], b
     """`rows` in pieces that fit a body, each with whether it is the last."""
     for start in range(0, max(len(rows), 1), count):
         yield rows[start : start + count], start + count >= len(rows)
+
+
+ROOM_NEEDED = 64 * 1024
+
+
+class MirrorError(Exception):
+    """The mirror cannot be what was asked for. `code` is a stable word."""
+
+    def __init__(self, code: str, message: str) -> None:
+        Exception.__init__(self, message)
+        self.code = code
+
+
+def explained(error: OSError, path: str) -> MirrorError:
+    code = code_of(error, "sync")
+    return MirrorError(code, "{} cannot be written in the box: {}".format(path, error.strerror or error))
+
+
+def code_of(error: OSError, otherwise: str) -> str:
+    return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
+
+
+def full_disk(*folders: str) -> Optional[str]:
+    """The first of these folders where nothing can be written any more for want of room."""
+    for folder in folders:
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            continue  # not there: then nothing of ours is
+        if found.f_bavail * found.f_frsize < ROOM_NEEDED or (found.f_files and not found.f_favail):
+            return folder
+    return None

@@ -18,11 +18,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from . import PROTOCOL
 from . import box_lock as holding
 from .code.fingerprint_job import Printing
-from .frames import BadFrame, Decoder, Header, encode, in_pieces
+from .frames import BadFrame, Decoder, Header, MirrorError, code_of, encode, in_pieces
 from .jobs.job_control import Jobs
 from .mirror import Mirror
-from .services.zz_agent_servicerelay import ServiceRelay
-from .zz_agent_errors import MirrorError, code_of
+from .services.service_manager_link import ServiceRelay
 
 TICK_S = 0.1
 

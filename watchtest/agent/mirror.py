@@ -14,10 +14,8 @@ import shutil
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from .frames import path_bytes, path_text
-from .owned_paths import Ledger
-from .zz_agent_errors import MirrorError, explained
-from .zz_agent_look import FILE, FOLDER, SYMLINK, Row, blob_id, is_real_folder, row_of, signature_of
+from .frames import MirrorError, explained, path_bytes, path_text
+from .owned_paths import FILE, FOLDER, SYMLINK, Ledger, Row, blob_id, is_real_folder, row_of, signature_of
 
 KEPT_FOLDER = b".watchtest"
 _Seen = Tuple[bytes, Tuple[int, int], Row]

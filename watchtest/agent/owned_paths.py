@@ -1,12 +1,17 @@
-"""Which paths of the tree are ours, on disk. Says nothing of what they hold."""
+"""Which paths of the tree are ours, on disk. Says nothing of what they hold.
+
+What a path of the tree is right now. Reads; changes nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from typing import Iterable, List, Set
+import stat
+import time
+from typing import Any, Callable, Iterable, List, Set, Tuple
 
-from .frames import path_bytes, path_text
-from .zz_agent_errors import explained
+from .frames import explained, path_bytes, path_text
 
 
 class Ledger:
@@ -61,3 +66,61 @@ def _replay(file: bytes) -> Set[str]:
         else:
             paths.discard(path)
     return paths
+
+
+FILE, SYMLINK, FOLDER = "file", "symlink", "folder"
+Row = List[Any]
+"""[path, kind, mode, size, digest], as on the wire; [path, null] for a path that is not there."""
+RACY_NS = 50 * 1000 * 1000
+"""Kernel times have a grain of some milliseconds: a file this young may change without a trace in its times."""
+NO_SIGNATURE = (0, 0)
+
+
+def row_of(path: str, absolute: bytes, still_alive: Callable[[], None]) -> Row:
+    try:
+        found = os.lstat(absolute)
+        if stat.S_ISLNK(found.st_mode):
+            target = os.readlink(absolute)
+            return [path, SYMLINK, 0o777, len(target), blob_id(target)]
+        if stat.S_ISDIR(found.st_mode):
+            return [path, FOLDER, 0o755, 0, ""]
+        if stat.S_ISREG(found.st_mode):
+            digest = _file_id(absolute, found.st_size, still_alive)
+            return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, digest]
+    except OSError:
+        # Missing, or made unreadable by a test: either way not what the snapshot says, and written anew.
+        pass
+    return [path, None]
+
+
+def signature_of(absolute: bytes) -> Tuple[int, int]:
+    """What changes with every change of a path: whatever is done to a file, or put in its place, renews its ctime.
+
+    A path that changed a moment ago has none that can be relied on, and is looked at again the next time.
+    """
+    try:
+        found = os.lstat(absolute)
+    except OSError:
+        return NO_SIGNATURE
+    is_young = time.time_ns() - found.st_ctime_ns < RACY_NS
+    return NO_SIGNATURE if is_young else (found.st_ctime_ns, found.st_ino)
+
+
+def is_real_folder(absolute: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(absolute).st_mode)
+    except OSError:
+        return False
+
+
+def blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _file_id(absolute: bytes, size: int, still_alive: Callable[[], None]) -> str:
+    digest = hashlib.sha1(b"blob %d\0" % size)
+    with open(absolute, "rb") as stream:
+        for piece in iter(lambda: stream.read(1024 * 1024), b""):
+            digest.update(piece)
+            still_alive()
+    return digest.hexdigest()

@@ -1,18 +1,51 @@
-"""A box as the pipeline uses it: a place, and a session with its agent that is opened again whenever it was lost."""
+"""A box as the pipeline uses it: a place, and a session with its agent that is opened again whenever it was lost.
+
+The agent's source as a zip, and the command that starts it. Built once a process.
+"""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 
 from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.channel import Channel
 from watchtest.boxes.no_python.shell_session import PlainSession
 from watchtest.boxes.protocols import BoxLine, BoxSession, ImageWish, Note, Opened, OpenedPlain, Place, Recipe
 from watchtest.boxes.session import Session
-from watchtest.boxes.zz_boxes_agentzip import agent_zip
 from watchtest.core.model import BoxInfo
 from watchtest.errors import EngineError
+
+PACKAGE = "watchtest_agent"
+
+
+@cache
+def agent_zip() -> bytes:
+    """Every module of watchtest.agent, under the name it has inside the box."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, resources.files("watchtest.agent"), PACKAGE)
+    return buffer.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, folder: Traversable, name: str) -> None:
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.is_dir():
+            _add(archive, file, f"{name}/{file.name}")
+        elif file.name.endswith(".py"):
+            archive.writestr(f"{name}/{file.name}", file.read_bytes())
+
+
+def start_command(python: str, home: str, root: str, agent: bytes) -> list[str]:
+    """Isolated mode: neither the workspace nor the user's environment can shadow what the agent imports."""
+    bootstrap = resources.files("watchtest.agent").joinpath("bootstrap.py").read_text(encoding="utf-8")
+    return [python, "-I", "-c", bootstrap, home, root, str(len(agent))]
+
 
 OPEN_LIMIT_S = 1200.0
 """Making a box may mean pulling an image."""

@@ -1,4 +1,7 @@
-"""A command of this machine on a terminal of its own that is shown on ours: it gets our keys, and cannot type."""
+"""A command of this machine on a terminal of its own that is shown on ours: it gets our keys, and cannot type.
+
+Being ended from outside while a command of the user runs in the box: in good order, so that it does not run on.
+"""
 
 from __future__ import annotations
 
@@ -97,3 +100,34 @@ def following_size(pass_on: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
+
+
+ENDS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@contextmanager
+def leaving_in_order(is_held: bool = False) -> Iterator[Callable[[], None]]:
+    """A terminal that closes, or a `kill`, becomes a SystemExit here: whoever has something to end, ends it.
+
+    With `is_held` only from when the function that it gives is called: what is being started can be ended by then.
+    """
+    came: list[int] = []
+    is_open = not is_held
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if is_open:
+            sys.exit(128 + number)
+
+    def let_go() -> None:
+        nonlocal is_open
+        is_open = True
+        if came:
+            sys.exit(128 + came[0])
+
+    before = {number: signal.signal(number, leave) for number in ENDS}
+    try:
+        yield let_go
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,4 +1,7 @@
-"""What all questions share: whose history, the filters, and what to say where there is none."""
+"""What all questions share: whose history, the filters, and what to say where there is none.
+
+Ends the runs of watchers that died, before anybody is told that they run. Living ones hold a lock.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from watchtest.core.model import Lane
-from watchtest.errors import UsageError, WorkspaceError
+from watchtest.errors import UsageError, WatchtestError, WorkspaceError
 
 if TYPE_CHECKING:
     from watchtest.history.queries.run_queries import PastRun
@@ -63,7 +67,7 @@ def asked_since(arguments: argparse.Namespace) -> float | None:
 def path_of(arguments: argparse.Namespace) -> Path:
     from platformdirs import user_state_path
 
-    from watchtest.history.store.zz_history_path import history_path
+    from watchtest.history.store.opening import history_path
 
     chosen = os.environ.get("WATCHTEST_STATE_DIR")
     return history_path(Path(chosen) if chosen else user_state_path("watchtest"), workspace_of(arguments))
@@ -71,7 +75,7 @@ def path_of(arguments: argparse.Namespace) -> Path:
 
 def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
     """Of one consistent view of the history; None: there is none yet."""
-    from watchtest.client.zz_commands_history_mending import mend_what_died
+    from watchtest.client.history_access import mend_what_died
     from watchtest.history.store.opening import is_there, reading
 
     path = path_of(arguments)
@@ -142,3 +146,55 @@ def limit(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= LONGEST_LIST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {LONGEST_LIST}")
     return int(text)
+
+
+LOCKS = {False: "lock", True: "gate.lock"}
+"""Who is at work holds the watcher's lock; or, beside it, that of gates and probes."""
+
+
+def mend_what_died(path: Path) -> None:
+    """In every workspace of the history. Whoever may not write there is told what it says."""
+    from watchtest.client.status_file import is_locked
+    from watchtest.history.queries.run_queries import at_work
+    from watchtest.history.store.opening import reading
+    from watchtest.history.store.store import Store
+    from watchtest.workspace.folder import FOLDER
+
+    with reading(path) as connection:
+        found = at_work(connection)
+    dead = [each for each in found if not is_locked(Path(each[0], FOLDER, LOCKS[each[1]]))]
+    if not dead:
+        return
+    try:
+        # Opened before a lock is taken: a watcher that starts meanwhile waits for that lock, and not for long.
+        with Store.open(path) as store:
+            for workspace, is_beside in dead:
+                with _nobody_at_work(Path(workspace), LOCKS[is_beside]) as is_so:
+                    if is_so:
+                        store.mend(workspace, time.time(), is_beside=is_beside)
+    except WatchtestError:
+        return
+
+
+@contextmanager
+def _nobody_at_work(workspace: Path, name: str) -> Iterator[bool]:
+    """Whether that is so; nobody can begin meanwhile."""
+    from filelock import FileLock, Timeout
+
+    from watchtest.workspace.folder import FOLDER
+
+    folder = workspace / FOLDER
+    if not folder.is_dir():
+        # A worktree that was removed: nobody will ever start there again. Where only our folder was, that is not known.
+        yield not workspace.exists()
+        return
+    lock = FileLock(folder / name)
+    try:
+        lock.acquire(timeout=0)
+    except (Timeout, OSError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()

@@ -65,7 +65,7 @@ def _url(arguments: argparse.Namespace) -> int:
 def _token(arguments: argparse.Namespace) -> int:
     from platformdirs import user_state_path
 
-    from watchtest.control.zz_control_token import kept_token, token_file
+    from watchtest.control.address import kept_token, token_file
 
     state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
     file = token_file(state, workspace.find(arguments.workspace or Path.cwd()))

@@ -1,4 +1,7 @@
-"""`watchtest config show|validate|schema`. Reads settings; changes none."""
+"""`watchtest config show|validate|schema`. Reads settings; changes none.
+
+`config show`: every value and where it came from, for people (as TOML) and for machines (as JSON).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from watchtest.config.keys import LISTS
+from watchtest.config.loader import Loaded
+from watchtest.config.toml_literal import literal
 from watchtest.errors import ConfigError
 from watchtest.workspace import folder as workspace
 
@@ -38,10 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from watchtest.commands import zz_config_explain as explain
 
     loaded = _load(arguments)
-    print(json.dumps(explain.as_json(loaded), indent=2) if arguments.json else explain.as_text(loaded))
+    print(json.dumps(as_json(loaded), indent=2) if arguments.json else as_text(loaded))
     return 0
 
 
@@ -84,3 +89,48 @@ def _load(arguments: argparse.Namespace) -> Loaded:
         user_folder=user_config_path("watchtest"),
         flags={},
     )
+
+
+WIDEST_COLUMN = 44  # a longer value pushes its own comment out, not everyone's
+
+
+def as_text(loaded: Loaded) -> str:
+    """`key = value   # from`, which is also a config file."""
+    settings = {f"{key} = {_written(value)}": loaded.origins[key] for key, value in _values(loaded)}
+    column = max((len(setting) for setting in settings if len(setting) <= WIDEST_COLUMN), default=0)
+    return "\n".join(f"{setting:<{column}}   # {origin}" for setting, origin in settings.items())
+
+
+def as_json(loaded: Loaded) -> dict[str, Any]:
+    return {
+        "file": None if loaded.file is None else str(loaded.file),
+        "user_file": None if loaded.user_file is None else str(loaded.user_file),
+        "settings": {
+            key: {
+                "value": value,
+                "from": str(loaded.origins[key]),
+                "layer": loaded.origins[key].layer,
+                "place": loaded.origins[key].place,
+                "line": loaded.origins[key].line,
+            }
+            for key, value in _values(loaded)
+        },
+    }
+
+
+def _values(loaded: Loaded) -> list[tuple[str, Any]]:
+    sections = loaded.config.model_dump(mode="json", exclude_none=True)
+    lists = [(name, sections.pop(name)) for name in LISTS]
+    values = [(f"{name}.{key}", value) for name, section in sections.items() for key, value in section.items()]
+    return [*values, *lists]
+
+
+def _written(value: Any) -> str:
+    """Tables, too, whole: these were checked, and are of no great depth."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_written, value)) + "]"
+        case _:
+            return literal(value)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.client.zz_commands_options import add_engine
+from watchtest.client.settings import add_engine
 from watchtest.errors import BoxError, EngineError
 
 if TYPE_CHECKING:

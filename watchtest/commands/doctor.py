@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.client.settings import add_engine, engine_flag
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _local_too(setting: Setting) -> list[Finding]:
 
 
 def _history(setting: Setting) -> list[Finding]:
-    from watchtest.history.store.zz_history_path import history_path
+    from watchtest.history.store.opening import history_path
 
     path = history_path(setting.folders.state, setting.workspace)
     return [Finding("history", GOOD, f"{path} ({'there' if path.exists() else 'not yet there'})")]

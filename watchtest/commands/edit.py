@@ -10,7 +10,7 @@ from pathlib import Path
 
 from watchtest.client.status_file import load
 from watchtest.errors import UsageError
-from watchtest.views.dashboard.zz_views_opening import editor
+from watchtest.views.dashboard.dashboard import editor
 from watchtest.workspace import folder as workspace
 
 

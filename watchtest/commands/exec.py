@@ -8,7 +8,7 @@ import secrets
 import sys
 from pathlib import PurePosixPath
 
-from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.client.settings import add_engine, engine_flag
 from watchtest.core.text import clean
 from watchtest.errors import BoxError, UsageError
 

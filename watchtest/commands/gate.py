@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.client.settings import add_engine, engine_flag
 from watchtest.errors import BoxError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ def _environment(setting: Setting, asked: Asked, place: Place) -> str:
 
 def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
     from watchtest.history.queries import run_queries as queries
-    from watchtest.history.store.opening import reading
-    from watchtest.history.store.zz_history_path import history_path
+    from watchtest.history.store.opening import history_path, reading
 
     path = history_path(setting.folders.state, setting.workspace)
     if not path.exists():

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.client.settings import add_engine, engine_flag
 from watchtest.commands.exec import say
 from watchtest.core.text import clean
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.client.zz_commands_options import add_engine
+from watchtest.client.settings import add_engine
 from watchtest.errors import UsageError, WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.inventory import Belonging
-    from watchtest.boxes.zz_commands_belongings import Seen
+    from watchtest.client.belongings import Seen
 
 NOT_REMOVED = 4
 
@@ -29,7 +29,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.zz_commands_belongings import look
+    from watchtest.client.belongings import look
 
     with look(arguments) as seen:
         orphans = seen.orphans()
@@ -61,7 +61,7 @@ def _sweep(*, is_quiet: bool) -> None:
 
 
 def _tell(orphans: tuple[Belonging, ...], host: str) -> None:
-    from watchtest.boxes.zz_commands_belongings import nearest
+    from watchtest.client.belongings import nearest
     from watchtest.commands.ps import show
     from watchtest.core.text import clean
 
@@ -100,7 +100,7 @@ def _remove(orphans: tuple[Belonging, ...], seen: Seen) -> list[str]:
 def _forget_tokens(workspaces: set[str]) -> None:
     """The words by which programs reached the watchers of workspaces that are gone."""
     from watchtest.client.settings import user_folders
-    from watchtest.control.zz_control_token import token_file
+    from watchtest.control.address import token_file
 
     for workspace in workspaces:
         with suppress(OSError):  # of no use to anybody any more, there or not

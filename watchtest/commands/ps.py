@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from watchtest.client.zz_commands_options import add_engine
+from watchtest.client.settings import add_engine
 
 if TYPE_CHECKING:
     from watchtest.boxes.inventory import Belonging
@@ -23,7 +23,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.zz_commands_belongings import look
+    from watchtest.client.belongings import look
 
     with look(arguments) as seen:
         if arguments.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.client.settings import add_engine, engine_flag
 from watchtest.commands.exec import say
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.zz_commands_options import engine_flag, trigger_flags
+from watchtest.client.settings import engine_flag, trigger_flags
 from watchtest.commands import start, stop
 
 

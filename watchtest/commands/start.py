@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.zz_commands_options import add_engine, add_trigger, engine_flag, trigger_flags
+from watchtest.client.settings import add_engine, add_trigger, engine_flag, trigger_flags
 
 TRIES = 3
 """Another watcher may have been quicker, and have ended before it could be told."""

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(status_schema(), indent=2))
         return 0
     if arguments.wait:
-        from watchtest.client.zz_commands_waiting import settled  # speaks with the watcher
+        from watchtest.client.watcher import settled  # speaks with the watcher
 
         document, is_in_time = settled(arguments)
         _tell(arguments, of_lane(document, arguments.lane), Life(True, ""))

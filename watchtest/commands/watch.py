@@ -8,7 +8,7 @@ import logging
 import os
 
 from watchtest import __version__
-from watchtest.client.zz_commands_options import add_engine, add_trigger, engine_flag, trigger_flags
+from watchtest.client.settings import add_engine, add_trigger, engine_flag, trigger_flags
 
 log = logging.getLogger(__name__)
 

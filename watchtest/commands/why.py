@@ -86,8 +86,8 @@ def _in_workspace(what: str, folder: Path) -> str:
 def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
     from watchtest.selection.explanation import explain
     from watchtest.selection.map_file import load
+    from watchtest.selection.map_keeper import map_file
     from watchtest.selection.selector import Selector
-    from watchtest.selection.zz_mapkeeper import map_file
     from watchtest.wiring import maps_folder
 
     state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))

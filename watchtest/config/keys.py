@@ -2,20 +2,60 @@
 
 Strict: "1" is not 1 and 1 is not true. A description here is also the key's comment in the top-level config.toml;
 a test holds the two together.
+
+A pattern that text must match, with the words its writer reads when it does not.
+
+pydantic's own `pattern` would do, but its message shows the regular expression; nobody mends a config by reading one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from watchtest.config.zz_config_shape import SHAPE, Shape
 from watchtest.core.model import EngineName
+
+SHAPE = "shape"  # the error type by which problems.py knows that the message is already ours
+NOT_TEXT = "must be valid UTF-8 text"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    pattern: str  # anchored, because JSON Schema searches
+    demand: str
+
+    def check(self, value: str) -> str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # bytes of an environment variable that are no text
+            raise PydanticCustomError(SHAPE, "{demand}", {"demand": NOT_TEXT}) from None
+        if re.fullmatch(self.pattern, value) is None:  # `$` alone would let a line break through
+            raise PydanticCustomError(SHAPE, "{demand}", {"demand": self.demand})
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(schema) | {"pattern": self.pattern}
+
 
 Policy = Literal["off", "affected", "failed", "all"]
 Network = Literal["on", "off", "setup"]

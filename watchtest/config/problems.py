@@ -1,11 +1,13 @@
 """What is wrong with the settings, in words that say what to write instead.
 
 Finds problems; does not know which file or variable they stand in. pydantic's own texts never leave this module.
+
+What is wrong with `[[runners]]` and `[[services]]`, in words that say what to write: the settings with depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
@@ -14,10 +16,21 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from watchtest.config import zz_config_tables as tables
-from watchtest.config.keys import LISTS, ORDER, SECTIONS, Config, keys
+from watchtest.config.keys import (
+    LISTS,
+    NOT_TEXT,
+    ORDER,
+    RUNNERS,
+    SECTIONS,
+    SHAPE,
+    Config,
+    Ready,
+    RunnerChoice,
+    RunnerKind,
+    Service,
+    keys,
+)
 from watchtest.config.toml_literal import literal, read_literal, shortened
-from watchtest.config.zz_config_shape import NOT_TEXT, SHAPE
 
 PROBLEMS_LIMIT = 200
 """Each is compared with every key that may have been meant; nobody reads more."""
@@ -83,7 +96,7 @@ def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
 def _problem(error: ErrorDetails) -> Problem:
     location, value = error["loc"], error["input"]
     if location[0] in LISTS:
-        return _table_problem(error, tables.plain_path(location), value)
+        return _table_problem(error, plain_path(location), value)
     # After section and key, pydantic also names the half of a union; only a place in a list helps a reader.
     path = (*location[:2], *(part for part in location[2:] if isinstance(part, int)))
     whole_section = len(path) == 1 and isinstance(value, dict | list)
@@ -93,12 +106,10 @@ def _problem(error: ErrorDetails) -> Problem:
 def _table_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> Problem:
     is_shown = error["type"] != "missing" and not isinstance(value, dict | list)
     if error["type"] == "extra_forbidden":
-        names = tables.siblings(path)
-        demand = "unknown key; " + _meant(
-            suggestion(str(path[-1]), names), f"{tables.owner(path)} has {', '.join(names)}"
-        )
+        names = siblings(path)
+        demand = "unknown key; " + _meant(suggestion(str(path[-1]), names), f"{owner(path)} has {', '.join(names)}")
     else:
-        demand = tables.demand(error["type"], path, value) or _demand(error, path, value)
+        demand = table_demand(error["type"], path, value) or _demand(error, path, value)
     return Problem(path, shortened(value) if is_shown else "", demand)
 
 
@@ -176,3 +187,65 @@ def _unquoted(kind: str, value: object) -> str:
         "float_type": isinstance(meant, int | float) and not isinstance(meant, bool) and isfinite(meant),
     }
     return f"; write {literal(meant)} without quotes" if fits.get(kind) else ""
+
+
+TAGS = ("word", "list", "[key]")
+LIST_WORDS = {
+    "restart_on": '"auto" or a list of globs',
+    "command": "a shell command or a list of words",
+    "args": "a list",
+}
+
+
+def plain_path(location: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Without the halves of unions that pydantic names, too. The names of variables are the user's own."""
+    own = 4 if len(location) > 2 and location[2] == "env" else 3
+    return (*location[:own], *(part for part in location[own:] if part not in TAGS))
+
+
+def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
+    """What is asked for at `path`; nothing where the words of other settings do."""
+    name = str(path[-1])
+    match kind, len(path):
+        case "tuple_type", 1:
+            return f"must be a list of tables; write [[{name}]] above each {name[:-1]}"
+        case "model_type", 2:
+            return f"must be a table; write [[{path[0]}]] above each {str(path[0])[:-1]}"
+        case "model_type", _:
+            return "must be a table like { tcp = 8000, timeout_s = 30 }"
+        case "dict_type", _:
+            return 'must be a table like { NAME = "value" }'
+        case (("missing" | "literal_error"), _) if name == "kind":
+            return _kinds(value if kind == "literal_error" else None)
+        case "missing", _:
+            return f'is missing; write {name} = "…"'
+        case "too_short", _:
+            return "must not be empty"
+        case "tuple_type" | "literal_error", _:
+            return f"must be {LIST_WORDS[name]}" + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
+        case "shape", 4 if path[2] == "env" and value == name:
+            return "must be the name of an environment variable: letters, digits and _"
+        case _:
+            return ""
+
+
+def siblings(path: Sequence[str | int]) -> list[str]:
+    """The keys that may stand where `path` does."""
+    if path[0] == RUNNERS:
+        return list(RunnerChoice.model_fields)
+    return list((Service if len(path) <= 3 else Ready).model_fields)
+
+
+def owner(path: Sequence[str | int]) -> str:
+    if path[0] == RUNNERS:
+        return "a runner"
+    return "a service" if len(path) <= 3 else "ready"
+
+
+def _kinds(value: object) -> str:
+    kinds = [str(kind) for kind in get_args(RunnerKind)]
+    listed = ", ".join(map(literal, kinds[:-1])) + f" or {literal(kinds[-1])}"
+    if value is None:
+        return f"is missing; choose {listed}"
+    meant = get_close_matches(value, kinds, n=1) if isinstance(value, str) else []
+    return "no such runner; " + (f"did you mean {literal(meant[0])}?" if meant else f"choose {listed}")

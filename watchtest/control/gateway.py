@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from watchtest.control.api.requests import PolicyWish, Refusal, ResultsWish, RunsWish, RunWish
 from watchtest.control.event_messages import Words, status_of, tell
 from watchtest.control.feed import EVENTS_LIMIT, Feed
+from watchtest.control.metric_counts import Tally
 from watchtest.control.result_log import PAST, Journals, Page, page_of
 from watchtest.control.run_reports import Reports, RunReport
-from watchtest.control.zz_control_tally import Tally
 from watchtest.core.events import (
     EVERYTHING,
     CancelAsked,
@@ -25,8 +25,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import All, Lane, Only, Policy, Result, Selection
 from watchtest.core.policy import again, choose, matching
-from watchtest.core.state import Broken, Executing, LaneState, State, Working, asked_id
-from watchtest.core.zz_core_resting import Rest, rest_of
+from watchtest.core.state import Broken, Executing, LaneState, Rest, State, Working, asked_id, rest_of
 
 ANSWER_LIMIT_S = 5.0
 CURRENT = "current"

@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from watchtest.control.feed import Feed
-from watchtest.control.zz_control_tally import Durations, Tally
+from watchtest.control.metric_counts import Durations, Tally
 from watchtest.core.model import Outcome, RunState, Verdict
 from watchtest.core.state import Broken, LaneState, State, Working
 

@@ -24,8 +24,7 @@ from watchtest.core.retry import RETRY_FIRST_S, RETRY_LIMIT, RETRY_LONGEST_S, lo
 from watchtest.core.run_queue import owed
 from watchtest.core.state import STRIP_LENGTH, Broken, Executing, Finished, Idle, LaneState, Pending, Working
 from watchtest.core.supersede import is_same_save
-from watchtest.core.verdict import covers_everything, judge, learn
-from watchtest.core.zz_core_blame import blamed
+from watchtest.core.verdict import blamed, covers_everything, judge, learn
 
 
 def ended(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState, Effects]:

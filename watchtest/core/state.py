@@ -1,4 +1,7 @@
-"""What the watcher knows and does, as one frozen value. Views are functions of it; only `step` makes a new one."""
+"""What the watcher knows and does, as one frozen value. Views are functions of it; only `step` makes a new one.
+
+Whether a lane has come to rest, and what it waits for where it has not. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import assert_never
 
 from watchtest.core.model import (
     BoxInfo,
@@ -298,3 +302,33 @@ class State:
     def top(self) -> LaneState:
         """The highest lane that is on."""
         return self.ranked[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """At rest: nothing more will be known of the code as it is until somebody saves or asks."""
+
+    is_settled: bool
+    waits_for: str = ""
+
+
+def rest_of(lane: LaneState) -> Rest:
+    """By the first law, a lane that rests without pending changes has judged all that it was told of."""
+    has_work = bool(lane.pending or lane.asked)
+    match lane.activity:
+        case Starting():
+            return Rest(False)
+        case Working(problem=problem):
+            return Rest(False, problem.message if problem is not None else "")
+        case Idle(is_held=is_held):
+            if not has_work or (lane.present_policy is Policy.OFF and not lane.asked):
+                return Rest(True)
+            if lane.is_paused:
+                return Rest(False, "the lane is paused; `watchtest resume` lets it go on")
+            return Rest(is_held, lane.waits_for)
+        case Broken(problem=problem, retry_at=retry_at, is_due=is_due):
+            return Rest(retry_at is None and not is_due, problem.message)
+        case Stopped():
+            return Rest(True)
+        case _:
+            assert_never(lane.activity)

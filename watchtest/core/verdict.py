@@ -3,10 +3,13 @@
 Exit code and reports must agree. A test that was promised and never reported has not passed. A known failure stays red
 until that very test has passed or is known to be gone. A process that ended badly is blamed on the test it ended in;
 the tests behind that one are neither red nor green for it.
+
+Which test a process that ended badly ended in, as a result of that test. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +19,7 @@ from watchtest.core.model import (
     Failure,
     Only,
     Outcome,
+    Place,
     Result,
     Run,
     RunState,
@@ -25,7 +29,55 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.state import Knowledge, KnownTest
-from watchtest.core.zz_core_blame import blamed, why
+
+CRASHED = "crashed"
+EXITED = "exited"
+TIMED_OUT = "timed out"
+OUTPUT_LIMIT = 8_000
+
+
+def blamed(execution: Execution) -> tuple[Result, ...]:
+    """The tests in which the processes crashed, left or hung: one a runner at most, none where nobody can say."""
+    if execution.parts:
+        return tuple(result for part in execution.parts for result in blamed(part))
+    kind = _kind(execution)
+    if not kind:
+        return ()
+    failure = Failure(
+        kind=kind,
+        message=why(execution),
+        where=_where(execution.current, execution.stacks) or _where(execution.current, execution.raw_output),
+        text=execution.stacks,
+        output=execution.raw_output[-OUTPUT_LIMIT:],
+    )
+    return (Result(execution.current, Outcome.ERROR, 0.0, failure),)
+
+
+def why(execution: Execution) -> str:
+    """Why it ended, in one line that names the test it ended in."""
+    code = execution.exit_code
+    reason = execution.reason or (
+        "timed out" if execution.stopped else f"exit code {code}" if code is not None else "the process is gone"
+    )
+    return reason if execution.current in reason else f"{reason}, in {execution.current}"
+
+
+def _kind(execution: Execution) -> str:
+    if not execution.current:
+        return ""
+    if execution.stopped is Stop.TIMED_OUT:
+        return TIMED_OUT
+    if execution.stopped is not None or execution.has_finished:
+        return ""
+    return CRASHED if execution.exit_code is None else EXITED
+
+
+def _where(test: str, stacks: str) -> Place | None:
+    """The deepest frame in the test's own file; stacks of a process that is hurt begin with the deepest."""
+    file = test.partition("::")[0]
+    found = re.search(rf'File "(?:[^"]*/)?{re.escape(file)}", line ([0-9]{{1,9}})', stacks)
+    return Place(file, int(found[1])) if found and int(found[1]) else None
+
 
 PYTEST_NO_TESTS = 5
 UNREPORTED = "promised by the collection and never reported"

@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from watchtest.core.model import Execution, Failure, Result, RunState
-from watchtest.core.verdict import judge
-from watchtest.core.zz_core_blame import blamed
+from watchtest.core.verdict import blamed, judge
 
 GREEN = (RunState.PASSED, RunState.NO_TESTS)
 MOST = 50

@@ -22,7 +22,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import All, Lane, Result, Run, RunState, Snapshot, Trigger
 from watchtest.core.state import Asked, Executing, LaneState, State, Syncing, Working
-from watchtest.core.zz_core_blame import blamed
+from watchtest.core.verdict import blamed
 from watchtest.history.store.columns import AttemptKind
 
 LEFT = "the watcher left"

@@ -9,9 +9,8 @@ from typing import Any
 from watchtest.core.model import Execution, Failure, Only, Outcome, Result
 from watchtest.runners.command_report import Gathered
 from watchtest.runners.junit import Unreadable, read_junit
-from watchtest.runners.runner import REPORT, Ask, Change, Ended, Order
+from watchtest.runners.runner import REPORT, Ask, Change, Ended, Order, Untellable, named, proof
 from watchtest.runners.untrusted import text
-from watchtest.runners.zz_runners_narrowing import Untellable, named, proof
 
 WHOLE = "run"
 SCRIPT = 'junit=$1; report=$2; shift 2; rm -f "$junit"; "$@"; code=$?; cat "$junit" >"$report" 2>/dev/null; exit $code'

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from watchtest.core.model import All, Only, Selection, Snapshot, difference
 from watchtest.core.verdict import file_of
-from watchtest.runners.runner import Ask, Change, Rule, Runner
-from watchtest.runners.zz_runners_narrowing import Untellable, is_below
+from watchtest.runners.runner import Ask, Change, Rule, Runner, Untellable, is_below
 from watchtest.selection.selector import Situation
 
 log = logging.getLogger(__name__)

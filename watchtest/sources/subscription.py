@@ -15,8 +15,7 @@ from typing import Protocol
 
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
-from watchtest.sources.streams import Source, WatcherFailed
-from watchtest.sources.zz_sources_poll import Poll
+from watchtest.sources.streams import Poll, Source, WatcherFailed
 
 IS_RECURSIVE = sys.platform != "linux"
 TRIES = 10
@@ -125,7 +124,7 @@ class Subscriber:
             return Poll(self.root, self.territory.folders, self.poll_s)
         # Each is for its own systems, and need not even be installed on others.
         if IS_RECURSIVE:
-            from watchtest.sources.zz_sources_wholetree import WholeTree
+            from watchtest.sources.streams import WholeTree
 
             return WholeTree(self.root)
         from watchtest.sources.inotify import Inotify

@@ -20,10 +20,10 @@ from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.entry import read_file, read_link
 from watchtest.sources.git_ignore import IGNORE_FILE
+from watchtest.sources.head import Standing
 from watchtest.sources.ignore import Ignore
 from watchtest.sources.tree_id import blob_id
 from watchtest.sources.walk import Folder, Walk
-from watchtest.sources.zz_sources_standing import Standing
 
 MAX_FILE_BYTES = 512 * 1024 * 1024
 ROUNDS = 10

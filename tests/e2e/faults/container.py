@@ -14,7 +14,7 @@ import docker
 from docker.errors import APIError, DockerException
 from watcher import Project, wait_for
 
-ZYGOTE = "from watchtest_agent import zygote"
+ZYGOTE = "from watchtest_agent.warm import zygote"
 KEEP_ALIVE = "sleep 2147483647"
 AGENT = ("-I -c", "/opt/watchtest /workspace")
 BALLAST = "/workspace/ballast"

@@ -3,6 +3,11 @@
 They write a global name, an item of something that a global name or a class holds, a name or an item of the function
 around them, or an attribute of which they ask first whether it is there. Whoever calls such a function second depends
 on what ran for the first, and never runs it.
+
+Which functions change what everybody finds, and leave it so when they have ended: told from instructions.
+
+They set or remove something in an object that a global name holds: a setting, a registry, the environment. Who changes
+such a function may change what later tests find, though they never enter it.
 """
 
 from __future__ import annotations
@@ -23,25 +28,32 @@ from .instructions import (
     EXTENDED,
     GLOBAL_WRITES,
     IN,
+    IN_ALL,
+    IN_CLOSURE,
+    IN_ITSELF,
     LOAD_ATTR,
     LOAD_FAST,
     LOAD_FREE,
     LOAD_GLOBAL,
     NOT_IN,
+    NOWHERE,
+    STORE_ATTR,
     STORE_FREE,
     STORE_ITEM,
     Body,
+    Origin,
     argument_of,
     attribute_of,
     indexes,
     is_none,
     is_parameter,
+    kind_of,
     name_of,
+    origin_of,
     span,
     times,
     variable,
 )
-from .zz_agent_origins import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE, Origin, kind_of, origin_of
 
 TELLING = ("cache", "memo")
 """What such things are called."""
@@ -196,3 +208,36 @@ def _is_asked(body: Body, index: int) -> bool:
     if first in LOAD_ATTR:
         return attribute_of(body, following[0]) == "get"
     return first in CONSTANT and second in COMPARES and is_none(body, following[0])
+
+
+TAKING = frozenset({"clear", "discard", "pop", "popitem", "popleft", "remove", "__delitem__"})
+"""Methods by which something is taken out of a container."""
+ELSEWHERE = frozenset(dir(builtins))
+"""Names of functions and classes that nobody changes."""
+
+
+def leaves_something(code: CodeType) -> bool:
+    body = Body.of(code)
+    if LOAD_GLOBAL.isdisjoint(body.operations):
+        return False
+    for stores, depth in ((STORE_ATTR, 1), (STORE_ITEM, 2)):
+        for store in stores:
+            if any(_is_for_all(origin_of(body, index, depth)) for index in indexes(body, store)):
+                return True
+    if (PUTTING | TAKING).isdisjoint(code.co_names):
+        return False
+    return any(
+        _is_container_for_all(origin_of(body, index, 1))
+        for load in LOAD_ATTR
+        for index in indexes(body, load)
+        if attribute_of(body, index) in PUTTING or attribute_of(body, index) in TAKING
+    )
+
+
+def _is_container_for_all(origin: Origin) -> bool:
+    is_system = origin.name == "os" and not origin.attributes  # os.remove(path) takes nothing out of it
+    return _is_for_all(origin) and not is_system
+
+
+def _is_for_all(origin: Origin) -> bool:
+    return origin.operation in LOAD_GLOBAL and origin.name not in ELSEWHERE and not origin.is_called

@@ -10,17 +10,20 @@ import re
 from types import CodeType
 from typing import Dict, List, NamedTuple
 
-from ..record.zz_agent_identity import identity
+from ..record.scopes import identity
 from .instructions import (
     CONSTANT,
     ENDS_OF_STATEMENTS,
     EXTENDED,
     FRESH,
     GLOBAL_SHIFT,
+    IN_ALL,
+    IN_ITSELF,
     LOAD_ATTR,
     LOAD_GLOBAL,
     LOAD_NAME,
     MAKE,
+    NOWHERE,
     SET_PART,
     Body,
     argument_of,
@@ -29,7 +32,6 @@ from .instructions import (
     name_of,
     span,
 )
-from .zz_agent_origins import IN_ALL, IN_ITSELF, NOWHERE
 
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 KEEPING = re.compile(r"cache|memo(?!ry)|lazy|singleton|^once|once$|jit$")

@@ -3,6 +3,11 @@
 Made by the compiler of the Python that runs the tests: comments, blank lines and positions are nothing to it. Reads
 source; runs nothing of it. As a
 program it answers a line of JSON each.
+
+Takes the positions out of a syntax tree that do not matter: where within a statement an expression stands.
+
+The compiler joins and separates instructions by their lines. Lines that code objects begin with stay: it is by them
+that code which runs is found again in its file.
 """
 
 from __future__ import annotations
@@ -15,15 +20,62 @@ import os
 import sys
 import warnings
 from types import CodeType
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from ..record.zz_agent_identity import identity
-from .caching import keeps
+from ..record.scopes import identity
+from .caching import keeps, leaves_something
 from .code_objects import docstring, face, units
 from .decorators import NO_HINT, Hint, hints
-from .zz_agent_leaving import leaves_something
-from .zz_agent_origins import IN_ALL
-from .zz_agent_positions import flatten
+from .instructions import IN_ALL
+
+BEGINNINGS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""Expressions that become code objects of their own."""
+OWN_LINE = (ast.stmt, ast.ExceptHandler, *BEGINNINGS)
+DECORATED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+DECORATORS = "decorator_list"
+
+
+class Kind(NamedTuple):
+    """What is to be done about nodes of one type, found out once: a file has ten thousands of them."""
+
+    has_own_line: bool
+    is_placed: bool
+    """It has a position, and is no statement: those stay where they are."""
+    fields: Tuple[str, ...]
+
+
+def flatten(tree: ast.AST) -> None:
+    kinds: Dict[type, Kind] = {}
+    waiting: List[Tuple[Any, int]] = [(tree, 1)]
+    while waiting:
+        node, line = waiting.pop()
+        kind = kinds.get(type(node))
+        if kind is None:
+            kind = kinds[type(node)] = _kind(node)
+        if kind.has_own_line:
+            line = node.lineno
+        if kind.is_placed:
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = 0
+        for name in kind.fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                for child in value:
+                    if isinstance(child, ast.AST):
+                        waiting.append((child, line))
+            elif isinstance(value, ast.AST) and value._fields:
+                waiting.append((value, line))
+        if isinstance(node, DECORATED):
+            waiting += [(decorator, decorator.lineno) for decorator in node.decorator_list]
+
+
+def _kind(node: ast.AST) -> Kind:
+    return Kind(
+        isinstance(node, OWN_LINE),
+        "lineno" in node._attributes and not isinstance(node, ast.stmt),
+        tuple(name for name in node._fields if name != DECORATORS),
+    )
+
 
 DIGEST_SIZE = 10
 FIRST_LINE = "__firstlineno__"

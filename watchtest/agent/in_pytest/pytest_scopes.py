@@ -13,8 +13,7 @@ import pytest
 
 from ..module_origins import of_project
 from ..record.recorder import Recorder
-from ..record.scopes import FILE, FIXTURE, SESSION, TEST, Scope, Send
-from ..record.zz_agent_identity import identity
+from ..record.scopes import FILE, FIXTURE, SESSION, TEST, Scope, Send, identity
 
 
 class Recording:

@@ -2,6 +2,8 @@
 
 Runs `python -m unittest discover` in this very process and writes the rows that our pytest plugin writes. Changes
 nothing about how the tests run, but leaves out those that were not asked for.
+
+How unittest is started under our eyes, so that it behaves as `python -m unittest discover` does. Starts nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import os
 import sys
 import traceback
 import unittest
-from typing import Any, FrozenSet, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
+from .. import FOLDER, LOADER
 from ..rows import TEXT_LIMIT, Describer, Rows, cut, listen_for_stacks, own_fd
-from .unittest_loader import Loader, is_skipped_module, keep_only, tests_of
+from .unittest_loader import Loader, Recording, is_skipped_module, keep_only, tests_of
 from .unittest_result import Result, Telling
-from .zz_agent_unittest_recording import Recording
 
 NO_TESTS = 5
 INTERRUPTED = 2
@@ -141,3 +143,47 @@ class Program(unittest.TestProgram):
         self._rows.send(
             {"k": "finish", "exit_code": self.exit_code, "withdrawn": withdrawn if self.result.shouldStop else ""}
         )
+
+
+# First on the path is the current folder, as for `python -m`, unless this Python was told not to.
+STUB = (
+    """\
+import importlib, importlib.util, os, sys
+folder, order_file = sys.argv[1:3]
+if not getattr(sys.flags, 'safe_path', False):
+    sys.path[0] = os.getcwd()
+"""
+    + LOADER
+    + """\
+sys.exit(importlib.import_module('watchtest_agent.in_unittest.unittest_main').main(order_file))
+"""
+)
+
+
+def complete(order: Dict[str, Any], home: str) -> None:
+    """Turn {"unittest": {python, args, tests, folder, record}} into a command that runs in that folder, its `cwd`.
+
+    The tests go by file: an argument has its limits.
+    """
+    wish = order["unittest"]
+    order_file = os.path.join(home, "unittest-order.json")
+    with open(order_file, "w") as stream:
+        json.dump(
+            {
+                "args": wish["args"],
+                "tests": wish["tests"],
+                "root": _root(order["cwd"], wish["folder"]),
+                "record": wish["record"],
+            },
+            stream,
+        )
+    order["argv"] = [wish["python"], "-c", STUB, FOLDER, order_file]
+    order["results"] = "pipe"
+
+
+def _root(cwd: str, folder: str) -> str:
+    """The workspace: test ids and places are relative to it, wherever unittest runs."""
+    depth = len([part for part in folder.split("/") if part not in ("", ".")])
+    for _ in range(depth):
+        cwd = os.path.dirname(cwd.rstrip("/"))
+    return cwd

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..rows import TEXT_LIMIT, Describer, Rows, cut
-from .zz_agent_unittest_recording import Recording
+from .unittest_loader import Recording
 
 AROUND_TESTS = re.compile(r"(?P<when>(?:setUp|tearDown)(?:Class|Module)) \((?P<scope>.*)\)")
 UNEXPECTED = "Unexpected success: the test is marked as an expected failure and passes"

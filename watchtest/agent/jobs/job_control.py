@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from .. import box_lock as holding
-from ..frames import BODY_PIECE, Header
+from ..frames import BODY_PIECE, Header, MirrorError, full_disk
 from ..in_pytest import pytest_command as pytest_job
-from ..in_unittest import zz_agent_unittest_job as unittest_job
+from ..in_unittest import unittest_main as unittest_job
 from ..warm.zygote_link import ZygoteLink
-from ..zz_agent_errors import MirrorError, full_disk
 from . import job_process as launch
 from .job import HARD_SLACK_S, Job, complete
 

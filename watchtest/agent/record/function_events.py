@@ -11,8 +11,7 @@ from sys import _getframe
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, Protocol, Set
 
-from .scopes import Scopes
-from .zz_agent_identity import identity
+from .scopes import Scopes, identity
 
 
 class Recorder(Protocol):

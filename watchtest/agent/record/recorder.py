@@ -27,13 +27,12 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from ..code.caching import keeps
 from ..code.code_objects import UNHEARD, blind_spot, units
 from ..code.decorators import NO_HINT, Hint, hints
-from ..code.zz_agent_origins import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
+from ..code.instructions import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
 from .callers import IMPORTING, is_heard_through_another, is_ignored, is_of_pytest, is_passing, is_standard, library
 from .forked_children import Forks
 from .function_events import Monitoring, Profiling
 from .opened_files import LOST, Opened
-from .scopes import IMPORT, LIBRARY, MEMO, SESSION, Scopes, Send
-from .zz_agent_identity import identity
+from .scopes import IMPORT, LIBRARY, MEMO, SESSION, Scopes, Send, identity
 
 WRITES_ONLY = os.O_WRONLY
 DEEPEST = 100

@@ -3,6 +3,9 @@
 A scope is whatever owns what is touched while it is on: a test, a fixture that outlives a test, a file that is being
 collected, a module that is being imported, a function that remembers its answers, a library that may remember the files
 it has read, and the session for all the rest.
+
+What tells objects apart while they live. As id(), of which the interpreter makes an event each time: the recorder
+listens to those, and would hear half a million times of itself in a suite of a thousand tests.
 """
 
 from __future__ import annotations
@@ -302,3 +305,6 @@ def _is_link(path: str) -> bool:
         return stat.S_ISLNK(lstat(path).st_mode)
     except (OSError, ValueError):
         return False
+
+
+identity: Callable[[object], int] = object.__hash__

@@ -18,9 +18,9 @@ import time
 from typing import Any, Dict, List, NoReturn, Optional, Set
 
 from .. import box_lock as holding
+from ..frames import MirrorError, explained
 from ..jobs import supervisor as supervise
 from ..jobs.job import complete
-from ..zz_agent_errors import MirrorError, explained
 from .service import STOPPED, Service, Surroundings
 
 SOCKET, LOCK, SUPERVISORS, REMEMBERED = "steward.sock", "steward.lock", "services.lock", "services.json"

@@ -16,9 +16,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from ..in_pytest import pytest_command as pytest_job
 from ..jobs import job_process as launch
 from ..messages import hear, say
-from .prestart import DEEP, EARLY, LATE
-from .zz_agent_learned import Learned
-from .zz_agent_parked import Parked, fixed
+from .preloaded_state import Learned
+from .prestart import DEEP, EARLY, LATE, Parked, fixed
 
 FORK_LIMIT_S = 2.0
 """One answer of a process that is there. A run may have to ask three before it begins."""

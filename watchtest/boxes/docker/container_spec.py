@@ -13,8 +13,8 @@ from docker.errors import APIError, NotFound
 
 from watchtest import __version__
 from watchtest.boxes.docker import labels
+from watchtest.boxes.docker.container_tools import Archives
 from watchtest.boxes.docker.images import Origin, Owner
-from watchtest.boxes.docker.zz_boxes_docker_archives import Archives
 from watchtest.boxes.protocols import Note
 from watchtest.errors import BoxError
 

@@ -14,18 +14,17 @@ from datetime import datetime
 import docker
 from docker.errors import APIError
 
+from watchtest.boxes.box import start_command
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.container_exec import ExecStream, run_attached, run_detached
 from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec
-from watchtest.boxes.docker.container_tools import DEFAULT_PATH, DockerTools
+from watchtest.boxes.docker.container_tools import DEFAULT_PATH, Archives, DockerTools
 from watchtest.boxes.docker.containers import Containers, Found
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine
 from watchtest.boxes.docker.images import Images
-from watchtest.boxes.docker.zz_boxes_docker_archives import Archives
 from watchtest.boxes.environment import has_setup
 from watchtest.boxes.protocols import Manner, Note, Opened, OpenedPlain, Recipe, lacks_python
-from watchtest.boxes.zz_boxes_agentzip import start_command
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone
 
@@ -268,7 +267,7 @@ def _way(manner: Manner) -> Callable[..., int]:
         case Manner.DETACHED:
             return run_detached
         case Manner.TERMINAL:
-            from watchtest.boxes.docker.zz_boxes_docker_terminal import (
+            from watchtest.boxes.docker.container_exec import (
                 run_on_terminal,  # needs a Unix terminal; Windows has the others
             )
 

@@ -13,10 +13,17 @@ from docker.errors import DockerException
 from docker.tls import TLSConfig
 from docker.transport import UnixHTTPAdapter
 
-from watchtest.boxes.docker.engine_addresses import THIS_MACHINE, Address, EngineKind, EngineWish, Machine, addresses
+from watchtest.boxes.docker.engine_addresses import (
+    THIS_MACHINE,
+    Address,
+    EngineKind,
+    EngineWish,
+    Machine,
+    Tls,
+    addresses,
+)
 from watchtest.boxes.docker.engine_errors import explained_connection
 from watchtest.boxes.docker.ssh_relay import SshRelay
-from watchtest.boxes.docker.zz_boxes_docker_contexts import Tls
 from watchtest.errors import EngineError
 
 API_LIMIT_S = 60

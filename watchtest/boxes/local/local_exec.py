@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from watchtest.boxes.protocols import Manner
-from watchtest.boxes.zz_boxes_leaving import leaving_in_order
+from watchtest.boxes.terminal import leaving_in_order
 
 DETACHED = "WATCHTEST_DETACHED"
 """The variable by which a command that was left running is found again; the value is the box's home."""

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from watchtest.boxes.box import start_command
 from watchtest.boxes.environment import has_setup
 from watchtest.boxes.local import local_exec as execution
 from watchtest.boxes.local.box_folder import (
@@ -35,7 +36,6 @@ from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap, find_bubb
 from watchtest.boxes.local.host_variables import carried, files_named
 from watchtest.boxes.local.pipe_stream import PipeStream
 from watchtest.boxes.protocols import Manner, Note, Opened, Recipe
-from watchtest.boxes.zz_boxes_agentzip import start_command
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BoxError, ConfigError, UsageError
 
@@ -191,7 +191,7 @@ class LocalPlace:
     # -- the sandbox -------------------------------------------------------------------------------
 
     def _walled(self, cwd: str, *, dies_with_parent: bool = False) -> list[str]:
-        from watchtest.boxes.local.zz_boxes_local_walls import Folders, plan_walls  # Linux only
+        from watchtest.boxes.local.bubblewrap import Folders, plan_walls  # Linux only
 
         assert isinstance(self._bubblewrap, Bubblewrap)
         folder = self._spec.folder

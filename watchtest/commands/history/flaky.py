@@ -17,7 +17,7 @@ from watchtest.client.history_access import (
     test_named,
 )
 from watchtest.client.history_tables import Say, console_and_say, strip, when
-from watchtest.client.zz_commands_options import add_engine, engine_flag
+from watchtest.client.settings import add_engine, engine_flag
 from watchtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ def _id_of(connection: Connection, name: str) -> str:
 async def _repeat(arguments: argparse.Namespace, setting: Setting, test: str) -> list[Repeat]:
     from watchtest.client.flaky_probe import probe
     from watchtest.core.text import short
+    from watchtest.history.store.opening import history_path
     from watchtest.history.store.store import Store
-    from watchtest.history.store.zz_history_path import history_path
     from watchtest.wiring import build_worktree, choose_place
 
     console, say = console_and_say()

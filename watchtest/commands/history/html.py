@@ -27,8 +27,7 @@ ADD = {"html": _add}
 
 def _run(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import clean
-    from watchtest.history.reports.html_page import Wish, page_data
-    from watchtest.history.reports.zz_history_page import page
+    from watchtest.history.reports.html_page import Wish, page, page_data
 
     wish = Wish(
         name=workspace_of(arguments).name,

@@ -2,6 +2,8 @@
 
 Reads requests and writes answers; what they mean is the desk's. Whatever is refused is answered by
 {code, message, hint}.
+
+A client that listens to the feed, as a response that ends when the client leaves or the feed lets go of it.
 """
 
 from __future__ import annotations
@@ -19,22 +21,57 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from watchtest.config.loader import check_text
 from watchtest.control.api import requests as wishes
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS
 from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, Refusal
-from watchtest.control.api.zz_control_streaming import EventStream
-from watchtest.control.feed import EVENTS_LIMIT, LISTENERS_LIMIT
+from watchtest.control.feed import EVENTS_LIMIT, LISTENERS_LIMIT, Listener
 from watchtest.control.gateway import Desk
 from watchtest.control.guard import REQUESTS_LIMIT
 from watchtest.control.metrics import Metrics
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Lane
-from watchtest.core.state import LaneState
-from watchtest.core.zz_core_resting import Rest
+from watchtest.core.state import LaneState, Rest
 from watchtest.errors import WatchtestError
+
+# Its end is the end of the connection, too: a client that waits for more would wait in vain.
+HEADERS = {"cache-control": "no-store", "connection": "close", "x-accel-buffering": "no"}
+
+
+class EventStream(Response):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]  # nobody knows it
+        self._listener = listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._listener:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] != "HEAD":
+                await self._stream(receive, send)
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
+        leaving = asyncio.create_task(self._until_it_leaves(receive), name="a listener of events")
+        try:
+            while told := await self._listener.read():
+                await send({"type": "http.response.body", "body": told, "more_body": True})
+        finally:
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
+
+    async def _until_it_leaves(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._listener.leave()
+
 
 log = logging.getLogger(__name__)
 BODY_TIMEOUT_S = 5.0

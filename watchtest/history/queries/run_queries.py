@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
 from watchtest.history.queries.timeline import Packs
-from watchtest.history.store.columns import BESIDE, OUTCOMES, RED_STATES, AttemptKind
+from watchtest.history.store.columns import BESIDE, OUTCOMES, RED_STATES, AttemptKind, workspace_key
 from watchtest.history.store.database import Connection, Row
 from watchtest.history.store.failure_texts import failure_of
-from watchtest.history.store.zz_history_rows import workspace_key
 
 MOST_VARIABLES = 500
 NAMED: Mapping[str, frozenset[RunState]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watchtest.history.store.columns import text
 from watchtest.history.store.database import Connection, Row
-from watchtest.history.store.zz_history_rows import text
 
 MOST_FOUND = 50
 MARKS = ("::", ".", "/")

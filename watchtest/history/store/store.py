@@ -18,17 +18,26 @@ from typing import Self, TypeVar
 
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
 from watchtest.errors import WorkspaceError
-from watchtest.history.store.columns import BESIDE, JUDGED, AttemptKind, Proof
+from watchtest.history.store.columns import (
+    BESIDE,
+    JUDGED,
+    TEXT_LIMIT,
+    AttemptKind,
+    Proof,
+    Value,
+    result_values,
+    text,
+    workspace_key,
+)
 from watchtest.history.store.database import Connection, is_damage, said_plainly, transaction
 from watchtest.history.store.failure_texts import add_failure
 from watchtest.history.store.flaky_evidence import add_proof, compare_with_others
 from watchtest.history.store.opening import Say, open_for_writing
+from watchtest.history.store.pack import compact
 from watchtest.history.store.retention import Limits, Plan, drop_some, planned, sweep
 from watchtest.history.store.schema import refuse_newer
 from watchtest.history.store.test_lineage import follow_names
 from watchtest.history.store.tree_changes import Trees
-from watchtest.history.store.zz_history_compaction import compact
-from watchtest.history.store.zz_history_rows import TEXT_LIMIT, Value, result_values, text, workspace_key
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")

@@ -15,9 +15,8 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
-from watchtest.runners.runner import Change
+from watchtest.runners.runner import TOP, Change, Untellable, folder_in, is_below, proof
 from watchtest.runners.untrusted import name, tables, text
-from watchtest.runners.zz_runners_narrowing import TOP, Untellable, folder_in, is_below, proof
 
 METADATA = (
     'report=$1; host=$(rustc -vV | sed -n "s/^host: //p"); '

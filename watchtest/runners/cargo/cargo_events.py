@@ -1,16 +1,19 @@
-"""The rows of `cargo test` as results: the compiler's messages, then libtest's events. Parses; starts nothing."""
+"""The rows of `cargo test` as results: the compiler's messages, then libtest's events. Parses; starts nothing.
+
+What Rust's tests print, read for places: panics old and new, backtraces, and how a process ended.
+"""
 
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.core.model import Execution, Failure, Outcome, Place, Result
-from watchtest.runners.cargo import zz_runners_rusttext as rusttext
 from watchtest.runners.command_report import MOST_TESTS, Gathered
 from watchtest.runners.runner import Ended, Order
-from watchtest.runners.untrusted import COLUMNS, first_line, inside, name, number, seconds, tables, text
+from watchtest.runners.untrusted import COLUMNS, first_line, inside, name, number, place, seconds, tables, text
 
 ENDS = {"ok": Outcome.PASSED, "failed": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 LIBRARIES = frozenset({"lib", "rlib", "dylib", "cdylib", "staticlib", "proc-macro"})
@@ -144,7 +147,7 @@ class CargoReports:
 
     def _failure(self, binary: _Binary, test: str, row: dict[str, Any]) -> Failure:
         said, message = text(row.get("stdout")), text(row.get("message"))
-        return rusttext.failure(test, said, message, self._root, self._folder, binary.target.file)
+        return failure(test, said, message, self._root, self._folder, binary.target.file)
 
     def _end(self, code: int | None, promised: set[str]) -> list[Result]:
         binary, self._binary = self._binary, None
@@ -158,7 +161,7 @@ class CargoReports:
             failure = Failure("exit code", f"{target} exited with {code}") if code else None
             return [Result(test, Outcome.FAILED if failure else Outcome.PASSED, 0.0, failure)]
         if binary.running or not binary.has_suite_end or binary.ended < binary.count:
-            return self._crashed(binary, rusttext.how_it_ended(code))
+            return self._crashed(binary, how_it_ended(code))
         return []
 
     def _crashed(self, binary: _Binary, how: str) -> list[Result]:
@@ -195,3 +198,67 @@ def _crate(package_id: str) -> str:
     if not hash_:
         return re.split(r"\s", package_id)[0]
     return after.partition("@")[0] if "@" in after else before.rstrip("/").rpartition("/")[2]
+
+
+PANIC = re.compile(
+    r"^thread '(?P<thread>[^\n]*?)' (?:\(\d+\) )?panicked at "
+    r"(?:'(?P<old>.*?)', (?P<old_at>[^\n]+?:\d+:\d+)$|(?P<at>[^\n]+?:\d+:\d+):\n(?P<new>.*?)"
+    r"(?=^stack backtrace:|^note: |^thread '|\Z))",
+    re.MULTILINE | re.DOTALL,
+)
+FRAME = re.compile(r"^\s+at (\S.*?):(\d{1,9})(?::\d{1,9})?\s*$", re.MULTILINE)
+AT = re.compile(r"\bat (\S+\.rs):(\d{1,9}):(\d{1,9})")
+FROM_A_THREAD = "Any {"
+"""What is left of a panic in another thread when it is unwrapped."""
+
+
+def failure(test: str, said: str, message: str, root: str, folder: str, file: str) -> Failure:
+    """Of a test that failed: its own panic, or the one before it that it only passed on."""
+    panics = list(PANIC.finditer(said))
+    own = [found for found in panics if found["thread"] == test] or panics
+    if not own:
+        return _unpanicked(said, message, root, folder)
+    chosen = own[-1]
+    if FROM_A_THREAD in _message(chosen) and panics.index(chosen) > 0:
+        chosen = panics[panics.index(chosen) - 1]
+    path, line, column = (chosen["at"] or chosen["old_at"]).rsplit(":", 2)
+    crash = place(path, line, root, folder)
+    rest = said[chosen.end() :]
+    following = PANIC.search(rest)
+    frames = [
+        at
+        for frame in FRAME.finditer(rest[: following.start()] if following else rest)
+        if (at := place(frame[1], frame[2], root, folder))
+    ]
+    crash = crash or next(iter(frames), None)
+    where = next((at for at in frames if at.file == file), crash)
+    is_there = where is not None and where == place(path, line, root, folder)
+    return Failure(
+        kind="panic",
+        message=_message(chosen) or message,
+        where=where,
+        column=number(column, COLUMNS) if is_there else None,
+        crash=crash,
+        text=said,
+    )
+
+
+def _message(panic: re.Match[str]) -> str:
+    return str(panic["new"] if panic["new"] is not None else panic["old"]).strip()
+
+
+def _unpanicked(said: str, message: str, root: str, folder: str) -> Failure:
+    """It returned an error, or did not panic though it should."""
+    found = AT.search(message)
+    where: Place | None = place(found[1], found[2], root, folder) if found else None
+    return Failure(kind="failed", message=message or said.strip(), where=where, crash=where, text=said)
+
+
+def how_it_ended(code: int | None) -> str:
+    """A shell tells a signal as 128 and its number."""
+    if code is not None and 128 < code < 128 + signal.NSIG:
+        try:
+            return signal.Signals(code - 128).name
+        except ValueError:
+            pass
+    return f"exit code {code}"

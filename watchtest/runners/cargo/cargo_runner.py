@@ -16,8 +16,7 @@ from watchtest.core.model import Only
 from watchtest.runners.cargo import cargo_crates as cargocrates
 from watchtest.runners.cargo.cargo_doctests import DocReports
 from watchtest.runners.cargo.cargo_events import CargoReports
-from watchtest.runners.runner import REPORT, Ask, Change, Order, Reports
-from watchtest.runners.zz_runners_narrowing import told
+from watchtest.runners.runner import REPORT, Ask, Change, Order, Reports, told
 
 WRAPPER = (
     r"""printf '\n{"watchtest":"begin","binary":"%s"}\n' "${1##*/}"; RUSTC_BOOTSTRAP=1 "$@"; code=$?; """

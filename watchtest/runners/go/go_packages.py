@@ -16,9 +16,8 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
-from watchtest.runners.runner import Change
+from watchtest.runners.runner import Change, Untellable, folder_in, is_below, named, proof
 from watchtest.runners.untrusted import name
-from watchtest.runners.zz_runners_narrowing import Untellable, folder_in, is_below, named, proof
 
 QUOTED = '{{range $index, $one := %s}}{{if $index}},{{end}}{{printf "%%q" $one}}{{end}}'
 TEMPLATE = (

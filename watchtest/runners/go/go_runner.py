@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from watchtest.core.model import Only
 from watchtest.runners.go import go_packages as gopackages
 from watchtest.runners.go.go_events import GoReports
-from watchtest.runners.runner import REPORT, Ask, Change, Order
-from watchtest.runners.zz_runners_narrowing import told
+from watchtest.runners.runner import REPORT, Ask, Change, Order, told
 
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules come first: only they tell in which folder a package lies."""

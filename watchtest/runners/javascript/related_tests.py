@@ -15,9 +15,8 @@ from typing import Any
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
 from watchtest.runners.javascript.javascript_tools import LAUNCHER, SUFFIXES
-from watchtest.runners.runner import Change
+from watchtest.runners.runner import Change, Untellable, is_below, proof
 from watchtest.runners.untrusted import inside, tables
-from watchtest.runners.zz_runners_narrowing import Untellable, is_below, proof
 
 MOST_FILES = 10
 """More are asked about in less time by running everything."""

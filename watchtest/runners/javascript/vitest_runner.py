@@ -9,8 +9,7 @@ from watchtest.core.model import Only
 from watchtest.runners.javascript import javascript_tools as javascript
 from watchtest.runners.javascript import related_tests as related
 from watchtest.runners.javascript.jest_report import JestReports
-from watchtest.runners.runner import REPORT, Ask, Change, Order
-from watchtest.runners.zz_runners_narrowing import Untellable, told
+from watchtest.runners.runner import REPORT, Ask, Change, Order, Untellable, told
 
 REPORTERS = ("--reporter=default", "--reporter=json", f"--outputFile.json={REPORT}", "--includeTaskLocation")
 

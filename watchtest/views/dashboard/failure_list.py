@@ -1,11 +1,13 @@
 """The middle rows of the dashboard: what is red, as much of each as there is room for; with a filter, all that match.
 
 Failures of the run under way come first; the last verdict's stand until the next one exists. Pure.
+
+All that a run has said, as one harmless text for a pager: each failure whole, with its output. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -13,7 +15,7 @@ from pathlib import PurePath
 from watchtest.core.model import Outcome, Place, Result, Verdict
 from watchtest.core.policy import is_matched
 from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
-from watchtest.core.text import cut, duration, tail
+from watchtest.core.text import clean, cut, duration, tail
 from watchtest.views import words
 from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Look
 from watchtest.views.dashboard.styled_rows import Row, inner, plain
@@ -235,3 +237,52 @@ def place_of(result: Result) -> Place | None:
 def _line(result: Result) -> Row:
     sign, style = SIGNS[result.outcome]
     return Row(left=((f" {sign} ", style), (result.test, "")), right=((f" {duration(result.duration_s)} ", "dim"),))
+
+
+RULE = "─" * 79
+LIMIT = 2_000_000
+"""Characters; the rest is in the history. Escaped for the socket, each may take six bytes."""
+
+
+def page(lane: LaneState, look: Look) -> str:
+    """Of the failure that was chosen; without, of all of them, and what the runner itself has said."""
+    results = choices(lane, look)
+    if look.chosen != NOTHING_CHOSEN and results:
+        parts: Iterator[str] = _told(results[min(look.chosen, len(results) - 1)])
+    else:
+        parts = _all(lane, results)
+    return _bounded(parts)
+
+
+def _all(lane: LaneState, results: tuple[Result, ...]) -> Iterator[str]:
+    run = f" · run {lane.last.run.id}" if lane.last else ""
+    yield f"{words.verdict(lane.knowledge)}{run}\n"
+    if lane.problem is not None:
+        yield f"\n{RULE}\nno test can be run\n{RULE}\n{lane.problem.message}\n{lane.problem.hint}\n"
+    for result in results:
+        yield from _told(result)
+    if lane.last and lane.last.raw_output:
+        yield f"\n{RULE}\nwhat the runner has said\n{RULE}\n{lane.last.raw_output}\n"
+    elif not results and lane.problem is None:
+        yield "\nNothing is red, and the runner has said nothing that would have to be read.\n"
+
+
+def _told(result: Result) -> Iterator[str]:
+    failure = result.failure
+    yield f"\n{RULE}\n{words.failed(result)}\n{RULE}\n"
+    if failure is None:
+        return
+    yield f"{failure.text or failure.message}\n"
+    if failure.output:
+        yield f"\noutput of the test:\n{failure.output}\n"
+
+
+def _bounded(parts: Iterator[str]) -> str:
+    said, left = [], LIMIT
+    for part in parts:
+        said.append(part[:left])
+        left -= len(said[-1])
+        if left <= 0:
+            said.append("\n… and more, which the history has\n")
+            break
+    return clean("".join(said))

@@ -9,7 +9,7 @@ from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, S
 from watchtest.core.text import age, count, duration, short
 from watchtest.views import words
 from watchtest.views.dashboard.styled_rows import Row, Span, plain, wrapping
-from watchtest.views.zz_views_progress import eta_s
+from watchtest.views.words import eta_s
 
 SIGNS = {Verdict.PASSED: "✔", Verdict.FAILED: "✘", Verdict.ERROR: "✘", Verdict.NO_TESTS: "○", Verdict.UNKNOWN: "?"}
 BANDS = {

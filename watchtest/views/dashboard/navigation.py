@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
-from watchtest.views.dashboard.zz_views_keystrokes import BACKSPACE, DOWN, ENTER, ESCAPE, UP
+from watchtest.views.dashboard.key_reader import BACKSPACE, DOWN, ENTER, ESCAPE, UP
 
 Panel = Literal["", "help", "why"]
 """What is shown above the last rows."""

@@ -1,4 +1,13 @@
-"""The watcher of this process as somebody at its dashboard sees it."""
+"""The watcher of this process as somebody at its dashboard sees it.
+
+What a wish of somebody at the dashboard means for the top lane: an event. Pure.
+
+What the dashboard says, row by row, for a screen of a given height. Pure, and knows no terminal library.
+
+head      the verdict, its code and its age; the other lanes; what goes on now, what waits, what is wrong
+failures  those of the current run first; or the end of an output that could not be read; or what a filter finds
+foot      box, last runs, keys
+"""
 
 from __future__ import annotations
 
@@ -8,15 +17,67 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from watchtest.control.api.requests import ScreenWish
-from watchtest.core.events import Event
-from watchtest.core.model import Place
+from watchtest.core.events import CancelAsked, Event, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
+from watchtest.core.model import All, Place, Policy
+from watchtest.core.policy import again, choose, matching
 from watchtest.core.state import State
-from watchtest.views.dashboard.failure_list import Around, choices, place_of
+from watchtest.views.dashboard.failure_list import Around, body, choices, page, place_of
+from watchtest.views.dashboard.footer import foot
+from watchtest.views.dashboard.header import NOTES_SHOWN, head
 from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Look, Panel, Wish
 from watchtest.views.dashboard.styled_rows import Row, as_document
-from watchtest.views.dashboard.zz_views_asking import events_of
-from watchtest.views.dashboard.zz_views_page import page
-from watchtest.views.dashboard.zz_views_screen import rows
+
+
+def events_of(wish: Wish, look: Look, state: State, now: float) -> tuple[Event, ...]:
+    """None for a wish that is nothing to the watcher."""
+    lane = state.top
+    name = lane.lane
+    match wish:
+        case Wish.QUIT:
+            return (QuitAsked(name, now),)
+        case Wish.ALL:
+            return (PolicyAsked(name, now, None), RunAsked(name, now, All(because="asked for by key")))
+        case Wish.FAILED:
+            if lane.override is Policy.FAILED:
+                return (PolicyAsked(name, now, None),)
+            run = RunAsked(name, now, choose(Policy.FAILED, lane.knowledge))
+            return (PolicyAsked(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
+        case Wish.RERUN:
+            selection = matching(lane, look.filter) if look.filter else again(lane)
+            # With a filter that matches nothing there is nothing to run; not everything.
+            return (RunAsked(name, now, selection),) if selection or not look.filter else ()
+        case Wish.CANCEL | Wish.KILL:
+            return (CancelAsked(name, now, is_kill=wish is Wish.KILL),)
+        case Wish.PAUSE:
+            return (ResumeAsked(name, now) if lane.is_paused else PauseAsked(name, now),)
+        case Wish.OUTPUT | Wish.EDIT:
+            return ()
+
+
+ROOMY = 20
+"""From this height on there are empty rows between the parts."""
+
+
+def rows(
+    state: State,
+    *,
+    now: float,
+    height: int,
+    title: str = "",
+    look: Look | None = None,
+    around: Around | None = None,
+) -> list[Row]:
+    """The rows of a screen of `height`, exactly."""
+    look, around = look or Look(), around or Around()
+    lane = state.top
+    above = head(state, now, title, NOTES_SHOWN if height >= ROOMY else 1)
+    below = foot(lane, look, max(height - len(above) - 6, 0))
+    gap = [Row()] if height >= ROOMY else []
+    room = height - len(above) - len(below) - 2 * len(gap)
+    between = body(lane, look, max(room, 0), around)
+    filling = [Row()] * (room - len(between))
+    return [*above, *gap, *between, *filling, *gap, *below][:height]
+
 
 NEWS_LIMIT_S = 1.0
 """So long an answer waits for something new."""

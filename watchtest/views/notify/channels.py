@@ -13,13 +13,9 @@ from watchtest.core.text import encodable, one_line
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.native_channel import NativeChannel
-from watchtest.views.notify.notices import Mode
+from watchtest.views.notify.notices import Channel, DeliveryFailed, Mode, QuietHours
 from watchtest.views.notify.notifier import Notifier, Ways, When
-from watchtest.views.notify.terminal_channel import Access, TerminalChannel
-from watchtest.views.notify.zz_views_notify_channel import Channel, DeliveryFailed
-from watchtest.views.notify.zz_views_notify_quiet import QuietHours
-from watchtest.views.notify.zz_views_notify_relay import Relay
-from watchtest.views.notify.zz_views_notify_sequences import Form
+from watchtest.views.notify.terminal_channel import Access, Form, Relay, TerminalChannel
 from watchtest.wiring import Setting
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
 
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus

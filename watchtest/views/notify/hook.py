@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from watchtest.core.text import one_line
-from watchtest.views.notify.notices import Notice
-from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.views.notify.notices import DeliveryFailed, Notice
 
 LIMIT_S = 10.0
 TESTS_LISTED = 100

@@ -12,8 +12,7 @@ from collections.abc import Awaitable
 from types import ModuleType
 from typing import Any
 
-from watchtest.views.notify.notices import Notice
-from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
+from watchtest.views.notify.notices import DeliveryFailed, Notice
 
 
 class _Heard(logging.Handler):

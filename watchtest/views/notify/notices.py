@@ -1,14 +1,20 @@
 """What is worth a notice, and its words. Pure: what was told and what is true now in, notices out.
 
 Names of tests are told, values of assertions never: a notification is read by whoever looks at the screen.
+
+What a way to the user promises.
+
+Hours of the day in which nobody is told. Pure.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Protocol, Self
 
 from watchtest.core.model import Lane, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
@@ -205,3 +211,53 @@ def _is_back(lane: LaneState) -> bool:
             return True
         case _:
             return False
+
+
+class DeliveryFailed(Exception):
+    """Why a notice did not reach the user, in a few words."""
+
+
+class Channel(Protocol):
+    """One live notice a workspace: each stands in the place of the last. Cancelled at any point, it can go on after.
+
+    What cannot be done raises DeliveryFailed; nothing else leaves a channel.
+    """
+
+    async def look(self) -> str:
+        """Who would show it, in words; shows nothing."""
+
+    async def deliver(self, notice: Notice) -> None:
+        """It has been shown when this returns."""
+
+    async def withdraw(self) -> None:
+        """Take the live notice away, if there is one and this way can."""
+
+    async def close(self) -> None:
+        """Give up what is held open. What is shown stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From one minute of the local day to another, which may lie on the next day. Both the same: never."""
+
+    start: int = 0
+    end: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """`22:00-07:00`, as the config has checked it; nothing is never."""
+        if not text:
+            return cls()
+        start, _, end = text.partition("-")
+        return cls(_minute(start), _minute(end))
+
+    def holds(self, local: time.struct_time) -> bool:
+        minute = local.tm_hour * 60 + local.tm_min
+        if self.start <= self.end:
+            return self.start <= minute < self.end
+        return minute >= self.start or minute < self.end
+
+
+def _minute(text: str) -> int:
+    hour, _, minute = text.partition(":")
+    return int(hour) * 60 + int(minute)

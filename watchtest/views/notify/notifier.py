@@ -1,6 +1,8 @@
 """Tells what is worth telling, beside the loop: by the desktop, else by the terminal; and by the hook.
 
 A failure is said once. Each notice tries the desktop again: a bus that comes back is used again.
+
+Things that are sent one after the other, beside the loop.
 """
 
 from __future__ import annotations
@@ -8,20 +10,67 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from watchtest.core.state import State
 from watchtest.core.text import one_line
 from watchtest.views.notify.hook import Hook
-from watchtest.views.notify.notices import TOLD_IN, Mode, Notice, NoticeKind, ToldLanes, notices
-from watchtest.views.notify.terminal_channel import TerminalChannel
-from watchtest.views.notify.zz_views_notify_channel import Channel, DeliveryFailed
-from watchtest.views.notify.zz_views_notify_outbox import Outbox
-from watchtest.views.notify.zz_views_notify_quiet import QuietHours
-from watchtest.views.notify.zz_views_notify_relay import Relay
+from watchtest.views.notify.notices import (
+    TOLD_IN,
+    Channel,
+    DeliveryFailed,
+    Mode,
+    Notice,
+    NoticeKind,
+    QuietHours,
+    ToldLanes,
+    notices,
+)
+from watchtest.views.notify.terminal_channel import Relay, TerminalChannel
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Outbox(Generic[T]):
+    """`put` returns at once. Of what waits, the last `most` are kept. A bug in `send` is logged and said."""
+
+    def __init__(
+        self, name: str, send: Callable[[T], Awaitable[None]], on_bug: Callable[[str], None], most: int
+    ) -> None:
+        self._name = name
+        self._send = send
+        self._on_bug = on_bug
+        self._waiting: deque[T] = deque(maxlen=most)
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, thing: T) -> None:
+        self._waiting.append(thing)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work(), name=f"watchtest {self._name}")
+
+    async def close(self, grace_s: float) -> None:
+        """What is under way and what waits has so long; then it is given up."""
+        if self._task is None or self._task.done():
+            return
+        await asyncio.wait([self._task], timeout=grace_s)
+        self._waiting.clear()
+        self._task.cancel()
+        await asyncio.wait([self._task], timeout=grace_s)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            try:
+                await self._send(self._waiting.popleft())
+            except Exception as error:
+                log.exception("%s failed by a bug", self._name)
+                self._on_bug(f"{self._name} failed by a bug: {type(error).__name__}: {error}; the log has the details")
+
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,79 @@
-"""The terminal we run in as a way to the user: which sequence it knows, and tmux in between."""
+"""The terminal we run in as a way to the user: which sequence it knows, and tmux in between.
+
+The terminals of those who are attached to a watcher that has none: each hears of a notice with its next screen.
+
+The bytes that make a terminal tell the user. Pure.
+
+Names of tests are hostile: whatever stands in a sequence holds no control character, C1 included, and no `;`, so it can
+neither end the sequence early nor add a field to it. Each ends with ST, not BEL: who does not know it rings nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, assert_never
 
-from watchtest.views.notify.notices import Notice
-from watchtest.views.notify.zz_views_notify_channel import DeliveryFailed
-from watchtest.views.notify.zz_views_notify_sequences import BELL, Form, sequence, through_tmux, withdrawal
+from watchtest.core.model import Lane, Verdict
+from watchtest.core.text import cut
+from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
+
+BELL = "\a"
+_OSC, _ST = "\x1b]", "\x1b\\"
+TITLE_LENGTH = 120
+TEXT_LENGTH = 300
+
+
+class Form(StrEnum):
+    """How a terminal is told."""
+
+    BELL = "bell"
+    OSC9 = "osc9"
+    OSC777 = "osc777"
+    OSC99 = "osc99"
+
+
+def sequence(form: Form, notice: Notice, identity: str) -> str:
+    """What tells `notice`. `identity` (letters, digits, `-`) lets the next one take its place, where that is known."""
+    title, text = harmless(notice.title, TITLE_LENGTH), harmless(notice.text, TEXT_LENGTH)
+    match form:
+        case Form.BELL:
+            return BELL
+        case Form.OSC9:
+            # A number in front would make it a command of ConEmu's, which has the same beginning.
+            return f"{_OSC}9;watchtest: {title}{': ' if text else ''}{text}{_ST}"
+        case Form.OSC777:
+            return f"{_OSC}777;notify;{title};{text or 'watchtest'}{_ST}"
+        case Form.OSC99:
+            urgency = 1 if notice.kind.is_trouble else 0
+            first = f"{_OSC}99;i={identity}:d=0:u={urgency}:e=1:p=title;{_encoded(title)}{_ST}"
+            return f"{first}{_OSC}99;i={identity}:d=1:e=1:p=body;{_encoded(text or 'watchtest')}{_ST}"
+        case _:
+            assert_never(form)
+
+
+def withdrawal(form: Form, identity: str) -> str:
+    """What takes a notice away again; only one form can."""
+    return f"{_OSC}99;i={identity}:p=close;{_ST}" if form is Form.OSC99 else ""
+
+
+def through_tmux(text: str) -> str:
+    """For the terminal around tmux, which takes what it does not know only in this envelope."""
+    escaped = text.replace("\x1b", "\x1b\x1b")
+    return f"\x1bPtmux;{escaped}{_ST}"
+
+
+def harmless(text: str, limit: int) -> str:
+    return " ".join(cut(text, limit).replace(";", ",").split())
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+
 
 TMUX_S = 1.0
 TMUX_QUESTION = "#{allow-passthrough}\n#{client_termname}\n#{client_termtype}"
@@ -168,3 +232,55 @@ async def ask_tmux_itself(environ: Mapping[str, str]) -> str:
             process.kill()
             await process.wait()
     return output.decode("utf-8", "replace") if process.returncode == 0 else "off"
+
+
+Document = dict[str, Any]
+
+
+class Relay:
+    """Holds the live notice until the next. `form`: as the user wants to be told; None: as each terminal knows it."""
+
+    words = "whoever is attached is told instead"
+
+    def __init__(self) -> None:
+        self.form: Form | None = None
+        self._number = 0
+        self._live: Document | None = None
+
+    def live(self) -> Document | None:
+        """The notice for whoever asks; its number is another for each."""
+        return self._live
+
+    async def look(self) -> str:
+        return self.words
+
+    async def deliver(self, notice: Notice) -> None:
+        self._number += 1
+        self._live = {
+            "number": self._number,
+            "kind": notice.kind.value,
+            "title": notice.title,
+            "lines": list(notice.lines),
+            "lane": notice.lane.value,
+            "verdict": notice.verdict.value,
+            "form": self.form.value if self.form else None,
+        }
+
+    async def withdraw(self) -> None:
+        self._live = None
+
+    async def close(self) -> None:
+        pass
+
+
+def relayed(document: Document) -> tuple[Notice, Form | None]:
+    """The notice that such a document is of; ValueError, TypeError, KeyError: of none."""
+    lines = tuple(map(str, document["lines"]))
+    notice = Notice(
+        NoticeKind(document["kind"]),
+        str(document["title"]),
+        lines,
+        Lane(document["lane"]),
+        Verdict(document["verdict"]),
+    )
+    return notice, Form(document["form"]) if document["form"] else None

@@ -24,7 +24,7 @@ from watchtest.core.state import (
 )
 from watchtest.core.text import clean, cut, cut_front, one_line
 from watchtest.core.verdict import file_of
-from watchtest.views.zz_views_progress import eta_s
+from watchtest.views.words import eta_s
 
 SCHEMA = "watchtest.status"
 SCHEMA_VERSION = 1

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.workspace.zz_machine import machine_id
+from watchtest.workspace.folder import machine_id
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engines import Engine
