@@ -16,7 +16,7 @@ from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.docker.images import Owner
 from watchtest.boxes.protocols import NamedImage, Place, Recipe
 from watchtest.core.model import BoxInfo
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import machine_id
 
 Make = Callable[..., DockerPlace]
 

@@ -18,7 +18,12 @@ from watchtest import __version__
 from watchtest.boxes.protocols import Place
 from watchtest.config import Config
 from watchtest.config.changed_files import Rereading
-from watchtest.control.server import enter_control
+from watchtest.config.project import Project
+from watchtest.control.address import socket_places, token_file
+from watchtest.control.gateway import Desk, Explain
+from watchtest.control.past_runs import PastRuns
+from watchtest.control.run_reports import timestamp
+from watchtest.control.server import ControlServer, PortWish
 from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditWish, LaneState, State
@@ -27,7 +32,7 @@ from watchtest.errors import UsageError, WatchtestError
 from watchtest.exit_codes import EXIT_CODES
 from watchtest.history.queries.run_queries import last_whole
 from watchtest.history.run_recorder import Recorder
-from watchtest.history.store.opening import history_path, is_there, reading
+from watchtest.history.store.database_file import history_path, is_there, reading
 from watchtest.history.store.retention import Limits
 from watchtest.history.store.store import Store
 from watchtest.loop import Loop, View
@@ -40,14 +45,13 @@ from watchtest.sources.worktree import Worktree
 from watchtest.views import words
 from watchtest.views.dashboard.dashboard import Frontend, has_screen
 from watchtest.views.dashboard.header import SIGNS
-from watchtest.views.dashboard.watcher_screen import StateScene
+from watchtest.views.dashboard.watcher_screen import Screens, StateScene
 from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import Plain, log_event
 from watchtest.views.notify.channels import build_notifier
 from watchtest.views.notify.terminal_channel import Relay
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.wiring import (
-    Setting,
     build_git_tree,
     build_pipeline,
     build_worktree,
@@ -72,10 +76,10 @@ class Show:
     """Not at all: in the background the log and the status file tell."""
 
 
-async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None], reread: Callable[[], Config]) -> int:
+async def run_watcher(project: Project, show: Show, keep_lock: Callable[[], None], reread: Callable[[], Config]) -> int:
     """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it;
     `reread` gives the settings as they are in the files now."""
-    on = policies(setting.config)
+    on = policies(project.config)
     if show.once and set(on.values()) == {Policy.OFF}:
         raise UsageError("--once: every trigger is off, so there is nothing to run", hint="try --trigger save=all")
     top = next(iter(on))
@@ -87,17 +91,17 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
     running = asyncio.get_running_loop()
     views: list[View] = []
     async with AsyncExitStack() as stack:
-        lanes = _Lanes(setting, on)
+        lanes = _Lanes(project, on)
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
-        on_change = OnChange(setting.config.runner.on_change)
-        audit = AuditWish(setting.config.selection.audit_runs, setting.config.selection.audit_idle_s)
-        settle_s = watch_timing(setting).held_back_s
+        on_change = OnChange(project.config.runner.on_change)
+        audit = AuditWish(project.config.selection.audit_runs, project.config.selection.audit_idle_s)
+        settle_s = watch_timing(project).held_back_s
         keeper = MapKeeper(
-            maps_folder(setting.folders.state, setting.workspace),
+            maps_folder(project.dirs.state, project.workspace),
             {lane: pipeline.testing.selector for lane, pipeline in lanes.pipelines.items()},
         )
-        earlier = await asyncio.to_thread(_earlier_results, setting)
+        earlier = await asyncio.to_thread(_earlier_results, project)
         states = {
             lane: LaneState(
                 lane,
@@ -118,13 +122,13 @@ async def run_watcher(setting: Setting, show: Show, keep_lock: Callable[[], None
             views,
         )
         leaving = stack.enter_context(_signals(loop))
-        scene = StateScene(lambda: loop.state, loop.post, setting.workspace.name, str(setting.workspace))
-        status = await _enter_views(stack, setting, show, scene, views, say, leaving)
+        scene = StateScene(lambda: loop.state, loop.post, project.workspace.name, str(project.workspace))
+        status = await _enter_views(stack, project, show, scene, views, say, leaving)
         if not show.once:
-            await enter_control(stack, setting, loop, views, status, say, lanes.explain, scene)
-        views.append(View(Rereading(setting.config, reread, say).show))
+            await _enter_control(stack, project, loop, views, status, say, lanes.explain, scene)
+        views.append(View(Rereading(project.config, reread, say).show))
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
-        views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(setting, loop, now)))
+        views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(project, loop, now)))
         for text in lanes.notes:
             say(text)
         views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
@@ -145,17 +149,17 @@ def _suffix(lane: Lane) -> str:
     return "" if lane is Lane.SAVE else f"-{lane.value}"
 
 
-async def run_tree(setting: Setting, lane: Lane, source: GitTree, place: Place, say: Callable[[str], None]) -> State:
+async def run_tree(project: Project, lane: Lane, source: GitTree, place: Place, say: Callable[[str], None]) -> State:
     """One run of one tree in a box of its own, beside a watcher or without one; its last state."""
     loop = Loop(
         State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True),
-        {lane: build_pipeline(setting, lane, place, source)},
+        {lane: build_pipeline(project, lane, place, source)},
         [lambda: _asked(lane)],
         views := [View(lambda before, after, event: plain.show(before, after, event) if event else None)],
     )
     plain = Plain(sys.stderr)
     with ExitStack() as stack:
-        recorder = open_recorder(setting, say, is_watcher=False)
+        recorder = open_recorder(project, say, is_watcher=False)
         if recorder is not None:
             views.append(View(stack.enter_context(recorder).show))
         stack.enter_context(_signals(loop))
@@ -170,16 +174,16 @@ async def _asked(lane: Lane) -> AsyncIterator[Event]:
 class _Lanes:
     """The sources, boxes and pipelines of the lanes that are on."""
 
-    def __init__(self, setting: Setting, on: Mapping[Lane, Policy]) -> None:
-        self._setting = setting
+    def __init__(self, project: Project, on: Mapping[Lane, Policy]) -> None:
+        self._project = project
         self.notes: list[str] = []
         self._worktree: Worktree | None = None
         self._trees: dict[Lane, GitTree] = {}
         self.pipelines: dict[Lane, Pipeline] = {}
         for lane, policy in on.items():
-            place = choose_place(setting, lane, self._note)
+            place = choose_place(project, lane, self._note)
             is_selecting = policy is Policy.AFFECTED
-            self.pipelines[lane] = build_pipeline(setting, lane, place, self._source(lane), is_selecting=is_selecting)
+            self.pipelines[lane] = build_pipeline(project, lane, place, self._source(lane), is_selecting=is_selecting)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -187,10 +191,10 @@ class _Lanes:
 
     def _source(self, lane: Lane) -> Worktree | GitTree:
         if lane is Lane.SAVE:
-            self._worktree = build_worktree(self._setting)
+            self._worktree = build_worktree(self._project)
             self.notes += self._worktree.notes
             return self._worktree
-        tree = self._trees[lane] = build_git_tree(self._setting, "index" if lane is Lane.STAGE else "head")
+        tree = self._trees[lane] = build_git_tree(self._project, "index" if lane is Lane.STAGE else "head")
         return tree
 
     def background(self, say: Callable[[str], None]) -> list[Callable[[], AsyncIterator[Event]]]:
@@ -198,9 +202,9 @@ class _Lanes:
         watching: list[Callable[[], AsyncIterator[Event]]] = []
         if self._worktree is not None:
             worktree = self._worktree
-            watching.append(lambda: saves(self._setting, worktree, say))
+            watching.append(lambda: saves(self._project, worktree, say))
         if self._trees:
-            watching.append(lambda: git_news(self._setting, dict(self._trees)))
+            watching.append(lambda: git_news(self._project, dict(self._trees)))
         return watching
 
     async def explain(self, lane: LaneState, what: str) -> dict[str, Any] | None:
@@ -213,20 +217,20 @@ class _Lanes:
 
 async def _enter_views(
     stack: AsyncExitStack,
-    setting: Setting,
+    project: Project,
     show: Show,
     scene: StateScene,
     views: list[View],
     say: Callable[[str], None],
     leaving: Leaving,
 ) -> StatusFile:
-    recorder = open_recorder(setting, say, is_watcher=True)
+    recorder = open_recorder(project, say, is_watcher=True)
     if recorder is not None:
         views.append(View(stack.enter_context(recorder).show))
         scene.flaky = lambda: recorder.flaky
     status = stack.enter_context(
         StatusFile(
-            setting.workspace / FOLDER,
+            project.workspace / FOLDER,
             writer_of_this_process(__version__),
             on_problem=say,
             flaky=scene.flaky,
@@ -235,7 +239,7 @@ async def _enter_views(
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     relay = Relay()
     scene.notice = relay.live
-    notifier = None if show.once else build_notifier(setting, sys.stdout, say, leaving.is_terminal_lent, relay)
+    notifier = None if show.once else build_notifier(project, sys.stdout, say, leaving.is_terminal_lent, relay)
     if notifier is not None:
         await stack.enter_async_context(notifier)
         views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))
@@ -245,39 +249,68 @@ async def _enter_views(
     if show.json_lines:
         views.append(View(JsonLines(sys.stdout).show))
         return status
-    if show.plain or show.once or not has_screen(setting.environ):
+    if show.plain or show.once or not has_screen(project.environ):
         plain = Plain(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
-    frontend = Frontend(scene, str(setting.workspace), setting.environ, say)
+    frontend = Frontend(scene, str(project.workspace), project.environ, say)
     leaving.frontend = await stack.enter_async_context(frontend)
     views.append(View(lambda _before, _after, _event: frontend.refresh(time.time()), frontend.tick))
     return status
 
 
-def open_recorder(setting: Setting, say: Callable[[str], None], *, is_watcher: bool) -> Recorder | None:
+async def _enter_control(
+    stack: AsyncExitStack,
+    project: Project,
+    loop: Loop,
+    views: list[View],
+    status: StatusFile,
+    say: Callable[[str], None],
+    explain: Explain,
+    scene: StateScene,
+) -> None:
+    """Serve what `watchtest run`, `cancel`, `pause` and `why` and other programs speak with."""
+    past = PastRuns(history_path(project.dirs.state, project.workspace), project.workspace)
+    desk = Desk(lambda: loop.state, loop.post, past, explain)
+    screens = Screens(scene, lambda: loop.state)
+    views += [View(desk.show), View(screens.show)]
+    listen = project.config.api.listen
+    server = ControlServer(
+        desk,
+        socket_places(project.workspace, project.dirs.runtime),
+        status=lambda: status.document(loop.state),
+        about={"version": __version__, "pid": os.getpid(), "workspace": str(project.workspace)},
+        started_at=timestamp(status.started_at),
+        screens=screens,
+        say=say,
+        port=PortWish(listen, token_file(project.dirs.state, project.workspace)) if listen else None,
+    )
+    await stack.enter_async_context(server)
+
+
+def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: bool) -> Recorder | None:
     """The keeper of the history. One that cannot be opened is said, and done without."""
-    if not setting.config.history.enabled:
+    if not project.config.history.enabled:
         return None
     try:
-        store = Store.open(history_path(setting.folders.state, setting.workspace), say)
+        store = Store.open(history_path(project.dirs.state, project.workspace), say)
     except WatchtestError as error:
         say(f"no history is kept: {error}")
         return None
-    history = setting.config.history
+    history = project.config.history
     limits = Limits(history.max_days, history.max_runs, history.max_mb)
-    return Recorder(store, str(setting.workspace), say, is_watcher=is_watcher, limits=limits)
+    return Recorder(store, str(project.workspace), say, is_watcher=is_watcher, limits=limits)
 
 
-def _earlier_results(setting: Setting) -> Mapping[str, Result]:
+def _earlier_results(project: Project) -> Mapping[str, Result]:
     """By what an earlier watcher saw, the first run knows which tests failed and which are quick. Nothing else is
     believed of it."""
-    path = history_path(setting.folders.state, setting.workspace)
-    if not setting.config.history.enabled or not is_there(path):
+    path = history_path(project.dirs.state, project.workspace)
+    if not project.config.history.enabled or not is_there(path):
         return {}
     try:
         with reading(path) as connection:
-            return last_whole(connection, str(setting.workspace))
+            return last_whole(connection, str(project.workspace))
     except WatchtestError as error:
         log.info("the first run goes in the runner's own order: %s", error)
         return {}
@@ -294,10 +327,10 @@ def exit_code(state: State, once: bool) -> int:
 _WORST = (0, 5, 130, 1, 124, 4)
 
 
-def _go_on_if_accepted(setting: Setting, loop: Loop, now: float) -> None:
+def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
     """The user has answered the question of a lane whose source shrank."""
     asking = [lane for lane in loop.state.ranked if lane.problem is not None and lane.problem.code == "shrank"]
-    if asking and is_acceptance_given(setting.workspace):
+    if asking and is_acceptance_given(project.workspace):
         loop.post(Changed(asking[0].lane, now, frozenset({EVERYTHING})))
 
 

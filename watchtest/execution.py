@@ -14,15 +14,15 @@ from typing import Any, Literal
 from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, Note, PytestWish, StopWish, UnittestWish
-from watchtest.core.events import Collected, StartRun, TestsEnded
+from watchtest.core.events import Collected, Post, StartRun, TestsEnded
 from watchtest.core.merge import merge
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop
 from watchtest.core.policy import file_order
 from watchtest.core.verdict import judge
 from watchtest.core.warm_check import confirms, differing, doubtful, is_over, settle
 from watchtest.errors import DiskFull, RunnerError
-from watchtest.lane_runner import Post
 from watchtest.runners.pytest import NO_PYTEST, Pytest
+from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Ended, Order, Reports, Runner
 from watchtest.runners.unittest import Unittest
 from watchtest.selection.by_runner import NOBODY, Part, Trials, change_of, joined, owners, part_of
@@ -39,7 +39,6 @@ ASKING_LIMIT_S = 60.0
 NO_TESTS = 5
 
 Warm = Literal["auto", "on", "off"]
-AnyRunner = Pytest | Unittest | Runner
 
 
 @dataclass(frozen=True, slots=True)

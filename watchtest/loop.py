@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from watchtest.boxes.protocols import StopWish
 from watchtest.core.events import (
@@ -30,6 +30,7 @@ from watchtest.core.events import (
     Noted,
     Peek,
     Peeked,
+    Post,
     QuitAsked,
     RunAsked,
     RunEnded,
@@ -42,7 +43,6 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
-from watchtest.lane_runner import Carrier
 from watchtest.logs.writer import task_about
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,29 @@ PEEK_LIMIT_S = 2.0
 LOOK_AGAIN_S = 2.0
 
 Watching = Callable[[], AsyncIterator[Event]]
+
+
+class Closing(Protocol):
+    async def close(self) -> None: ...
+
+
+class Carrier(Protocol):
+    """Carries out the runs of one lane, and looks at its source for the loop."""
+
+    @property
+    def box(self) -> Closing: ...
+
+    def listen(self, post: Post) -> None:
+        """From now on tell of what happens between runs."""
+
+    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
+        """The whole of a run; raises WatchtestError when the tool, not the code, fails."""
+
+    async def is_still(self, snapshot: Snapshot) -> bool:
+        """Whether the whole source is what it was."""
+
+    async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
+        """Which of these paths (EVERYTHING: which at all) now differ from that snapshot, by content or mode."""
 
 
 @dataclass(frozen=True, slots=True)

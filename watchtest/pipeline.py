@@ -24,6 +24,7 @@ from watchtest.core.events import (
     Halted,
     Judged,
     Noted,
+    Post,
     Selected,
     ServicesSeen,
     SnapshotTaken,
@@ -48,7 +49,6 @@ from watchtest.core.model import (
 from watchtest.core.recorded import FilePrint
 from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank, WatchtestError
 from watchtest.execution import Occasion, Testing
-from watchtest.lane_runner import Post
 from watchtest.selection.recorded_rows import file_print
 from watchtest.selection.selector import Situation
 

@@ -8,7 +8,6 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -24,21 +23,21 @@ from watchtest.boxes.recipe.recipe import RecipeWish
 from watchtest.boxes.service_keys import Check, Definition
 from watchtest.boxes.services import Services
 from watchtest.config import Config, Ready, RunnerChoice, Service
+from watchtest.config.project import Project
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
-from watchtest.execution import AnyRunner, Testing
+from watchtest.execution import Testing
 from watchtest.pipeline import Pipeline, Source
-from watchtest.runners.detect import Choosing
-from watchtest.runners.pytest import Pytest
-from watchtest.runners.registry import MAKERS
-from watchtest.runners.runner import RunnerWish
-from watchtest.runners.unittest import Unittest
+from watchtest.runners.detect import RunnerDetector
+from watchtest.runners.registry import RunnerDefaults
+from watchtest.runners.runner import RunnerSpec
 from watchtest.selection.selector import Pattern, Selector
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
 from watchtest.workspace import manual_changes as byhand
-from watchtest.workspace.folder import FOLDER, machine_id
+from watchtest.workspace.folder import FOLDER
+from watchtest.workspace.machine import machine_id, workspace_digest
 from watchtest.workspace.shrink_consent import take_acceptance
 
 log = logging.getLogger(__name__)
@@ -49,35 +48,10 @@ CONTAINER_KEYS = ("user", "memory", "cpus", "pids", "hardened", "ports")
 MEBIBYTE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
-    """Where this user's system keeps things."""
-
-    cache: Path
-    state: Path
-    runtime: tuple[Path, ...] = ()
-    """For sockets, the best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Everything that comes from outside."""
-
-    workspace: Path
-    config: Config
-    environ: Mapping[str, str]
-    folders: Folders
-
-
-# -- parts -----------------------------------------------------------------------------------------
-
-
 def workspace_key(workspace: Path) -> str:
     """Short, readable, and different for every workspace of this machine."""
     name = re.sub(r"[^a-z0-9]+", "-", workspace.name.lower()).strip("-")[:30] or "workspace"
-    # With the machine: on an engine that several share, the same path is somebody else's workspace.
-    identity = f"{machine_id()} {workspace}".encode("utf-8", "surrogateescape")
-    return f"{name}-{hashlib.sha256(identity).hexdigest()[:8]}"
+    return f"{name}-{workspace_digest(workspace)[:8]}"
 
 
 def maps_folder(state: Path, workspace: Path) -> Path:
@@ -85,28 +59,28 @@ def maps_folder(state: Path, workspace: Path) -> Path:
     return state / "maps" / workspace_key(workspace)
 
 
-def choose_place(setting: Setting, owner: str, say: Callable[[str], None]) -> Place:
+def choose_place(project: Project, owner: str, say: Callable[[str], None]) -> Place:
     """The box of a lane, or of the gate; `auto` means a container wherever there is an engine."""
-    wish = setting.config.box.engine
+    wish = project.config.box.engine
     if wish == "local":
-        return local_place(setting, owner)
+        return local_place(project, owner)
     if wish != "auto":
-        return docker_place(setting, owner, lambda: find_engine(setting.environ, wish), wish)
+        return docker_place(project, owner, lambda: find_engine(project.environ, wish), wish)
     try:
-        found = find_engine(setting.environ, wish)
+        found = find_engine(project.environ, wish)
     except EngineError as error:
         say(f"no container engine ({error.message}): tests run in the local box")
-        return local_place(setting, owner)
+        return local_place(project, owner)
     found.close()
     for miss in found.passed_over:
         say(f"{found.describe()[0]} makes the box, because {miss}")
     # From now on this one and no other: a box must not move to another engine while its own is away for a moment.
-    return docker_place(setting, owner, lambda: connect(found.at), found.kind)
+    return docker_place(project, owner, lambda: connect(found.at), found.kind)
 
 
-def docker_place(setting: Setting, lane: str, dial: Callable[[], Engine], engine: str) -> DockerPlace:
-    box = setting.config.box
-    key = workspace_key(setting.workspace)
+def docker_place(project: Project, lane: str, dial: Callable[[], Engine], engine: str) -> DockerPlace:
+    box = project.config.box
+    key = workspace_key(project.workspace)
     if box.ports and box.network != "on":
         raise ConfigError(
             f'box.ports = {list(box.ports)}: a box with box.network = "{box.network}" has no ports',
@@ -115,7 +89,7 @@ def docker_place(setting: Setting, lane: str, dial: Callable[[], Engine], engine
     spec = ContainerSpec(
         name=f"watchtest-{key}-{lane}",
         lane=lane,
-        owner=Owner(str(setting.workspace), machine_id(), f"watchtest/{key}"),
+        owner=Owner(str(project.workspace), machine_id(), f"watchtest/{key}"),
         workdir=box.workdir,
         user=box.user,
         python=box.python,
@@ -127,34 +101,34 @@ def docker_place(setting: Setting, lane: str, dial: Callable[[], Engine], engine
         # One box can have a port of this machine; it is the one of the lane people look at.
         ports=box.ports if lane == Lane.SAVE else (),
         cache_volume=f"watchtest-{key}-cache" if box.cache else "",
-        ca_bundle=ca_bundle(box.ca, setting.environ),
+        ca_bundle=ca_bundle(box.ca, project.environ),
     )
     return DockerPlace(spec, dial, engine)
 
 
-def local_place(setting: Setting, owner: str) -> LocalPlace:
-    box = setting.config.box
-    ca_bundle(box.ca, setting.environ)  # a file that cannot be read is said now, not by pip later
+def local_place(project: Project, owner: str) -> LocalPlace:
+    box = project.config.box
+    ca_bundle(box.ca, project.environ)  # a file that cannot be read is said now, not by pip later
     spec = LocalSpec(
-        folder=setting.folders.cache / "boxes" / f"{workspace_key(setting.workspace)}-{owner}",
-        workspace=str(setting.workspace),
+        folder=project.dirs.cache / "boxes" / f"{workspace_key(project.workspace)}-{owner}",
+        workspace=str(project.workspace),
         python=box.python,
         sandbox=box.sandbox,
         network=box.network,
         certificates=box.ca,
         without_effect=tuple(f"box.{key}" for key in CONTAINER_KEYS if key in box.model_fields_set),
     )
-    return LocalPlace(spec, setting.environ)
+    return LocalPlace(spec, project.environ)
 
 
-def recipe_wish(setting: Setting, source: Source, choosing: Choosing | None = None) -> RecipeWish:
-    """`choosing`: who finds the runners of that source, where somebody else asks, too."""
-    box = setting.config.box
-    choosing = choosing or build_choosing(setting, source)
+def recipe_wish(project: Project, source: Source, detector: RunnerDetector | None = None) -> RecipeWish:
+    """`detector`: who finds the runners of that source, where somebody else asks, too."""
+    box = project.config.box
+    detector = detector or build_detector(project, source)
     return RecipeWish(
         host_python=sys.version_info[:2],
         dependencies=box.dependencies,
-        runs_pytest=lambda snapshot: any(wish.kind == "pytest" for wish in choosing.wishes(snapshot)),
+        runs_pytest=lambda snapshot: any(spec.kind == "pytest" for spec in detector.specs(snapshot)),
         image=box.image,
         dockerfile=box.dockerfile,
         setup=box.setup,
@@ -178,17 +152,17 @@ def ca_bundle(wish: str, environ: Mapping[str, str]) -> bytes:
         ) from error
 
 
-def settings_digest(setting: Setting) -> str:
+def settings_digest(project: Project) -> str:
     """Of the settings that a verdict depends on, beside what the box is made of."""
-    config = setting.config
+    config = project.config
     box = (config.box.python, config.box.user, config.box.network)
     parts = (*box, config.runner.args, config.runners, config.services)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def build_environment(setting: Setting, place: Place, lane: str = Lane.SAVE) -> Environment:
-    box, runner = setting.config.box, setting.config.runner
-    carried = {name: setting.environ[name] for name in box.environment if name in setting.environ}
+def build_environment(project: Project, place: Place, lane: str = Lane.SAVE) -> Environment:
+    box, runner = project.config.box, project.config.runner
+    carried = {name: project.environ[name] for name in box.environment if name in project.environ}
     return Environment(
         place,
         timeout_s=box.setup_timeout_s,
@@ -196,14 +170,14 @@ def build_environment(setting: Setting, place: Place, lane: str = Lane.SAVE) -> 
         python=box.python,
         env=carried,
         # Commands of the user go to the box of the save lane.
-        is_touched=lambda: lane == Lane.SAVE and byhand.is_any(setting.workspace),
+        is_touched=lambda: lane == Lane.SAVE and byhand.is_any(project.workspace),
     )
 
 
-def build_services(setting: Setting, place: Place) -> Services:
-    grace_s = setting.config.runner.grace_s
+def build_services(project: Project, place: Place) -> Services:
+    grace_s = project.config.runner.grace_s
     return Services(
-        tuple(_definition(service, grace_s) for service in setting.config.services),
+        tuple(_definition(service, grace_s) for service in project.config.services),
         lambda globs: specification(globs, "services.restart_on").match_file,
         is_tied=not place.keeps_processes,
     )
@@ -238,60 +212,51 @@ def policies(config: Config) -> dict[Lane, Policy]:
 
 
 def build_pipeline(
-    setting: Setting, lane: Lane, place: Place, source: Source, *, is_selecting: bool = False
+    project: Project, lane: Lane, place: Place, source: Source, *, is_selecting: bool = False
 ) -> Pipeline:
     """`is_selecting`: its runs may leave tests out, so what tests touch has to be recorded."""
-    environment = build_environment(setting, place, lane)
-    choosing = build_choosing(setting, source)
+    environment = build_environment(project, place, lane)
+    detector = build_detector(project, source)
     return Pipeline(
         lane=lane,
         source=source,
         box=Box(place),
         environment=environment,
-        services=build_services(setting, place),
-        wish=recipe_wish(setting, source, choosing),
-        testing=build_testing(setting, place, environment, choosing, build_selector(setting, is_selecting)),
-        settings=settings_digest(setting),
-        done_by_hand=(lambda: byhand.take(setting.workspace)) if lane is Lane.SAVE else tuple,
-        may_shrink=lambda: not setting.config.watch.shrink_guard or take_acceptance(setting.workspace),
+        services=build_services(project, place),
+        wish=recipe_wish(project, source, detector),
+        testing=build_testing(project, place, environment, detector, build_selector(project, is_selecting)),
+        settings=settings_digest(project),
+        done_by_hand=(lambda: byhand.take(project.workspace)) if lane is Lane.SAVE else tuple,
+        may_shrink=lambda: not project.config.watch.shrink_guard or take_acceptance(project.workspace),
     )
 
 
-def build_choosing(setting: Setting, source: Source) -> Choosing:
-    runner = setting.config.runner
-
-    def make(wish: RunnerWish) -> AnyRunner:
-        name = wish.name or wish.kind
-        if wish.kind == "pytest":
-            return Pytest((*runner.args, *wish.args), runner.workers, wish.folder, wish.env, name)
-        if wish.kind == "unittest":
-            return Unittest(wish.args, wish.folder, wish.env, name)
-        return MAKERS[wish.kind](wish, runner.timeout_s)
-
-    is_for_pytest = bool(runner.args) or runner.workers > 1
-    return Choosing(tuple(map(_wish, setting.config.runners)), source.read, make, is_for_pytest)
+def build_detector(project: Project, source: Source) -> RunnerDetector:
+    runner = project.config.runner
+    defaults = RunnerDefaults(runner.args, runner.workers, runner.timeout_s)
+    return RunnerDetector(tuple(map(_runner_spec, project.config.runners)), source.read, defaults)
 
 
 def build_testing(
-    setting: Setting, place: Place, environment: Environment, choosing: Choosing, selector: Selector
+    project: Project, place: Place, environment: Environment, detector: RunnerDetector, selector: Selector
 ) -> Testing:
-    runner = setting.config.runner
+    runner = project.config.runner
     return Testing(
         root=place.root,
         environment=environment,
         limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
         warm=runner.warm,
-        choose=choosing,
+        choose=detector,
         selector=selector,
-        is_given=bool(setting.config.runners),
+        is_given=bool(project.config.runners),
     )
 
 
-def build_selector(setting: Setting, is_selecting: bool) -> Selector:
+def build_selector(project: Project, is_selecting: bool) -> Selector:
     return Selector(
-        mode=setting.config.selection.mode if is_selecting else "all",
-        patterns=tuple(map(_pattern, setting.config.watch.rules)),
-        keep_miss=lambda document: _keep_miss(setting.workspace / FOLDER, document),
+        mode=project.config.selection.mode if is_selecting else "all",
+        patterns=tuple(map(_pattern, project.config.watch.rules)),
+        keep_miss=lambda document: _keep_miss(project.workspace / FOLDER, document),
     )
 
 
@@ -310,8 +275,8 @@ def _pattern(rule: str) -> Pattern:
     return rule, specification([globs], "watch.rules").match_file, tests.rstrip("/")
 
 
-def _wish(choice: RunnerChoice) -> RunnerWish:
-    return RunnerWish(
+def _runner_spec(choice: RunnerChoice) -> RunnerSpec:
+    return RunnerSpec(
         kind=choice.kind,
         name=choice.name,
         folder=choice.folder,
@@ -322,17 +287,17 @@ def _wish(choice: RunnerChoice) -> RunnerWish:
     )
 
 
-def build_worktree(setting: Setting) -> Worktree:
-    watch_settings = setting.config.watch
+def build_worktree(project: Project) -> Worktree:
+    watch_settings = project.config.watch
     return Worktree(
-        setting.workspace,
+        project.workspace,
         ignore=watch_settings.ignore,
         include=watch_settings.include,
         max_file_bytes=watch_settings.max_file_mb * MEBIBYTE,
-        environ=setting.environ,
+        environ=project.environ,
     )
 
 
-def build_git_tree(setting: Setting, which: Literal["index", "head"] | TreeId, *, index: Path | None = None) -> GitTree:
-    limit = setting.config.watch.max_file_mb * MEBIBYTE
-    return GitTree(setting.workspace, which, environ=setting.environ, max_file_bytes=limit, index=index)
+def build_git_tree(project: Project, which: Literal["index", "head"] | TreeId, *, index: Path | None = None) -> GitTree:
+    limit = project.config.watch.max_file_mb * MEBIBYTE
+    return GitTree(project.workspace, which, environ=project.environ, max_file_bytes=limit, index=index)

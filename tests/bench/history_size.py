@@ -27,9 +27,9 @@ from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.store.change_chain import pack_link
 from watchtest.history.store.columns import OUTCOME_CODES, RED_STATES
 from watchtest.history.store.database import Connection, transaction
+from watchtest.history.store.database_file import history_path, open_for_writing
 from watchtest.history.store.failure_texts import add_failure
 from watchtest.history.store.flaky_evidence import compare_with_others
-from watchtest.history.store.opening import history_path, open_for_writing
 from watchtest.history.store.pack import add_pack
 from watchtest.history.store.store import Store
 

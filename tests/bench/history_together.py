@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from watchtest.history.queries.run_queries import recent
-from watchtest.history.store.opening import reading
+from watchtest.history.store.database_file import reading
 
 WRITER = """
 import sys, time
@@ -45,7 +45,7 @@ READER = """
 import sys, time
 from pathlib import Path
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.store.opening import is_there, reading
+from watchtest.history.store.database_file import is_there, reading
 from watchtest.history.queries.run_queries import detail, recent
 from watchtest.history.queries.test_history import history_of
 from watchtest.history.queries.test_names import find_tests

@@ -33,7 +33,7 @@ from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, 
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.sources.tree_id import blob_id
 from watchtest.wiring import ca_bundle
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import machine_id
 
 LIMITS = Limits(600, 300, 5)
 READY_LIMIT_S = 120.0

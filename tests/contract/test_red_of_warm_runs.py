@@ -20,7 +20,8 @@ from watchtest.execution import Occasion, Testing, Warm
 from watchtest.runners.pytest import Pytest
 from watchtest.selection.selector import Selector, Situation
 
-WARM_ONLY = "import sys\ndef test_a():\n    assert 'watchtest_agent.warm.zygote' not in sys.modules\ndef test_b(): pass\n"
+ZYGOTE = "'watchtest_agent.warm.zygote'"
+WARM_ONLY = f"import sys\ndef test_a():\n    assert {ZYGOTE} not in sys.modules\ndef test_b(): pass\n"
 ALWAYS_RED = "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n"
 
 
@@ -73,9 +74,7 @@ class Bench:
         """Green runs until one was warm: it finds itself in a process that is."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            note = (
-                "import sys\ndef test_a():\n    open('warm', 'w').write(str('watchtest_agent.warm.zygote' in sys.modules))\n"
-            )
+            note = f"import sys\ndef test_a():\n    open('warm', 'w').write(str({ZYGOTE} in sys.modules))\n"
             assert judge(self.run(test_a=note)).state is RunState.PASSED
             if self._bench.said("cat warm") == "True":
                 return
@@ -106,7 +105,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
 def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
-    execution = bench.run(test_a="import sys\nassert 'watchtest_agent.warm.zygote' not in sys.modules\ndef test_a(): pass\n")
+    execution = bench.run(test_a=f"import sys\nassert {ZYGOTE} not in sys.modules\ndef test_a(): pass\n")
     assert judge(execution).state is RunState.PASSED
     assert [note for note in bench.notes if note.startswith("a defect of watchtest: test_a.py")]
 

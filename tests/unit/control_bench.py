@@ -19,22 +19,21 @@ from watchtest.control.client import Client, NobodyListens
 from watchtest.control.feed import EVENTS_LIMIT
 from watchtest.control.gateway import Desk, Edge, Past
 from watchtest.control.run_reports import RunReport, timestamp
-from watchtest.control.server import WORDS, ControlServer, PortWish, schemas
+from watchtest.control.server import ControlServer, PortWish
 from watchtest.core.events import (
     Collected,
     Ending,
     Halted,
     Judged,
+    Post,
     SnapshotTaken,
     StartRun,
     TestsEnded,
 )
 from watchtest.core.model import Entry, Execution, Kind, Lane, Outcome, Policy, Result, Snapshot
 from watchtest.core.state import LaneState, State
-from watchtest.lane_runner import Post
 from watchtest.loop import Loop, View
 from watchtest.views.dashboard.watcher_screen import Screens, StateScene
-from watchtest.views.status.status_document import activity
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(Kind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"
@@ -183,7 +182,7 @@ async def bench(
     runs, says, views = HandRun(), list[str](), list[View]()
     states = {lane: LaneState(lane, policy, f"s-{lane.value}") for lane in lanes or (Lane.SAVE,)}
     loop = Loop(State(states), dict.fromkeys(states, runs), [], views)
-    desk = Desk(lambda: loop.state, loop.post, past or KeptRuns(), explain, WORDS, events_limit=events_limit)
+    desk = Desk(lambda: loop.state, loop.post, past or KeptRuns(), explain, events_limit=events_limit)
     views.append(View(desk.show))
     places = socket_places(Path("/some/workspace"), [folder])
     screens = Screens(StateScene(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)
@@ -194,8 +193,6 @@ async def bench(
         status=status,
         about={"version": "1", "pid": os.getpid(), "workspace": "/some/workspace"},
         started_at=timestamp(time.time()),
-        activity=activity,
-        schemas=schemas,
         screens=screens,
         say=says.append,
         port=PortWish(listen, folder / "token") if listen else None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from watchtest.core.model import Entry, Kind, Snapshot
-from watchtest.runners.detect import Choosing
-from watchtest.runners.pytest import Pytest
-from watchtest.runners.runner import RunnerWish
+from watchtest.runners.detect import RunnerDetector
+from watchtest.runners.registry import RunnerDefaults
+from watchtest.runners.runner import RunnerSpec
 
 UNITTEST = b"import unittest\n\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 
@@ -17,26 +17,26 @@ def snapshot(files: dict[str, bytes]) -> Snapshot:
     return Snapshot("t", entries)
 
 
-def chosen(files: dict[str, bytes], *given: RunnerWish, is_for_pytest: bool = False) -> list[str]:
-    choosing = Choosing(given, lambda path, _entry: files[path], lambda _wish: Pytest(), is_for_pytest)
-    return [str(wish) for wish in choosing.wishes(snapshot(files))]
+def chosen(files: dict[str, bytes], *given: RunnerSpec, is_for_pytest: bool = False) -> list[str]:
+    choosing = RunnerDetector(given, lambda path, _entry: files[path], RunnerDefaults(("-x",) if is_for_pytest else ()))
+    return [str(spec) for spec in choosing.specs(snapshot(files))]
 
 
 def test_settings_for_pytest_are_not_lost_on_a_project_of_unittest() -> None:
     files = {"test_it.py": UNITTEST}
     assert chosen(files) == ["unittest"]
     assert chosen(files, is_for_pytest=True) == ["pytest"]
-    assert chosen(files, RunnerWish("unittest"), is_for_pytest=True) == ["unittest"], "the user has named it"
+    assert chosen(files, RunnerSpec("unittest"), is_for_pytest=True) == ["unittest"], "the user has named it"
 
 
 def test_what_is_named_is_all_there_is() -> None:
-    assert chosen({"test_it.py": UNITTEST, "go.mod": b"module x"}, RunnerWish("go", folder="a")) == ["go in a/"]
+    assert chosen({"test_it.py": UNITTEST, "go.mod": b"module x"}, RunnerSpec("go", folder="a")) == ["go in a/"]
 
 
 @pytest.mark.parametrize("path", ["conftest.py", "pyproject.toml"])
 def test_a_file_that_decides_is_looked_at_again_when_it_changes(path: str) -> None:
     files = {"test_it.py": UNITTEST, "pyproject.toml": b"", "go.mod": b"module x", "a_test.go": b"package x"}
-    choosing = Choosing((), lambda name, _entry: files[name], lambda _wish: Pytest())
-    assert [wish.kind for wish in choosing.wishes(snapshot(files))] == ["unittest", "go"]
+    choosing = RunnerDetector((), lambda name, _entry: files[name])
+    assert [spec.kind for spec in choosing.specs(snapshot(files))] == ["unittest", "go"]
     files[path] = b"[tool.pytest.ini_options]\n"
-    assert [wish.kind for wish in choosing.wishes(snapshot(files))] == ["pytest", "go"]
+    assert [spec.kind for spec in choosing.specs(snapshot(files))] == ["pytest", "go"]

@@ -145,7 +145,7 @@ def test_services_that_are_shown_are_services_that_load(tmp_path: Path) -> None:
     [("service", key) for key in Service.model_fields] + [("ready", key) for key in Ready.model_fields],
 )
 def test_every_key_of_a_service_is_read_somewhere(owner: str, key: str) -> None:
-    source = (Path(watchtest.__file__).parent / "parts.py").read_text(encoding="utf-8")
+    source = (Path(watchtest.__file__).parent / "wiring.py").read_text(encoding="utf-8")
     read = {
         (node.value.id, node.attr)
         for node in ast.walk(ast.parse(source))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.client.watcher import runtime_folders
 from watchtest.commands.run import _from_the_workspace
-from watchtest.control.address import LONGEST, is_private, socket_places
+from watchtest.control.address import LONGEST, socket_places
+from watchtest.workspace.user_dirs import is_private, runtime_dirs
 
 HEAVY = (
     "starlette",
@@ -70,13 +70,13 @@ def test_the_runtime_folder_of_the_session_comes_first_and_only_where_the_system
     monkeypatch.delenv("WATCHTEST_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("WATCHTEST_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "session"))
-    assert runtime_folders()[0] == tmp_path / "state" / "run"
+    assert runtime_dirs()[0] == tmp_path / "state" / "run"
     (tmp_path / "session").mkdir(mode=0o755)
-    assert runtime_folders()[0] == tmp_path / "state" / "run"
+    assert runtime_dirs()[0] == tmp_path / "state" / "run"
     (tmp_path / "session").chmod(0o700)
-    assert runtime_folders()[:2] == (tmp_path / "session" / "watchtest", tmp_path / "state" / "run")
+    assert runtime_dirs()[:2] == (tmp_path / "session" / "watchtest", tmp_path / "state" / "run")
     monkeypatch.setenv("WATCHTEST_RUNTIME_DIR", str(tmp_path / "mine"))
-    assert runtime_folders() == (tmp_path / "mine",)
+    assert runtime_dirs() == (tmp_path / "mine",)
 
 
 @pytest.mark.parametrize("command", ["cancel", "run", "pause", "resume", "api", "status"])
@@ -95,7 +95,7 @@ def test_the_watcher_does_not_import_the_server_before_it_serves() -> None:
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30, check=True
     ).stdout.split()
     assert "watchtest.control.server" in loaded
-    assert {"starlette", "uvicorn", "prometheus_client", "watchtest.control.models"}.isdisjoint(loaded)
+    assert {"starlette", "uvicorn", "prometheus_client", "watchtest.control.api.models"}.isdisjoint(loaded)
 
 
 def test_files_are_named_from_where_the_user_stands(tmp_path: Path) -> None:

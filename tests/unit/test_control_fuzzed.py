@@ -22,7 +22,6 @@ from view_states import failed, passed, start
 from watchtest.control.address import kept_token
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS, Operation
-from watchtest.control.server import schemas
 from watchtest.core.model import Lane, Outcome, Policy
 from watchtest.views.status.status_document import Writer
 from watchtest.views.status.status_document import document as status_document
@@ -30,7 +29,7 @@ from watchtest.views.status.status_document import document as status_document
 schemathesis = pytest.importorskip("schemathesis", reason="NOT FUZZED: install watchtest[fuzz] for it")
 failures = pytest.importorskip("schemathesis.core.failures")
 
-DOCUMENT = document("1", schemas()["status"])
+DOCUMENT = document("1")
 EXAMPLES = 12
 """For each operation, of what its description allows and of what it does not; seeded by its name."""
 

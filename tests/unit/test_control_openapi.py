@@ -13,11 +13,9 @@ from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS
 from watchtest.control.api.routes import Served, application
 from watchtest.control.gateway import Desk
-from watchtest.control.server import WORDS, schemas
 from watchtest.views.dashboard.watcher_screen import Screens, StateScene
-from watchtest.views.status.status_document import activity
 
-DOCUMENT = document("1", schemas()["status"])
+DOCUMENT = document("1")
 EXAMPLES = 12
 """For each operation, of what its description allows and of what it does not; seeded by its name."""
 
@@ -27,9 +25,9 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
         return None
 
     state = start()
-    desk = Desk(lambda: state, lambda _event: None, KeptRuns(), explain, WORDS)
+    desk = Desk(lambda: state, lambda _event: None, KeptRuns(), explain)
     screens = Screens(StateScene(lambda: state, lambda event: None, "", ""), lambda: state)
-    served = application(Served(desk, dict, {}, dict, "", activity, schemas, screens))
+    served = application(Served(desk, dict, {}, dict, "", screens))
     routes = {
         (route.path, method)
         for route in served.routes

@@ -13,7 +13,7 @@ import pytest
 from watchtest.commands import history
 from watchtest.core.model import All, Failure, Lane, Outcome, Place, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import UsageError, WatchtestError
-from watchtest.history.store.opening import history_path
+from watchtest.history.store.database_file import history_path
 from watchtest.history.store.store import Store
 
 Ask = Callable[..., str]

@@ -18,7 +18,7 @@ from watchtest.history.queries.run_queries import RunDetail, Timings, detail, re
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.store.columns import AttemptKind, Proof
 from watchtest.history.store.database import transaction
-from watchtest.history.store.opening import open_for_writing, reading
+from watchtest.history.store.database_file import open_for_writing, reading
 from watchtest.history.store.retention import DAY_S, Limits, planned, used_bytes
 from watchtest.history.store.schema import MIGRATIONS
 from watchtest.history.store.store import Store

@@ -17,7 +17,7 @@ import pytest
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import WorkspaceError
 from watchtest.history.queries.run_queries import recent, results_of
-from watchtest.history.store.opening import open_for_writing, reading
+from watchtest.history.store.database_file import open_for_writing, reading
 from watchtest.history.store.schema import MIGRATIONS, Migration
 from watchtest.history.store.store import Store
 

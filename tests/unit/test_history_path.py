@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from watchtest.history.store.opening import history_path
+from watchtest.history.store.database_file import history_path
 
 
 def git(folder: Path, *arguments: str) -> None:

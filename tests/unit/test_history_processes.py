@@ -16,7 +16,7 @@ import pytest
 
 from watchtest.core.model import RunState
 from watchtest.history.queries.run_queries import detail, recent
-from watchtest.history.store.opening import reading
+from watchtest.history.store.database_file import reading
 from watchtest.history.store.store import Store
 
 BEGINNING = """

@@ -27,7 +27,7 @@ from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.queries.run_queries import RunDetail, detail, recent
 from watchtest.history.run_recorder import Recorder
 from watchtest.history.store.columns import AttemptKind
-from watchtest.history.store.opening import reading
+from watchtest.history.store.database_file import reading
 from watchtest.history.store.retention import Limits
 from watchtest.history.store.store import Store
 

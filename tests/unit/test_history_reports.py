@@ -22,7 +22,7 @@ from watchtest.errors import UsageError, WorkspaceError
 from watchtest.history.reports.html_page import embedded
 from watchtest.history.reports.report_export import junit_name, parts
 from watchtest.history.reports.report_import import Unreadable, read_ctrf
-from watchtest.history.store.opening import history_path
+from watchtest.history.store.database_file import history_path
 
 Ask = Callable[..., str]
 EVIL = 'tests/test_evil.py::test_x[</script><img src=x onerror=document.title="PWNED">::\x1b[31m]'
@@ -167,7 +167,7 @@ def test_a_report_has_its_own_time_and_never_one_to_come(ask: Ask, tmp_path: Pat
 
 def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path: Path) -> None:
     from watchtest.history.queries.run_queries import last_whole
-    from watchtest.history.store.opening import reading
+    from watchtest.history.store.database_file import reading
 
     file = tmp_path / "other.json"
     file.write_text(json.dumps({"results": {"tests": [{"name": "x", "status": "passed", "duration": 5}]}}))

@@ -28,7 +28,7 @@ from watchtest.core.model import (
 )
 from watchtest.errors import WorkspaceError
 from watchtest.history.queries.run_queries import PastRun, RunDetail, detail, last_whole, recent
-from watchtest.history.store.opening import reading
+from watchtest.history.store.database_file import reading
 from watchtest.history.store.store import Store
 
 SNAPSHOT = Snapshot("4b825dc6", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")}, head="c0ffee", branch="main", dirty=True)

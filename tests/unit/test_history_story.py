@@ -16,7 +16,7 @@ from watchtest.commands import history
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import UsageError
 from watchtest.history.queries.slow_tests import SlowTest
-from watchtest.history.store.opening import history_path
+from watchtest.history.store.database_file import history_path
 
 ONE, TWO, SLOW = "tests/test_shop.py::test_one", "tests/test_shop.py::test_two", "tests/test_slow.py::test_slow"
 MOVED = "tests/shop/test_prices.py::test_"

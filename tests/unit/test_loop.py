@@ -21,6 +21,7 @@ from watchtest.core.events import (
     Judged,
     Noted,
     Peeked,
+    Post,
     RunAsked,
     SnapshotTaken,
     StartRun,
@@ -29,7 +30,6 @@ from watchtest.core.model import All, Entry, Execution, Kind, Lane, Outcome, Pol
 from watchtest.core.state import Broken, Idle, LaneState, State
 from watchtest.errors import WorkspaceError
 from watchtest.history.facts import Deed, End, Queue, deeds
-from watchtest.lane_runner import Post
 from watchtest.loop import Loop, View, Watching
 
 SAVE = Lane.SAVE

@@ -13,12 +13,13 @@ import pytest
 from session_bus import FakeDaemon, session_bus
 
 from watchtest.config import Config
+from watchtest.config.project import Project
 from watchtest.core.model import Lane, Verdict
 from watchtest.views.notify.channels import look_around
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.dbus_channel import session_bus as found_bus
 from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
-from watchtest.wiring import Folders, Setting
+from watchtest.workspace.user_dirs import UserDirs
 
 RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test[<b>&x]", "second"), Lane.SAVE, Verdict.FAILED)
 GREEN = Notice(NoticeKind.GREEN, "✔ shop: green again", ("2 tests",), Lane.SAVE, Verdict.PASSED)
@@ -176,16 +177,16 @@ def test_a_refusal_and_a_bus_without_a_daemon_are_told_in_its_own_words(address:
 
 def test_doctor_tells_who_would_show_a_notification_and_shows_none(address: str) -> None:
     async def story() -> None:
-        setting = Setting(
+        project = Project(
             Path("/shop"),
             Config(),
             {"DBUS_SESSION_BUS_ADDRESS": address, "TERM": "xterm"},
-            Folders(Path("/cache"), Path("/state")),
+            UserDirs(Path("/cache"), Path("/state")),
         )
-        [(nobody, why)] = await look_around(setting, io.StringIO())
+        [(nobody, why)] = await look_around(project, io.StringIO())
         assert (nobody, "org.freedesktop.Notifications" in why) == ("", True)
         async with FakeDaemon(address, name="wall\x1b[31mpaper") as daemon:
-            assert await look_around(setting, io.StringIO()) == [("on the desktop, by wallpaper", "")]
+            assert await look_around(project, io.StringIO()) == [("on the desktop, by wallpaper", "")]
         assert daemon.calls == []
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))

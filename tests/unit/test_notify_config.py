@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from watchtest.config import Config, load
+from watchtest.config.project import Project
 from watchtest.errors import ConfigError
 from watchtest.views.notify.channels import build_notifier, look_around
 from watchtest.views.notify.dbus_channel import BusChannel
@@ -17,7 +18,7 @@ from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.notices import Mode, QuietHours
 from watchtest.views.notify.notifier import Notifier
 from watchtest.views.notify.terminal_channel import Form, Relay
-from watchtest.wiring import Folders, Setting
+from watchtest.workspace.user_dirs import UserDirs
 
 
 def told(workspace: Path, text: str, **given: Any) -> str:
@@ -100,9 +101,9 @@ class Screen(io.StringIO):
         return self.is_terminal
 
 
-def setting_with(environ: dict[str, str] | None = None, **notify: Any) -> Setting:
+def setting_with(environ: dict[str, str] | None = None, **notify: Any) -> Project:
     config = Config.model_validate({"notify": notify})
-    return Setting(Path("/shop"), config, environ or {"TERM": "xterm"}, Folders(Path("/cache"), Path("/state")))
+    return Project(Path("/shop"), config, environ or {"TERM": "xterm"}, UserDirs(Path("/cache"), Path("/state")))
 
 
 def built(environ: dict[str, str] | None = None, *, is_terminal: bool = True, **notify: Any) -> Notifier | None:

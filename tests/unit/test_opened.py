@@ -59,7 +59,7 @@ def test_who_closes_every_file_loses_what_was_opened_and_nothing_after_that(tmp_
 
 
 def test_without_the_means_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watchtest.agent.opened.epoll", None)
+    monkeypatch.setattr("watchtest.agent.record.opened_files.epoll", None)
     opened = Opened(str(tmp_path))
     assert not opened.start()
     assert opened.gather() == ()

@@ -13,7 +13,7 @@ import pytest
 from watchtest.boxes.inventory import Belonging, local_boxes
 from watchtest.cli import main
 from watchtest.control.address import ensure_token, token_file
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import machine_id
 
 HOST = machine_id()
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from watchtest.config import RunnerChoice
 from watchtest.runners.detect import detect, python_runner
-from watchtest.runners.registry import MAKERS
-from watchtest.runners.runner import RunnerWish
+from watchtest.runners.registry import KINDS, RunnerDefaults
+from watchtest.runners.runner import RunnerSpec
 
 VITEST = '{"devDependencies": {"vitest": "^3"}}'
 JEST = '{"devDependencies": {"jest": "^30"}}'
 
 
 def found(files: dict[str, str]) -> list[str]:
-    return [wish.name or wish.kind for wish in detect(files, lambda path: files[path].encode())]
+    return [spec.name or spec.kind for spec in detect(files, lambda path: files[path].encode())]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +61,10 @@ def test_several_languages_get_several_runners_python_first() -> None:
         "tests/test_a.py": "",
     }
     assert found(files) == ["pytest", "go:api", "cargo:core", "vitest:web"]
-    wishes = detect(files, lambda path: files[path].encode())
-    assert [wish.folder for wish in wishes] == ["", "api", "core", "web"]
-    for wish in wishes[1:]:
-        assert MAKERS[wish.kind](wish, 300.0).name == wish.name
+    specs = detect(files, lambda path: files[path].encode())
+    assert [spec.folder for spec in specs] == ["", "api", "core", "web"]
+    for spec in specs[1:]:
+        assert KINDS[spec.kind].make(spec, RunnerDefaults()).name == spec.name
 
 
 def test_what_a_project_above_covers_gets_no_runner_of_its_own() -> None:
@@ -128,8 +131,8 @@ def test_a_python_project_that_uses_nothing_but_unittest_is_run_by_it() -> None:
     assert found({"tests/test_a.py": case, "conftest.py": ""}) == ["pytest"]
 
 
-def test_the_makers_know_every_kind_but_those_of_python() -> None:
-    assert set(MAKERS) == {"go", "cargo", "vitest", "jest", "command"}
-    wish = RunnerWish("command", command="make", junit="a.xml", args=("x",), env={"A": "b"}, folder="web")
-    [order] = MAKERS["command"](wish, 1.0).orders(None)
+def test_the_registry_has_every_kind_that_the_settings_allow() -> None:
+    assert set(KINDS) == set(get_args(RunnerChoice.model_fields["kind"].annotation))
+    spec = RunnerSpec("command", command="make", junit="a.xml", args=("x",), env={"A": "b"}, folder="web")
+    [order] = KINDS["command"].make(spec, RunnerDefaults()).orders(None)
     assert (order.folder, order.env, order.argv[-1]) == ("web", {"A": "b"}, "x")

@@ -11,7 +11,7 @@ import pytest
 
 SCRIPT = """
 import os, sys, time
-from watchtest.agent import supervise
+from watchtest.agent.jobs import supervisor as supervise
 supervise._WAITING_LIMIT_S = 0.2
 supervise._LOOK_AT_WAITING_EVERY_S = 0.1
 pid = os.fork()

@@ -14,7 +14,7 @@ import pytest
 SCRIPT = """
 import json, os, sys
 settings = json.loads(sys.argv[1])
-from watchtest.agent import warmup
+from watchtest.agent.warm import warmup
 try:
     held = warmup.warm_up(settings)
 except warmup.Unfit as unfit:
@@ -166,7 +166,7 @@ def test_an_exit_handler_that_raises_does_not_change_how_a_run_ends() -> None:
     """As in a fresh process. Up to Python 3.9 what runs the handlers raises, and such a one may be in the box."""
     script = """
 import sys, types
-from watchtest.agent import zygote
+from watchtest.agent.warm import zygote
 def raises(): raise ZeroDivisionError
 sys.modules['atexit'] = types.SimpleNamespace(_run_exitfuncs=raises)
 zygote._leave_as_python_does()

@@ -21,7 +21,7 @@ from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.boxes.local.box_folder import remove_box
 from watchtest.errors import BoxError, EngineError
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import machine_id
 
 What = Literal["container", "image", "volume", "local box"]
 

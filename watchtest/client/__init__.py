@@ -1,0 +1,1 @@
+"""What commands share: finding the watcher, speaking with it, reading its files."""

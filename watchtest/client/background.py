@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from watchtest.client.status_file import is_locked, load
-from watchtest.client.watcher import runtime_folders
 from watchtest.control.address import socket_places
 from watchtest.control.client import Client
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
@@ -31,6 +30,7 @@ from watchtest.logs.reader import last_lines, told
 from watchtest.logs.writer import NAME
 from watchtest.workspace.folder import FOLDER, make_folder
 from watchtest.workspace.lock import TAKEN
+from watchtest.workspace.user_dirs import runtime_dirs
 
 
 def proven(writer: Mapping[str, Any]) -> int | None:
@@ -261,7 +261,7 @@ class Workspace:
 
     def _answering(self) -> int | None:
         """The pid of whoever answers on the control socket of this workspace, which lies where only we can listen."""
-        client = Client(socket_places(self.folder, runtime_folders()), timeout_s=ASK_LIMIT_S)
+        client = Client(socket_places(self.folder, runtime_dirs()), timeout_s=ASK_LIMIT_S)
         try:
             pid = client.get("/health").get("pid")
         except (ControlError, UsageError):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import machine_id
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engines import Engine
@@ -38,14 +38,14 @@ class Seen:
 def look(arguments: argparse.Namespace) -> Iterator[Seen]:
     """Ask every engine there is, or the one that was named, and the cache folder."""
     from watchtest.boxes.inventory import local_boxes, on_engine, reachable
-    from watchtest.client.settings import user_folders
+    from watchtest.workspace.user_dirs import cache_dir
 
     wish: EngineName = arguments.engine or "auto"
     engines = [] if wish == "local" else reachable(os.environ, wish, _say)
     try:
         found = [one for engine in engines for one in on_engine(engine)]
         if wish in ("auto", "local"):
-            found += local_boxes(user_folders().cache)
+            found += local_boxes(cache_dir())
         yield Seen(tuple(found), tuple(engines), machine_id())
     finally:
         for engine in engines:

@@ -18,9 +18,10 @@ from filelock import FileLock, Timeout
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import Manner, Place, StopWish
 from watchtest.client.status_file import is_locked, load
+from watchtest.config.project import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
-from watchtest.wiring import Setting, build_environment, build_pipeline, build_worktree, choose_place
+from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_place
 from watchtest.workspace import manual_changes as byhand
 from watchtest.workspace.folder import FOLDER, make_folder
 
@@ -29,39 +30,39 @@ AT_WORK = ("starting", "syncing", "running")
 Say = Callable[[str], None]
 
 
-def visit(setting: Setting, argv: list[str], manner: Manner, say: Say) -> int:
+def visit(project: Project, argv: list[str], manner: Manner, say: Say) -> int:
     """Run a command in the box of the save lane; its exit code."""
-    place = visited_place(setting, say)
+    place = visited_place(project, say)
     try:
-        environment = ready(setting, place, say)
+        environment = ready(project, place, say)
         code = place.execute(argv, environment.variables, environment.path_first, manner)
         if code == 0 and manner is Manner.ATTACHED:
-            byhand.record(setting.workspace, argv)
+            byhand.record(project.workspace, argv)
         elif manner is Manner.TERMINAL:
-            byhand.record(setting.workspace, ["(what was typed in `watchtest shell`)"])
+            byhand.record(project.workspace, ["(what was typed in `watchtest shell`)"])
         return code
     finally:
         place.close()
 
 
-def visited_place(setting: Setting, say: Say) -> Place:
+def visited_place(project: Project, say: Say) -> Place:
     """The box that a watcher uses, if there is one and nothing else was asked for."""
-    engine = _box_of_watcher(setting).get("engine")
-    if setting.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
-        box = setting.config.box.model_copy(update={"engine": engine})
-        setting = replace(setting, config=setting.config.model_copy(update={"box": box}))
-    return choose_place(setting, Lane.SAVE, say)
+    engine = _box_of_watcher(project).get("engine")
+    if project.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
+        box = project.config.box.model_copy(update={"engine": engine})
+        project = replace(project, config=project.config.model_copy(update={"box": box}))
+    return choose_place(project, Lane.SAVE, say)
 
 
-def ready(setting: Setting, place: Place, say: Say) -> Environment:
+def ready(project: Project, place: Place, say: Say) -> Environment:
     """Make the box ready for a command, and give what commands in it need."""
-    environment = build_environment(setting, place)
+    environment = build_environment(project, place)
     try:
-        if not is_watched(setting.workspace):
-            _prepare(setting, place, say)
+        if not is_watched(project.workspace):
+            _prepare(project, place, say)
             return environment
     except ChannelLost as error:
-        if not is_watched(setting.workspace):
+        if not is_watched(project.workspace):
             raise
         say(f"a watcher has taken the box over ({error.message})")
     except WatchtestError as error:
@@ -69,12 +70,12 @@ def ready(setting: Setting, place: Place, say: Say) -> Environment:
             raise
         say(f"the box is not as it should be: {error}")
         return environment
-    _wait_for_the_watcher(setting, place, say)
+    _wait_for_the_watcher(project, place, say)
     return environment
 
 
-def _prepare(setting: Setting, place: Place, say: Say) -> None:
-    pipeline = build_pipeline(setting, Lane.SAVE, place, build_worktree(setting))
+def _prepare(project: Project, place: Place, say: Say) -> None:
+    pipeline = build_pipeline(project, Lane.SAVE, place, build_worktree(project))
 
     async def prepare() -> None:
         try:
@@ -82,8 +83,8 @@ def _prepare(setting: Setting, place: Place, say: Say) -> None:
         finally:
             await pipeline.box.disconnect()
 
-    folder = setting.workspace / FOLDER
-    lock = FileLock(folder / "visit.lock", timeout=setting.config.box.setup_timeout_s)
+    folder = project.workspace / FOLDER
+    lock = FileLock(folder / "visit.lock", timeout=project.config.box.setup_timeout_s)
     try:
         make_folder(folder)
         lock.acquire()  # one at a time: a second agent would end the first in the middle of its setup
@@ -97,13 +98,13 @@ def _prepare(setting: Setting, place: Place, say: Say) -> None:
         lock.release()
 
 
-def _wait_for_the_watcher(setting: Setting, place: Place, say: Say) -> None:
-    deadline = time.monotonic() + setting.config.box.setup_timeout_s
+def _wait_for_the_watcher(project: Project, place: Place, say: Say) -> None:
+    deadline = time.monotonic() + project.config.box.setup_timeout_s
     has_said = False
     while not place.is_prepared():
-        if not is_watched(setting.workspace):
+        if not is_watched(project.workspace):
             raise BoxError("the watcher ended before the box was ready", hint="try again")
-        if place.inspect() is not None and _status(setting).get("activity") not in AT_WORK:
+        if place.inspect() is not None and _status(project).get("activity") not in AT_WORK:
             say("the watcher could not set up the box: going in as it is")
             return
         if time.monotonic() > deadline:
@@ -119,14 +120,14 @@ def is_watched(workspace: Path) -> bool:
     return is_locked(workspace / FOLDER / "lock") is True
 
 
-def _status(setting: Setting) -> dict[str, Any]:
+def _status(project: Project) -> dict[str, Any]:
     """What the watcher last wrote; nothing yet, or nothing that can be read."""
     try:
-        return load(setting.workspace / FOLDER / "status.json")
+        return load(project.workspace / FOLDER / "status.json")
     except WorkspaceError:
         return {}
 
 
-def _box_of_watcher(setting: Setting) -> dict[str, Any]:
-    box = _status(setting).get("box") if is_watched(setting.workspace) else None
+def _box_of_watcher(project: Project) -> dict[str, Any]:
+    box = _status(project).get("box") if is_watched(project.workspace) else None
     return box if isinstance(box, dict) else {}

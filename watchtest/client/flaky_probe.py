@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from watchtest.boxes.protocols import Place, StopWish
+from watchtest.config.project import Project
 from watchtest.core.events import EVERYTHING, Collected, Event, Halted, Judged, SnapshotTaken, StartRun, TestsEnded
 from watchtest.core.model import Entry, Lane, Only, Result, Run, RunState, Snapshot, Trigger
 from watchtest.core.verdict import judge
@@ -19,7 +20,7 @@ from watchtest.errors import BoxError, WatchtestError
 from watchtest.history.store.columns import AttemptKind
 from watchtest.history.store.store import Store
 from watchtest.pipeline import Pipeline, Source
-from watchtest.wiring import Setting, build_pipeline
+from watchtest.wiring import build_pipeline
 
 BEGUN_BY_HAND = "a probe was asked for"
 
@@ -65,22 +66,22 @@ class Frozen:
 
 
 async def probe(
-    setting: Setting, source: Source, place: Place, test: str, times: int, store: Store | None
+    project: Project, source: Source, place: Place, test: str, times: int, store: Store | None
 ) -> AsyncGenerator[Repeat, None]:
     """So many runs of that test on the tree as it is now, each told as it ends. The caller holds the gate's lock."""
     frozen = Frozen(source)
     # As the commit lane: what was done by hand in the box of saves is none of this one's.
-    pipeline = build_pipeline(setting, Lane.COMMIT, place, frozen)
+    pipeline = build_pipeline(project, Lane.COMMIT, place, frozen)
     pipeline.listen(lambda _event: None)
     session = secrets.token_hex(3)
     if store is not None:
-        store.mend(str(setting.workspace), time.time(), is_beside=True)
+        store.mend(str(project.workspace), time.time(), is_beside=True)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pipeline.box.close)
         for number in range(1, times + 1):
             selection = Only((test,), because=f"a probe, {number} of {times}")
             run = Run(f"{session}-probe.{number}", Lane.SAVE, Trigger.MANUAL, selection, is_forced=True)
-            yield await _Once(pipeline, run, store, str(setting.workspace), frozen).carry_out()
+            yield await _Once(pipeline, run, store, str(project.workspace), frozen).carry_out()
 
 
 class _Once:

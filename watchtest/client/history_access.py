@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -65,18 +64,16 @@ def asked_since(arguments: argparse.Namespace) -> float | None:
 
 
 def path_of(arguments: argparse.Namespace) -> Path:
-    from platformdirs import user_state_path
+    from watchtest.history.store.database_file import history_path
+    from watchtest.workspace.user_dirs import state_dir
 
-    from watchtest.history.store.opening import history_path
-
-    chosen = os.environ.get("WATCHTEST_STATE_DIR")
-    return history_path(Path(chosen) if chosen else user_state_path("watchtest"), workspace_of(arguments))
+    return history_path(state_dir(), workspace_of(arguments))
 
 
 def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
     """Of one consistent view of the history; None: there is none yet."""
     from watchtest.client.history_access import mend_what_died
-    from watchtest.history.store.opening import is_there, reading
+    from watchtest.history.store.database_file import is_there, reading
 
     path = path_of(arguments)
     if not is_there(path):
@@ -156,7 +153,7 @@ def mend_what_died(path: Path) -> None:
     """In every workspace of the history. Whoever may not write there is told what it says."""
     from watchtest.client.status_file import is_locked
     from watchtest.history.queries.run_queries import at_work
-    from watchtest.history.store.opening import reading
+    from watchtest.history.store.database_file import reading
     from watchtest.history.store.store import Store
     from watchtest.workspace.folder import FOLDER
 

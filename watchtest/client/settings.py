@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from platformdirs import user_cache_path, user_config_path, user_state_path
-
-from watchtest.client.watcher import runtime_folders
 from watchtest.config import Loaded, load
+from watchtest.config.project import Project
 from watchtest.core.model import EngineName
 from watchtest.errors import UsageError
-from watchtest.wiring import Folders, Setting
 from watchtest.workspace import folder as workspace
+from watchtest.workspace.user_dirs import config_dir, user_dirs
 
 
 def load_settings(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> tuple[Path, Loaded]:
@@ -28,25 +26,15 @@ def load_settings(arguments: argparse.Namespace, flags: Mapping[str, object] | N
         folder,
         explicit=arguments.config,
         environ=os.environ,
-        user_folder=user_config_path("watchtest"),
+        user_folder=config_dir(),
         flags=flags or {},
     )
     return folder, loaded
 
 
-def setting_of(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> Setting:
+def project_of(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> Project:
     folder, loaded = load_settings(arguments, flags)
-    return Setting(folder, loaded.config, os.environ, user_folders())
-
-
-def user_folders() -> Folders:
-    """Each can be moved by a variable, for tests and for homes that cannot be written."""
-    cache, state = os.environ.get("WATCHTEST_CACHE_DIR"), os.environ.get("WATCHTEST_STATE_DIR")
-    return Folders(
-        cache=Path(cache) if cache else user_cache_path("watchtest"),
-        state=Path(state) if state else user_state_path("watchtest"),
-        runtime=runtime_folders(),
-    )
+    return Project(folder, loaded.config, os.environ, user_dirs())
 
 
 ENGINES: tuple[str, ...] = get_args(EngineName)

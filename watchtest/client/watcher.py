@@ -9,47 +9,26 @@ leaves `pending` only when a run that contained it has ended: the verdict is of 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_runtime_path, user_state_path
-
 from watchtest.client.status_file import is_locked
-from watchtest.control.address import is_private, socket_places
+from watchtest.control.address import socket_places
 from watchtest.control.client import TIMEOUT_S, Client, Declined, NobodyListens
 from watchtest.core.model import Lane
 from watchtest.core.text import one_line
 from watchtest.errors import ControlError
 from watchtest.workspace import folder as workspace
+from watchtest.workspace.user_dirs import runtime_dirs
 
 START_LIMIT_S = 5.0
 """A watcher that has just been started listens a moment later."""
 POLL_S = 0.05
 
 Report = dict[str, Any]
-
-
-def runtime_folders() -> tuple[Path, ...]:
-    """Where the control socket may lie, the best first."""
-    if chosen := os.environ.get("WATCHTEST_RUNTIME_DIR"):
-        return (Path(chosen),)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a session folder that is not as it should be: the next one will do
-        runtime = user_runtime_path("watchtest")
-    state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return (
-        # The system makes it when the user logs in; one that we would have to make ourselves is not it.
-        *([runtime] if is_private(runtime.parent) else []),
-        state / "run",
-        Path(tempfile.gettempdir()) / f"watchtest-{user}",
-    )
 
 
 def add_lane(parser: argparse.ArgumentParser, default: str) -> None:
@@ -63,7 +42,7 @@ class Watcher:
         self, arguments: argparse.Namespace, *, timeout_s: float = TIMEOUT_S, start_limit_s: float = START_LIMIT_S
     ) -> None:
         self.folder = workspace.find(arguments.workspace or Path.cwd())
-        self._client = Client(socket_places(self.folder, runtime_folders()), timeout_s)
+        self._client = Client(socket_places(self.folder, runtime_dirs()), timeout_s)
         self._start_limit_s = start_limit_s
 
     def get(self, path: str) -> Report:

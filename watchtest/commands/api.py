@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 from watchtest import __version__
@@ -63,12 +62,10 @@ def _url(arguments: argparse.Namespace) -> int:
 
 
 def _token(arguments: argparse.Namespace) -> int:
-    from platformdirs import user_state_path
-
     from watchtest.control.address import kept_token, token_file
+    from watchtest.workspace.user_dirs import state_dir
 
-    state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
-    file = token_file(state, workspace.find(arguments.workspace or Path.cwd()))
+    file = token_file(state_dir(), workspace.find(arguments.workspace or Path.cwd()))
     token = kept_token(file)
     if not token:
         raise ControlError(f"there is no token yet in {file}", hint=TURN_ON)
@@ -78,7 +75,6 @@ def _token(arguments: argparse.Namespace) -> int:
 
 def _openapi() -> int:
     from watchtest.control.api.openapi import document
-    from watchtest.views.status.status_schema import status_schema
 
-    print(json.dumps(document(__version__, status_schema()), indent=2))
+    print(json.dumps(document(__version__), indent=2))
     return 0

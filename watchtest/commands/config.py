@@ -11,9 +11,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.config.keys import LISTS
-from watchtest.config.loader import Loaded
-from watchtest.config.toml_literal import literal
 from watchtest.errors import ConfigError
 from watchtest.workspace import folder as workspace
 
@@ -44,7 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-
     loaded = _load(arguments)
     print(json.dumps(as_json(loaded), indent=2) if arguments.json else as_text(loaded))
     return 0
@@ -74,9 +70,8 @@ def _schema() -> int:
 
 
 def _load(arguments: argparse.Namespace) -> Loaded:
-    from platformdirs import user_config_path
-
     from watchtest.config import load
+    from watchtest.workspace.user_dirs import config_dir
 
     folder = workspace.find(Path(arguments.workspace or "."))
     file = getattr(arguments, "file", None)
@@ -86,7 +81,7 @@ def _load(arguments: argparse.Namespace) -> Loaded:
         folder,
         explicit=arguments.config and Path(arguments.config),
         environ=os.environ,
-        user_folder=user_config_path("watchtest"),
+        user_folder=config_dir(),
         flags={},
     )
 
@@ -119,6 +114,8 @@ def as_json(loaded: Loaded) -> dict[str, Any]:
 
 
 def _values(loaded: Loaded) -> list[tuple[str, Any]]:
+    from watchtest.config.keys import LISTS
+
     sections = loaded.config.model_dump(mode="json", exclude_none=True)
     lists = [(name, sections.pop(name)) for name in LISTS]
     values = [(f"{name}.{key}", value) for name, section in sections.items() for key, value in section.items()]
@@ -127,6 +124,8 @@ def _values(loaded: Loaded) -> list[tuple[str, Any]]:
 
 def _written(value: Any) -> str:
     """Tables, too, whole: these were checked, and are of no great depth."""
+    from watchtest.config.toml_literal import literal
+
     match value:
         case dict():
             return "{" + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + "}"

@@ -19,8 +19,8 @@ from watchtest.errors import WatchtestError
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_check import Remark
     from watchtest.boxes.protocols import Place
+    from watchtest.config.project import Project
     from watchtest.core.model import BoxInfo
-    from watchtest.wiring import Setting
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 LACKS = ("no sandbox", "not isolated", "without effect")
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings(arguments: argparse.Namespace) -> list[Finding]:
-    from watchtest.client.settings import load_settings, setting_of
+    from watchtest.client.settings import load_settings, project_of
 
     flags = engine_flag(arguments)
     found = [Finding("python", GOOD, f"{platform.python_version()} ({sys.executable})"), _git()]
@@ -65,8 +65,8 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         return [*found, Finding("config", BAD, error.message, error.hint)]
     source = f"from {loaded.file}" if loaded.file else "no file: the defaults hold"
     found.append(Finding("config", GOOD, source))
-    setting = setting_of(arguments, flags)
-    checks: list[tuple[str, Callable[[Setting], list[Finding]]]] = [
+    project = project_of(arguments, flags)
+    checks: list[tuple[str, Callable[[Project], list[Finding]]]] = [
         ("workspace", _workspace),
         ("box", _box),
         ("history", _history),
@@ -74,7 +74,7 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
     ]
     for what, check in checks:
         try:
-            found += check(setting)
+            found += check(project)
         except WatchtestError as error:
             found.append(Finding(what, BAD, error.message, error.hint))
     return found
@@ -93,30 +93,30 @@ def _git() -> Finding:
     return Finding("git", GOOD, answer.stdout.strip())
 
 
-def _workspace(setting: Setting) -> list[Finding]:
-    from watchtest.wiring import build_choosing, build_worktree
+def _workspace(project: Project) -> list[Finding]:
+    from watchtest.wiring import build_detector, build_worktree
 
-    source = build_worktree(setting)
+    source = build_worktree(project)
     began = time.perf_counter()
     snapshot = source.snapshot()
     took_ms = (time.perf_counter() - began) * 1000
-    text = f"{setting.workspace}: {len(snapshot.entries)} paths, read in {took_ms:.0f} ms, tree {snapshot.id[:12]}"
+    text = f"{project.workspace}: {len(snapshot.entries)} paths, read in {took_ms:.0f} ms, tree {snapshot.id[:12]}"
     found = [Finding("workspace", GOOD, text)]
     found += [Finding("workspace", WARNING, note) for note in source.notes]
-    why = "by [[runners]]" if setting.config.runners else "by the project's files"
-    runners = ", ".join(map(str, build_choosing(setting, source).wishes(snapshot)))
+    why = "by [[runners]]" if project.config.runners else "by the project's files"
+    runners = ", ".join(map(str, build_detector(project, source).specs(snapshot)))
     found.append(Finding("runners", GOOD, f"{runners} ({why})"))
-    found += _repository(setting)
+    found += _repository(project)
     found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.left_out[:20]]
     return found
 
 
-def _repository(setting: Setting) -> list[Finding]:
+def _repository(project: Project) -> list[Finding]:
     """What of this repository the lanes see differently."""
     from watchtest.sources.git import Git, GitError
     from watchtest.sources.git_watch import hindrance
 
-    git = Git(setting.workspace, setting.environ)
+    git = Git(project.workspace, project.environ)
     try:
         standing = hindrance(git.directory())
         found = [Finding("git lanes", WARNING, f"wait: {standing}")] if standing else []
@@ -134,12 +134,12 @@ def _repository(setting: Setting) -> list[Finding]:
     return found
 
 
-def _box(setting: Setting) -> list[Finding]:
+def _box(project: Project) -> list[Finding]:
     from watchtest.core.model import Lane
     from watchtest.wiring import choose_place
 
     notes: list[str] = []
-    place = choose_place(setting, Lane.SAVE, notes.append)
+    place = choose_place(project, Lane.SAVE, notes.append)
     found = [Finding("engine", WARNING, note) for note in notes]
     try:
         if place.engine == "local":
@@ -148,8 +148,8 @@ def _box(setting: Setting) -> list[Finding]:
         else:
             # Asked first: it says what is wrong where nothing answers.
             info = place.inspect()
-            found += _engine(setting, place, info)
-            found += _local_too(setting)
+            found += _engine(project, place, info)
+            found += _local_too(project)
     finally:
         place.close()
     if info is None:
@@ -159,21 +159,21 @@ def _box(setting: Setting) -> list[Finding]:
     return found
 
 
-def _engine(setting: Setting, place: Place, info: BoxInfo | None) -> list[Finding]:
+def _engine(project: Project, place: Place, info: BoxInfo | None) -> list[Finding]:
     """The engine that carries the box, the image for it, and the limits as they are."""
     from watchtest.boxes.docker.engine_check import Wanted, examine, has_image, read_back
     from watchtest.boxes.docker.engines import find_engine
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.wiring import build_worktree, recipe_wish
 
-    box = setting.config.box
+    box = project.config.box
     assert box.engine != "local"
     wanted = Wanted(box.memory, box.cpus, box.pids)
-    engine = find_engine(setting.environ, box.engine)
+    engine = find_engine(project.environ, box.engine)
     try:
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
-        source = build_worktree(setting)
-        recipe = recipe_of(recipe_wish(setting, source), source.snapshot(), source.read)
+        source = build_worktree(project)
+        recipe = recipe_of(recipe_wish(project, source), source.snapshot(), source.read)
         image = place.image_of(recipe)
         is_here = "is here" if has_image(engine, image) else "is not here yet: it is had when the box is made"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))
@@ -192,31 +192,31 @@ def _local(place: Place) -> list[Finding]:
     return [Finding("local box", WARNING if line.startswith(LACKS) else GOOD, line) for line in place.describe()]
 
 
-def _local_too(setting: Setting) -> list[Finding]:
+def _local_too(project: Project) -> list[Finding]:
     """What the embedded box would be, for whoever thinks of `--engine local`."""
     from watchtest.core.model import Lane
     from watchtest.wiring import local_place
 
     try:
-        lines = local_place(setting, Lane.SAVE).describe()
+        lines = local_place(project, Lane.SAVE).describe()
     except WatchtestError as error:
         return [Finding("local box", GOOD, f"would not work: {error.message}")]
     return [Finding("local box", GOOD, f"would be used with --engine local: {lines[1]}")]
 
 
-def _history(setting: Setting) -> list[Finding]:
-    from watchtest.history.store.opening import history_path
+def _history(project: Project) -> list[Finding]:
+    from watchtest.history.store.database_file import history_path
 
-    path = history_path(setting.folders.state, setting.workspace)
+    path = history_path(project.dirs.state, project.workspace)
     return [Finding("history", GOOD, f"{path} ({'there' if path.exists() else 'not yet there'})")]
 
 
-def _notify(setting: Setting) -> list[Finding]:
+def _notify(project: Project) -> list[Finding]:
     import asyncio
 
     from watchtest.views.notify.channels import look_around
 
     return [
         Finding("notify", GOOD if who else WARNING, who or f"no desktop notifications: {lack}")
-        for who, lack in asyncio.run(look_around(setting, sys.stdout))
+        for who, lack in asyncio.run(look_around(project, sys.stdout))
     ]

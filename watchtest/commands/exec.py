@@ -30,18 +30,18 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.protocols import Manner
     from watchtest.client.box_visit import ready, visit, visited_place
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
         raise UsageError("exec: no command given", hint="write it after two dashes: watchtest exec -- ls -l")
-    setting = setting_of(arguments, engine_flag(arguments))
+    project = project_of(arguments, engine_flag(arguments))
     if not arguments.detach:
-        return visit(setting, argv, Manner.ATTACHED, say)
-    place = visited_place(setting, say)
+        return visit(project, argv, Manner.ATTACHED, say)
+    place = visited_place(project, say)
     name = f"{log_name(argv)}-{secrets.token_hex(2)}"
     try:
-        environment = ready(setting, place, say)
+        environment = ready(project, place, say)
         known = place.execute(["/bin/sh", "-c", KNOWN, "sh", argv[0]], environment.variables, environment.path_first)
         if known != 0:
             raise BoxError(f"exec: there is no {argv[0]} in the box")

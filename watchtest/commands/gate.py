@@ -21,10 +21,10 @@ from watchtest.errors import BoxError, WorkspaceError
 
 if TYPE_CHECKING:
     from watchtest.boxes.protocols import Place
+    from watchtest.config.project import Project
     from watchtest.core.model import Lane, Result, RunState
     from watchtest.core.state import State
     from watchtest.sources.git_tree import GitTree
-    from watchtest.wiring import Setting
 
 TIMED_OUT = 124
 POLL_S = 0.1
@@ -66,14 +66,14 @@ class Answer:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.wiring import choose_place
 
-    setting = setting_of(arguments, engine_flag(arguments))
-    asked = _asked(setting, arguments.commit)
-    place = choose_place(setting, "gate", _say)
+    project = project_of(arguments, engine_flag(arguments))
+    asked = _asked(project, arguments.commit)
+    place = choose_place(project, "gate", _say)
     try:
-        answer = _answer(setting, asked, place, arguments.timeout)
+        answer = _answer(project, asked, place, arguments.timeout)
     finally:
         place.close()
         asked.source.close()
@@ -88,40 +88,40 @@ def _say(text: str) -> None:
     print(f"watchtest: {text}", file=sys.stderr)
 
 
-def _asked(setting: Setting, revision: str | None) -> Asked:
+def _asked(project: Project, revision: str | None) -> Asked:
     from watchtest.core.model import Lane
     from watchtest.sources.git import Git
     from watchtest.sources.git_tree import TreeId
     from watchtest.wiring import build_git_tree
 
-    git = Git(setting.workspace, setting.environ)
+    git = Git(project.workspace, project.environ)
     if revision is None:
         # The hooks of `git commit -a` and `git commit FILE` get an index of their own.
         own = git.directory() / "index"
         index = Path(os.environ.get("GIT_INDEX_FILE") or own).absolute()
-        source = build_git_tree(setting, "index", index=index)
+        source = build_git_tree(project, "index", index=index)
         is_own = index.resolve() == own.resolve() and not os.path.lexists(f"{own}.lock")
         return Asked(source.tree(), Lane.STAGE, "what is staged", source, is_own)
     commit = git.commit(revision)
     tree = git.tree_of(commit) if commit else None
     if commit is None or tree is None:
         raise WorkspaceError(f"gate: {revision}: no such commit", hint="name a commit, a branch or a tag")
-    source = build_git_tree(setting, TreeId(tree))
+    source = build_git_tree(project, TreeId(tree))
     return Asked(tree, Lane.COMMIT, f"commit {commit[:12]}", source, commit == git.head().commit)
 
 
-def _answer(setting: Setting, asked: Asked, place: Place, timeout_s: float) -> Answer | None:
-    environment = _environment(setting, asked, place)
-    known = _known(setting, asked.tree, environment)
+def _answer(project: Project, asked: Asked, place: Place, timeout_s: float) -> Answer | None:
+    environment = _environment(project, asked, place)
+    known = _known(project, asked.tree, environment)
     if known is not None:
         return known
     deadline = time.monotonic() + timeout_s
-    if asked.can_be_watched and setting.config.history.enabled and _is_watched(setting, asked.lane):
-        return _wait_for_the_watcher(setting, asked, environment, deadline)
-    return _run_here(setting, asked, place, deadline)
+    if asked.can_be_watched and project.config.history.enabled and _is_watched(project, asked.lane):
+        return _wait_for_the_watcher(project, asked, environment, deadline)
+    return _run_here(project, asked, place, deadline)
 
 
-def _environment(setting: Setting, asked: Asked, place: Place) -> str:
+def _environment(project: Project, asked: Asked, place: Place) -> str:
     """In what that very tree would be tested."""
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.core.events import EVERYTHING
@@ -129,16 +129,16 @@ def _environment(setting: Setting, asked: Asked, place: Place) -> str:
     from watchtest.wiring import recipe_wish, settings_digest
 
     snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
-    recipe = recipe_of(recipe_wish(setting, asked.source), snapshot, asked.source.read)
+    recipe = recipe_of(recipe_wish(project, asked.source), snapshot, asked.source.read)
     origin = place.origin_of(recipe)  # asks the engine, and so learns which one it is
-    return environment_name(place.engine, place.image_of(recipe), origin, recipe, settings_digest(setting))
+    return environment_name(place.engine, place.image_of(recipe), origin, recipe, settings_digest(project))
 
 
-def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
+def _known(project: Project, tree: str, environment: str) -> Answer | None:
     from watchtest.history.queries import run_queries as queries
-    from watchtest.history.store.opening import history_path, reading
+    from watchtest.history.store.database_file import history_path, reading
 
-    path = history_path(setting.folders.state, setting.workspace)
+    path = history_path(project.dirs.state, project.workspace)
     if not path.exists():
         return None
     with reading(path) as connection:
@@ -150,41 +150,41 @@ def _known(setting: Setting, tree: str, environment: str) -> Answer | None:
     return Answer(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
 
 
-def _is_watched(setting: Setting, lane: Lane) -> bool:
+def _is_watched(project: Project, lane: Lane) -> bool:
     """Whether a living watcher tests that lane."""
     from watchtest.client.status_file import read
     from watchtest.workspace.folder import FOLDER
 
     try:
-        document, life = read(setting.workspace / FOLDER, time.time())
+        document, life = read(project.workspace / FOLDER, time.time())
     except WorkspaceError:
         return False
     return life.is_alive and bool(document["lanes"].get(lane.value))
 
 
-def _wait_for_the_watcher(setting: Setting, asked: Asked, environment: str, deadline: float) -> Answer | None:
+def _wait_for_the_watcher(project: Project, asked: Asked, environment: str, deadline: float) -> Answer | None:
     _say(f"waiting for the watcher's verdict on {asked.name}")
     while time.monotonic() < deadline:
-        known = _known(setting, asked.tree, environment)
+        known = _known(project, asked.tree, environment)
         if known is not None:
             return known
-        if not _is_watched(setting, asked.lane):
+        if not _is_watched(project, asked.lane):
             raise BoxError("the watcher ended before its verdict", hint="try again: the gate then runs by itself")
         time.sleep(POLL_S)
     return None
 
 
-def _run_here(setting: Setting, asked: Asked, place: Place, deadline: float) -> Answer | None:
+def _run_here(project: Project, asked: Asked, place: Place, deadline: float) -> Answer | None:
     from filelock import FileLock, Timeout
 
     from watchtest.app import run_tree
     from watchtest.workspace.folder import FOLDER, make_folder
 
-    folder = setting.workspace / FOLDER
+    folder = project.workspace / FOLDER
     make_folder(folder)
     try:
         with FileLock(folder / "gate.lock", timeout=max(0.0, deadline - time.monotonic())):
-            running = run_tree(setting, asked.lane, asked.source, place, _say)
+            running = run_tree(project, asked.lane, asked.source, place, _say)
             last = asyncio.run(asyncio.wait_for(running, max(0.1, deadline - time.monotonic())))
     except (Timeout, TimeoutError):
         return None

@@ -57,10 +57,10 @@ def _write_service(arguments: argparse.Namespace) -> int:
     import sys
 
     from watchtest.client.service_unit import Service, launchd_plist, systemd_unit, write
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.wiring import workspace_key
 
-    workspace = setting_of(arguments).workspace  # wrong settings are said now, not by a service that does not start
+    workspace = project_of(arguments).workspace  # wrong settings are said now, not by a service that does not start
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
     argv = (sys.executable, "-P", "-m", "watchtest", "-C", str(workspace), *config, "watch", "--silent")
     service = Service(workspace_key(workspace), workspace, argv, os.environ.get("PATH", os.defpath))
@@ -114,25 +114,25 @@ def _indented(text: str) -> str:
 
 def _write_config(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.client.settings import setting_of
-    from watchtest.wiring import build_choosing, build_worktree, recipe_wish
+    from watchtest.client.settings import project_of
+    from watchtest.wiring import build_detector, build_worktree, recipe_wish
 
-    setting = setting_of(arguments)
-    source = build_worktree(setting)
+    project = project_of(arguments)
+    source = build_worktree(project)
     snapshot = source.snapshot()
-    recipe = recipe_of(recipe_wish(setting, source), snapshot, source.read)
+    recipe = recipe_of(recipe_wish(project, source), snapshot, source.read)
     image = _line(f"{_words(recipe.image)} ({recipe.because})")
     commands = [_line(command) for command in recipe.commands]
     if recipe.needs_pytest:
         commands.append("pip install pytest   (if it is not there by then)")
-    box = setting.config.box
+    box = project.config.box
     content = TEMPLATE.format(
         given_image=json.dumps(box.image) + " ",
         given_setup=json.dumps(box.setup) + " ",
         image=image,
         setup="\n".join(f"#   {command}" for command in commands) or "#   nothing",
     )
-    file = setting.workspace / NAME
+    file = project.workspace / NAME
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(content)
@@ -144,7 +144,7 @@ def _write_config(arguments: argparse.Namespace) -> int:
     print(f"  image  {image}")
     for command in commands:
         print(f"  setup  {command}")
-    for wish in build_choosing(setting, source).wishes(snapshot):
+    for wish in build_detector(project, source).specs(snapshot):
         print(f"  tests  {_line(str(wish))}")
     for left_out in snapshot.left_out:
         print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")

@@ -73,11 +73,11 @@ def _of_watcher(arguments: argparse.Namespace) -> int:
 
 def _of_service(arguments: argparse.Namespace) -> int:
     from watchtest.client.box_visit import visited_place
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.errors import UsageError
 
-    setting = setting_of(arguments, engine_flag(arguments))
-    place = visited_place(setting, say)
+    project = project_of(arguments, engine_flag(arguments))
+    place = visited_place(project, say)
     folder = f"{place.home}/logs"
     try:
         if arguments.name is None:

@@ -50,10 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sweep(*, is_quiet: bool) -> None:
     """Sockets that killed watchers left: nothing is in them, so nobody is asked."""
-    from watchtest.client.watcher import runtime_folders
     from watchtest.control.address import dead_sockets
+    from watchtest.workspace.user_dirs import runtime_dirs
 
-    dead = dead_sockets(runtime_folders())
+    dead = dead_sockets(runtime_dirs())
     for path in dead:
         path.unlink(missing_ok=True)
     if dead and not is_quiet:
@@ -99,9 +99,9 @@ def _remove(orphans: tuple[Belonging, ...], seen: Seen) -> list[str]:
 
 def _forget_tokens(workspaces: set[str]) -> None:
     """The words by which programs reached the watchers of workspaces that are gone."""
-    from watchtest.client.settings import user_folders
     from watchtest.control.address import token_file
+    from watchtest.workspace.user_dirs import state_dir
 
     for workspace in workspaces:
         with suppress(OSError):  # of no use to anybody any more, there or not
-            token_file(user_folders().state, Path(workspace)).unlink(missing_ok=True)
+            token_file(state_dir(), Path(workspace)).unlink(missing_ok=True)

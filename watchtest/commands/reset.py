@@ -21,19 +21,19 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.box_visit import is_watched, ready, visited_place
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.workspace import manual_changes as byhand
 
-    setting = setting_of(arguments, engine_flag(arguments))
-    place = visited_place(setting, say)
+    project = project_of(arguments, engine_flag(arguments))
+    place = visited_place(project, say)
     try:
         gone = place.reset(arguments.environment)
-        byhand.take(setting.workspace)
+        byhand.take(project.workspace)
         print(f"thrown away: {', '.join(gone)}", flush=True)
-        if is_watched(setting.workspace):
+        if is_watched(project.workspace):
             print("the watcher makes its box anew, at once or with the next save")
             return 0
-        ready(setting, place, say)
+        ready(project, place, say)
     finally:
         place.close()
     print("made anew")

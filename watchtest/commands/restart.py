@@ -15,9 +15,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
 
     # Settings that are wrong must not cost the user the watcher that there is.
-    setting_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
+    project_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
     stop.run(arguments)
     return start.run(arguments)

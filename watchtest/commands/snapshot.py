@@ -19,17 +19,17 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.client.box_visit import visited_place
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.wiring import build_worktree, recipe_wish
     from watchtest.workspace import manual_changes as byhand
 
-    setting = setting_of(arguments, engine_flag(arguments))
-    source = build_worktree(setting)
-    recipe = recipe_of(recipe_wish(setting, source), source.snapshot(), source.read)
-    place = visited_place(setting, say)
+    project = project_of(arguments, engine_flag(arguments))
+    source = build_worktree(project)
+    recipe = recipe_of(recipe_wish(project, source), source.snapshot(), source.read)
+    place = visited_place(project, say)
     try:
         kept = place.snapshot(recipe, say)
-        byhand.take(setting.workspace)
+        byhand.take(project.workspace)
     finally:
         place.close()
     print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")

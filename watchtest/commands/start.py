@@ -24,15 +24,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.background import Workspace
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.errors import ControlError
 
     # What is wrong with the settings is said here and now, in the words of the foreground.
-    setting = setting_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
-    workspace = Workspace(setting.workspace)
+    project = project_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
+    workspace = Workspace(project.workspace)
     for _ in range(TRIES):
         if not workspace.is_watched():
-            begun = workspace.start(options(arguments, str(setting.workspace)))
+            begun = workspace.start(options(arguments, str(project.workspace)))
             if begun is not None:
                 print(f"watching {workspace.folder} in the background: process {begun.pid}")
                 return 0

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from platformdirs import user_state_path
-
 from watchtest.client.status_file import of_lane, read, say
 from watchtest.client.watcher import Watcher, add_lane
 from watchtest.core.model import Lane
@@ -89,9 +87,9 @@ def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
     from watchtest.selection.map_keeper import map_file
     from watchtest.selection.selector import Selector
     from watchtest.wiring import maps_folder
+    from watchtest.workspace.user_dirs import state_dir
 
-    state = Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path("watchtest"))
-    kept = load(map_file(maps_folder(state, folder), Lane(lane)))
+    kept = load(map_file(maps_folder(state_dir(), folder), Lane(lane)))
     if kept is None:
         raise UsageError(f"nothing is recorded for {folder} yet", hint="let `watchtest watch` run the tests once")
     selector = Selector()

@@ -7,7 +7,6 @@ It stays the same from watcher to watcher, so that what was set up with it (a sc
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
@@ -17,7 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from watchtest.errors import ControlError
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import workspace_digest
+from watchtest.workspace.user_dirs import is_private
 
 ASK_LIMIT_S = 1.0
 LONGEST = 99
@@ -26,9 +26,7 @@ LONGEST = 99
 
 def socket_places(workspace: Path, folders: Iterable[Path]) -> tuple[Path, ...]:
     """Where a watcher of this workspace may listen, the best first. A path too long for a socket is left out."""
-    # With the machine: a home that several share holds the sockets of all of them.
-    identity = f"{machine_id()} {workspace}".encode("utf-8", "surrogateescape")
-    name = f"{hashlib.sha256(identity).hexdigest()[:16]}.sock"
+    name = f"{workspace_digest(workspace)[:16]}.sock"
     return tuple(folder / name for folder in folders if len(os.fsencode(folder / name)) <= LONGEST)
 
 
@@ -53,25 +51,13 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
-def is_private(folder: Path) -> bool:
-    """A folder of our own that nobody else can put anything into. Where there are no owners, any folder is."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    if not hasattr(os, "geteuid"):
-        return stat.S_ISDIR(status.st_mode)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
-
-
 SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
 BYTES = 32
 
 
 def token_file(state: Path, workspace: Path) -> Path:
     """Where the token of a workspace lies, below watchtest's own folder of the user's state."""
-    identity = f"{machine_id()} {workspace}".encode("utf-8", "surrogateescape")
-    return state / "api" / f"{hashlib.sha256(identity).hexdigest()[:16]}.token"
+    return state / "api" / f"{workspace_digest(workspace)[:16]}.token"
 
 
 def kept_token(path: Path) -> str:

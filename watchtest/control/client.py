@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from watchtest.control.address import is_private
 from watchtest.errors import ControlError, UsageError
+from watchtest.workspace.user_dirs import is_private
 
 TIMEOUT_S = 10.0
 """Longer than the server ever takes over an answer."""

@@ -13,7 +13,6 @@ end       the watcher leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -22,21 +21,12 @@ from watchtest.control.run_reports import RunReport
 from watchtest.core.events import Event, Noted
 from watchtest.core.model import Result
 from watchtest.core.state import LaneState, State, Working
+from watchtest.core.text import cut
+from watchtest.views.status.status_document import box_document, head, problem_document, result_document
 
 Document = dict[str, Any]
 Kind = Literal["status", "run", "result", "box", "problem", "note", "reset", "end"]
 NOTE_LIMIT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """How the status file words things: the API uses the same words."""
-
-    head: Callable[[LaneState], Document]
-    box: Callable[[LaneState], Document | None]
-    problem: Callable[[LaneState], Document | None]
-    result: Callable[[Result], Document]
-    text: Callable[[str, int], str]
 
 
 class Told(NamedTuple):
@@ -48,10 +38,10 @@ class Told(NamedTuple):
     weight: int = 1000
 
 
-def status_of(lane: LaneState, words: Words) -> Told:
+def status_of(lane: LaneState) -> Told:
     document = {
         "lane": lane.lane.value,
-        **words.head(lane),
+        **head(lane),
         "paused": lane.is_paused,
         "waits_for": lane.waits_for or None,
         "waiting_runs": len(lane.asked),
@@ -65,14 +55,13 @@ def tell(
     event: Event,
     reports: Iterable[RunReport],
     results: Iterable[Numbered],
-    words: Words,
 ) -> Iterator[Told]:
     """`reports` and `results` are what this event brought; results come before the end that they led to."""
     run = before.lanes[event.lane].activity
     if isinstance(run, Working):
         name, lane_name = run.run.id, event.lane.value
         for number, result in results:
-            yield Told("result", partial(_result, words, name, lane_name, number, result), weight(result))
+            yield Told("result", partial(_result, name, lane_name, number, result), weight(result))
     for report in reports:
         yield Told("run", partial(_run, report))
     for lane in after.ranked:
@@ -80,13 +69,13 @@ def tell(
         if was is lane:
             continue
         if was.problem != lane.problem:
-            yield _of_lane("problem", lane, words.problem(lane))
+            yield _of_lane("problem", lane, problem_document(lane))
         if was.box != lane.box or was.services != lane.services:
-            yield _of_lane("box", lane, words.box(lane))
+            yield _of_lane("box", lane, box_document(lane))
         if _outline(was) != _outline(lane):
-            yield status_of(lane, words)
+            yield status_of(lane)
     if isinstance(event, Noted) and event.text:
-        note = {"lane": event.lane.value, "text": words.text(event.text, NOTE_LIMIT)}
+        note = {"lane": event.lane.value, "text": cut(event.text, NOTE_LIMIT)}
         yield Told("note", lambda: note)
 
 
@@ -99,8 +88,8 @@ def _run(report: RunReport) -> Document:
     return report.document
 
 
-def _result(words: Words, run: str, lane: str, number: int, result: Result) -> Document:
-    return {"run": run, "lane": lane, "number": number, **words.result(result)}
+def _result(run: str, lane: str, number: int, result: Result) -> Document:
+    return {"run": run, "lane": lane, "number": number, **result_document(result)}
 
 
 def _outline(lane: LaneState) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from watchtest.control.api.requests import PolicyWish, Refusal, ResultsWish, RunsWish, RunWish
-from watchtest.control.event_messages import Words, status_of, tell
+from watchtest.control.event_messages import status_of, tell
 from watchtest.control.feed import EVENTS_LIMIT, Feed
 from watchtest.control.metric_counts import Tally
 from watchtest.control.result_log import PAST, Journals, Page, page_of
@@ -58,7 +58,6 @@ class Desk:
         post: Callable[[Event], None],
         past: Past,
         explain: Explain,
-        words: Words,
         *,
         events_limit: int = EVENTS_LIMIT,
     ) -> None:
@@ -66,11 +65,10 @@ class Desk:
         self._state = state
         self._post = post
         self._past = past
-        self.words = words
         self._reports = Reports()
         self._journals = Journals()
         self.tally = Tally()
-        self.feed = Feed(lambda: [status_of(lane, words) for lane in state().ranked], events_limit=events_limit)
+        self.feed = Feed(lambda: [status_of(lane) for lane in state().ranked], events_limit=events_limit)
         self._waiting: dict[int, asyncio.Future[State]] = {}
         self._asked = 0
         self._has_begun = asyncio.Event()
@@ -85,7 +83,7 @@ class Desk:
             reports = self._reports.follow(before, after, event)
             results = self._journals.follow(before, after, event)
             self.tally.follow(before, after, event)
-            self.feed.publish(tell(before, after, event, reports, results, self.words))
+            self.feed.publish(tell(before, after, event, reports, results))
             waiting = self._waiting.get(id(event))
             if waiting is not None and not waiting.done():
                 waiting.set_result(after)

@@ -12,7 +12,7 @@ from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result
 from watchtest.history.queries.run_queries import PastRun, detail, recent
 from watchtest.history.store.database import Connection
-from watchtest.history.store.opening import is_there, reading
+from watchtest.history.store.database_file import is_there, reading
 
 
 class PastRuns:

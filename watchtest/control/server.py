@@ -9,31 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from watchtest import __version__
-from watchtest.control.address import ensure_token, socket_places, token_file
-from watchtest.control.event_messages import Words
-from watchtest.control.gateway import Desk, Explain
+from watchtest.control.address import ensure_token
+from watchtest.control.gateway import Desk
 from watchtest.control.guard import Door, Guard, loopback_door
-from watchtest.control.past_runs import PastRuns
-from watchtest.control.run_reports import timestamp
 from watchtest.control.sockets import Listener, PortListener
-from watchtest.core.state import LaneState
-from watchtest.core.text import cut
 from watchtest.errors import ControlError
-from watchtest.history.store.opening import history_path
-from watchtest.loop import Loop, View
-from watchtest.views.dashboard.watcher_screen import Screens, StateScene
-from watchtest.views.status.status_document import activity, box_document, head, problem_document, result_document
-from watchtest.views.status.status_writer import StatusFile
-from watchtest.wiring import Setting
+from watchtest.views.dashboard.watcher_screen import Screens
 
 if TYPE_CHECKING:
     from watchtest.control.uvicorn_server import Server
@@ -54,8 +41,7 @@ class PortWish:
 
 
 class ControlServer:
-    """Serves `desk` while entered. `status` gives the status document, `about` says who answers, `activity` the word
-    for what a lane does, `schemas` the JSON Schemas; they are documented where they are told (`routes.Served`)."""
+    """Serves `desk` while entered. `status` gives the status document, `about` says who answers (`Served`)."""
 
     def __init__(
         self,
@@ -65,8 +51,6 @@ class ControlServer:
         status: Callable[[], dict[str, Any]],
         about: dict[str, Any],
         started_at: str,
-        activity: Callable[[LaneState], str],
-        schemas: Callable[[], dict[str, dict[str, Any]]],
         screens: Screens,
         say: Callable[[str], None],
         port: PortWish | None = None,
@@ -77,8 +61,6 @@ class ControlServer:
         self._status = status
         self._about = about
         self._started_at = started_at
-        self._activity = activity
-        self._schemas = schemas
         self._screens = screens
         self._say = say
         self._port = port
@@ -162,51 +144,7 @@ class ControlServer:
             about=self._about,
             reach=lambda: dict(self._reach),
             started_at=self._started_at,
-            activity=self._activity,
-            schemas=self._schemas,
             screens=self._screens,
         )
         guarded = Guard(application(served), door)
         return Server(guarded, is_there=listener.is_there, leaving=self._desk.closed)
-
-
-WORDS = Words(head=head, box=box_document, problem=problem_document, result=result_document, text=cut)
-
-
-async def enter_control(
-    stack: AsyncExitStack,
-    setting: Setting,
-    loop: Loop,
-    views: list[View],
-    status: StatusFile,
-    say: Callable[[str], None],
-    explain: Explain,
-    scene: StateScene,
-) -> None:
-    """What `watchtest run`, `cancel`, `pause` and `why` speak with, and every other program."""
-    past = PastRuns(history_path(setting.folders.state, setting.workspace), setting.workspace)
-    desk = Desk(lambda: loop.state, loop.post, past, explain, WORDS)
-    screens = Screens(scene, lambda: loop.state)
-    views += [View(desk.show), View(screens.show)]
-    listen = setting.config.api.listen
-    server = ControlServer(
-        desk,
-        socket_places(setting.workspace, setting.folders.runtime),
-        status=lambda: status.document(loop.state),
-        about={"version": __version__, "pid": os.getpid(), "workspace": str(setting.workspace)},
-        started_at=timestamp(status.started_at),
-        activity=activity,
-        schemas=schemas,
-        screens=screens,
-        say=say,
-        port=PortWish(listen, token_file(setting.folders.state, setting.workspace)) if listen else None,
-    )
-    await stack.enter_async_context(server)
-
-
-def schemas() -> dict[str, dict[str, Any]]:
-    """Of the documents that the API takes and gives, by name."""
-    from watchtest.config import json_schema
-    from watchtest.views.status.status_schema import status_schema
-
-    return {"status": status_schema(), "config": json_schema()}

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from watchtest.control.address import is_private
 from watchtest.errors import ControlError
+from watchtest.workspace.user_dirs import is_private
 
 BACKLOG = 128
 

@@ -10,7 +10,7 @@ Each event says when it happened (`at`, seconds of the epoch), so `step` needs n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -274,6 +274,7 @@ Event = (
     | TestsEnded
     | RunEnded
 )
+Post = Callable[[Event], None]
 
 
 # -- effects ---------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from watchtest.core.model import Entry, Kind, Snapshot
-from watchtest.execution import AnyRunner
-from watchtest.runners.runner import RunnerWish
+from watchtest.runners.registry import KINDS, AnyRunner, RunnerDefaults
+from watchtest.runners.runner import RunnerSpec
 from watchtest.runners.unittest import uses_only_unittest
 
 Read = Callable[[str], bytes]
@@ -42,17 +42,17 @@ RUST_TEST = re.compile(rb"#\[(\w+::)*test\b|#\[rstest")
 SCRIPT_TOOLS = ("vitest", "jest")
 
 
-def detect(paths: Collection[str], read: Read) -> tuple[RunnerWish, ...]:
+def detect(paths: Collection[str], read: Read) -> tuple[RunnerSpec, ...]:
     """At least one, Python first. Tools whose project has no tests yet count only if there is nothing else."""
     language = python_runner(paths, read)
-    sure: list[RunnerWish] = []
-    unsure: list[RunnerWish] = []
+    sure: list[RunnerSpec] = []
+    unsure: list[RunnerSpec] = []
     manifests = sorted((path for path in paths if _is_manifest(path)), key=lambda path: (path.count("/"), path))
-    for wish in _projects(manifests, read):
-        below = _below(wish.folder, paths)
-        (sure if _has_tests(wish, below, language != "", read) else unsure).append(wish)
-    python = [RunnerWish(language)] if language else []
-    return tuple([*python, *sure] or unsure or [RunnerWish("pytest")])
+    for spec in _projects(manifests, read):
+        below = _below(spec.folder, paths)
+        (sure if _has_tests(spec, below, language != "", read) else unsure).append(spec)
+    python = [RunnerSpec(language)] if language else []
+    return tuple([*python, *sure] or unsure or [RunnerSpec("pytest")])
 
 
 def python_runner(paths: Collection[str], read: Read) -> str:
@@ -74,16 +74,16 @@ def _is_manifest(path: str) -> bool:
     return OTHERS_CODE.isdisjoint(folders) and not any(folder.startswith((".", "_")) for folder in folders)
 
 
-def _projects(manifests: Iterable[str], read: Read) -> list[RunnerWish]:
+def _projects(manifests: Iterable[str], read: Read) -> list[RunnerSpec]:
     """From the top down, so that a project which covers those below it comes first."""
-    found: list[RunnerWish] = []
+    found: list[RunnerSpec] = []
     workspaces: list[tuple[str, list[str]]] = []
     for path in manifests:
         if len(found) >= MOST_PROJECTS:
             break
         folder, _, name = path.rpartition("/")
         if name == "go.mod":
-            found.append(_wish("go", folder))
+            found.append(_spec("go", folder))
         elif name == "Cargo.toml":
             manifest = _toml(read(path))
             workspace = manifest.get("workspace")
@@ -92,28 +92,28 @@ def _projects(manifests: Iterable[str], read: Read) -> list[RunnerWish]:
                 continue
             if isinstance(workspace, dict):
                 workspaces.append((folder, _texts(workspace.get("exclude"))))
-            found.append(_wish("cargo", folder))
+            found.append(_spec("cargo", folder))
         elif kind := _script_tool(_json(read(path))):
-            parents = [wish.folder for wish in found if wish.kind == kind]
+            parents = [spec.folder for spec in found if spec.kind == kind]
             if not any(_is_below(folder, parent) for parent in parents):
-                found.append(_wish(kind, folder))
+                found.append(_spec(kind, folder))
     return found
 
 
-def _has_tests(wish: RunnerWish, below: list[str], has_python: bool, read: Read) -> bool:
-    match wish.kind:
+def _has_tests(spec: RunnerSpec, below: list[str], has_python: bool, read: Read) -> bool:
+    match spec.kind:
         case "go":
             return any(path.endswith("_test.go") for path in below)
         case "cargo":
-            return not has_python or _has_rust_tests(wish, below, read)
+            return not has_python or _has_rust_tests(spec, below, read)
         case _:
             named = (path for path in below if "test" in path or "spec" in path)
             return any(SCRIPT_TEST.search(path) and "node_modules/" not in path for path in named)
 
 
-def _has_rust_tests(wish: RunnerWish, below: list[str], read: Read) -> bool:
+def _has_rust_tests(spec: RunnerSpec, below: list[str], read: Read) -> bool:
     """Asked of Python projects, where Rust is mostly an extension; one that Python must load cannot be linked alone."""
-    manifest = f"{wish.folder}/Cargo.toml".lstrip("/")
+    manifest = f"{spec.folder}/Cargo.toml".lstrip("/")
     if b"extension-module" in read(manifest):
         return False
     sources = [path for path in below if path.endswith(".rs")][:MOST_SOURCES]
@@ -130,8 +130,8 @@ def _script_tool(package: dict[str, Any]) -> str:
     return next(iter(started or named), "")
 
 
-def _wish(kind: str, folder: str) -> RunnerWish:
-    return RunnerWish(kind, f"{kind}:{folder}" if folder else kind, folder)
+def _spec(kind: str, folder: str) -> RunnerSpec:
+    return RunnerSpec(kind, f"{kind}:{folder}" if folder else kind, folder)
 
 
 def _below(folder: str, paths: Iterable[str]) -> list[str]:
@@ -169,52 +169,47 @@ def _json(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-RANK = MappingProxyType({"command": 0, "pytest": 1, "unittest": 1, "vitest": 2, "jest": 2, "cargo": 3, "go": 4})
-"""Ids of tests are most special to the first and least to the last: so they are asked whose a test is."""
 DECISIVE = frozenset({*MANIFESTS, *(name.rpartition("/")[2] for name in PYTHON_SETTINGS), *PYTHON_TABLES})
 
 
-class Choosing:
-    """`given`: the runners of the settings; none means that they are looked for. `make` turns a wish into a runner.
-
-    `is_for_pytest`: other settings are meant for pytest, so that is used even where unittest would do.
-    """
+class RunnerDetector:
+    """`given`: the runners of the settings; if there are none, they are detected."""
 
     def __init__(
         self,
-        given: tuple[RunnerWish, ...],
+        given: tuple[RunnerSpec, ...],
         read: Callable[[str, Entry], bytes],
-        make: Callable[[RunnerWish], AnyRunner],
-        is_for_pytest: bool = False,
+        defaults: RunnerDefaults | None = None,
     ) -> None:
-        self._is_for_pytest = is_for_pytest
         self._given = given
         self._read = read
-        self._make = make
+        self._defaults = defaults or RunnerDefaults()
+        # Options for pytest in the settings mean that it is wanted even where unittest would do.
+        self._is_for_pytest = bool(self._defaults.args) or self._defaults.workers > 1
         self._entries: Mapping[str, Entry] = MappingProxyType({})
-        self._wishes: tuple[RunnerWish, ...] = ()
+        self._specs: tuple[RunnerSpec, ...] = ()
 
     def __call__(self, snapshot: Snapshot) -> tuple[AnyRunner, ...]:
-        return tuple(map(self._make, self.wishes(snapshot)))
+        return tuple(KINDS[spec.kind].make(spec, self._defaults) for spec in self.specs(snapshot))
 
-    def wishes(self, snapshot: Snapshot) -> tuple[RunnerWish, ...]:
-        wishes = self._given or self._found(snapshot.entries)
-        return tuple(sorted(wishes, key=lambda wish: RANK[wish.kind]))
+    def specs(self, snapshot: Snapshot) -> tuple[RunnerSpec, ...]:
+        specs = self._given or self._found(snapshot.entries)
+        return tuple(sorted(specs, key=lambda spec: KINDS[spec.kind].rank))
 
-    def _found(self, entries: Mapping[str, Entry]) -> tuple[RunnerWish, ...]:
-        if not self._wishes or not self._is_as_before(entries):
+    def _found(self, entries: Mapping[str, Entry]) -> tuple[RunnerSpec, ...]:
+        if not self._specs or not self._is_as_before(entries):
             files = {path: entry for path, entry in entries.items() if entry.kind is Kind.FILE}
             found = detect(files, lambda path: self._read(path, files[path]))
-            self._wishes = tuple(
-                replace(wish, kind="pytest") if wish.kind == "unittest" and self._is_for_pytest else wish
-                for wish in found
+            self._specs = tuple(
+                replace(spec, kind="pytest") if spec.kind == "unittest" and self._is_for_pytest else spec
+                for spec in found
             )
         self._entries = entries
-        return self._wishes
+        return self._specs
 
     def _is_as_before(self, entries: Mapping[str, Entry]) -> bool:
         """Looking costs time at every save; whether only unittest is used hangs on what the tests say."""
-        if any(wish.kind == "unittest" for wish in self._wishes) or entries.keys() != self._entries.keys():
+        if any(spec.kind == "unittest" for spec in self._specs) or entries.keys() != self._entries.keys():
             return False
         changed = (path for path, entry in entries.items() if self._entries[path] is not entry)
         return not any(path.rpartition("/")[2] in DECISIVE for path in changed)

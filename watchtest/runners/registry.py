@@ -1,8 +1,9 @@
-"""From a wish to the runner that fulfils it: all kinds but those of Python, which the agent runs by itself."""
+"""Every kind of runner: how to make it, and its rank. A new runner needs its own module and one line here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from watchtest.runners.cargo.cargo_runner import CargoRunner
@@ -10,23 +11,47 @@ from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import Runner, RunnerWish
+from watchtest.runners.pytest import Pytest
+from watchtest.runners.runner import Runner, RunnerSpec
+from watchtest.runners.unittest import Unittest
 
-Maker = Callable[[RunnerWish, float], Runner]
+AnyRunner = Pytest | Unittest | Runner
 
-MAKERS: Mapping[str, Maker] = MappingProxyType(
+
+@dataclass(frozen=True, slots=True)
+class RunnerDefaults:
+    """The settings of `[runner]` that apply to every runner."""
+
+    args: tuple[str, ...] = ()
+    """For pytest only, before the arguments of the runner itself."""
+    workers: int = 1
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerKind:
+    """Test ids of the lowest rank are the most specific, so its runners are asked first whether a test is theirs."""
+
+    rank: int
+    make: Callable[[RunnerSpec, RunnerDefaults], AnyRunner]
+
+
+KINDS: Mapping[str, RunnerKind] = MappingProxyType(
     {
-        "go": lambda wish, timeout_s: GoRunner(_name(wish), wish.folder, wish.args, wish.env, timeout_s),
-        "cargo": lambda wish, _: CargoRunner(_name(wish), wish.folder, wish.args, wish.env),
-        "vitest": lambda wish, _: VitestRunner(_name(wish), wish.folder, wish.args, wish.env),
-        "jest": lambda wish, _: JestRunner(_name(wish), wish.folder, wish.args, wish.env),
-        "command": lambda wish, _: CommandRunner(
-            wish.command, _name(wish), wish.folder, wish.args, wish.env, wish.junit
-        ),
+        "command": RunnerKind(0, lambda spec, _: CommandRunner(spec.command, *_usual(spec), spec.junit)),
+        "pytest": RunnerKind(1, lambda spec, defaults: _pytest(spec, defaults)),
+        "unittest": RunnerKind(1, lambda spec, _: Unittest(spec.args, spec.folder, spec.env, spec.title)),
+        "vitest": RunnerKind(2, lambda spec, _: VitestRunner(*_usual(spec))),
+        "jest": RunnerKind(2, lambda spec, _: JestRunner(*_usual(spec))),
+        "cargo": RunnerKind(3, lambda spec, _: CargoRunner(*_usual(spec))),
+        "go": RunnerKind(4, lambda spec, defaults: GoRunner(*_usual(spec), defaults.timeout_s)),
     }
 )
-"""By kind; the number is the seconds that a run may take."""
 
 
-def _name(wish: RunnerWish) -> str:
-    return wish.name or wish.kind
+def _pytest(spec: RunnerSpec, defaults: RunnerDefaults) -> Pytest:
+    return Pytest((*defaults.args, *spec.args), defaults.workers, spec.folder, spec.env, spec.title)
+
+
+def _usual(spec: RunnerSpec) -> tuple[str, str, tuple[str, ...], Mapping[str, str]]:
+    return spec.title, spec.folder, spec.args, spec.env

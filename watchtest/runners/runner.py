@@ -27,17 +27,21 @@ REPORT = "{watchtest-report}"
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerWish:
+class RunnerSpec:
     """A runner as the settings or the project's files name it."""
 
     kind: str
     name: str = ""
-    """Empty is its kind."""
+    """Empty: the kind is its name."""
     folder: str = ""
     args: tuple[str, ...] = ()
     command: str | tuple[str, ...] = ()
     junit: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return self.name or self.kind
 
     def __str__(self) -> str:
         name = f"{self.name} ({self.kind})" if self.name and self.name != self.kind else self.kind

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
+from watchtest.config.project import Project
 from watchtest.core.events import EVERYTHING, Changed, Event, Hindered
 from watchtest.core.model import Lane
 from watchtest.errors import WorkspaceError
@@ -16,7 +17,6 @@ from watchtest.sources.git import Git, GitError
 from watchtest.sources.git_tree import GitTree
 from watchtest.sources.git_watch import GitWatch
 from watchtest.sources.worktree import Worktree
-from watchtest.wiring import Setting
 
 GONE_POLL_S = 1.0
 LOCK_POLL_S = 0.02
@@ -24,24 +24,24 @@ LOCK_LIMIT_S = 10.0
 """So long a save waits for git to finish a checkout; a lock that a crash left behind must not hold it for ever."""
 
 
-def watch_timing(setting: Setting) -> Timing:
-    watch_settings = setting.config.watch
+def watch_timing(project: Project) -> Timing:
+    watch_settings = project.config.watch
     # Work may start before a save is surely over only where what comes after can end it.
-    is_hasty = setting.config.runner.on_change != "queue"
+    is_hasty = project.config.runner.on_change != "queue"
     return Timing(watch_settings.debounce_ms, watch_settings.debounce_cap_ms, is_hasty=is_hasty)
 
 
-async def saves(setting: Setting, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[Event]:
+async def saves(project: Project, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[Event]:
     """Batches of changes, for ever. A workspace that is gone is waited for: moved away, it may be moved back."""
-    watch_settings = setting.config.watch
-    lock = _index_lock(setting)
+    watch_settings = project.config.watch
+    lock = _index_lock(project)
     while True:
         try:
             async with aclosing(
                 watch(
-                    setting.workspace,
+                    project.workspace,
                     territory=source,
-                    timing=watch_timing(setting),
+                    timing=watch_timing(project),
                     stop=asyncio.Event(),
                     note=say,
                     is_polling=watch_settings.poll,
@@ -56,21 +56,21 @@ async def saves(setting: Setting, source: Worktree, say: Callable[[str], None]) 
         except WorkspaceError as error:
             say(str(error))
         yield Changed(Lane.SAVE, time.time(), frozenset({EVERYTHING}))
-        while not setting.workspace.is_dir():  # noqa: ASYNC110  nobody tells when a folder comes back
+        while not project.workspace.is_dir():  # noqa: ASYNC110  nobody tells when a folder comes back
             await asyncio.sleep(GONE_POLL_S)
 
 
-def _index_lock(setting: Setting) -> Path | None:
+def _index_lock(project: Project) -> Path | None:
     try:
-        return Git(setting.workspace, setting.environ).directory() / "index.lock"
+        return Git(project.workspace, project.environ).directory() / "index.lock"
     except GitError:
         return None  # not a repository
 
 
-async def git_news(setting: Setting, trees: dict[Lane, GitTree]) -> AsyncIterator[Event]:
+async def git_news(project: Project, trees: dict[Lane, GitTree]) -> AsyncIterator[Event]:
     """What is staged and what HEAD is, for the lanes that test them."""
     stage = trees.get(Lane.STAGE)
-    git = Git(setting.workspace, setting.environ)
+    git = Git(project.workspace, project.environ)
     while True:
         try:
             seen = GitWatch(git, stage.tree if stage is not None else lambda: "")

@@ -1,15 +1,11 @@
-"""Where the workspace is. Looks at names alone: imports neither a git library nor pathlib, for every command pays.
+"""Finds the top folder of a workspace and makes its `.watchtest` folder.
 
-A word for this machine that stays the same when its network, and with it its name, changes.
+Every command pays for the imports here, so there are none of git or pathlib.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import platform
-import uuid
-from pathlib import Path
 
 from watchtest.errors import WorkspaceError
 
@@ -63,20 +59,3 @@ def make_folder(folder: Path) -> bool:
     fresh.write_bytes(b"*\n")
     fresh.replace(ignore)
     return True
-
-
-FILES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
-_IS_MADE_UP = 0b11 << 40
-"""The bits of a hardware address that was not given by a maker: Python threw dice, or a container got it for a day."""
-
-
-@functools.cache
-def machine_id() -> str:
-    for file in FILES:
-        try:
-            if text := file.read_text(encoding="ascii").strip():
-                return text[:16]
-        except (OSError, ValueError):
-            continue  # not on every system
-    address = uuid.getnode()
-    return platform.node() if address & _IS_MADE_UP else f"{address:012x}"

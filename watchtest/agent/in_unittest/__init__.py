@@ -1,0 +1,1 @@
+"""Runs inside the unittest process of a run: loader, selection, and the rows for each test."""

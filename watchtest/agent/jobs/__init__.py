@@ -1,0 +1,1 @@
+"""Starts, supervises and stops the commands that run in the box."""

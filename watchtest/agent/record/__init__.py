@@ -1,0 +1,1 @@
+"""Records what each test touches: functions, files, child processes."""

@@ -1,0 +1,1 @@
+"""Keeps the services of a project running in the box."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from watchtest.boxes.local.local_exec import DETACHED
 from watchtest.errors import BoxError
-from watchtest.workspace.folder import machine_id
+from watchtest.workspace.machine import machine_id
 
 SANDBOX = "WATCHTEST_SANDBOX"
 """The variable by which a sandboxed agent is found again, from outside its pid namespace; the value is its home."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from watchtest.client.flaky_probe import Repeat
+    from watchtest.config.project import Project
     from watchtest.history.queries.flaky_tests import Evidence, FlakyTest
     from watchtest.history.store.database import Connection
-    from watchtest.wiring import Setting
 
 DEFAULT_TIMES = 20
 LOCK_LIMIT_S = 600.0
@@ -128,18 +128,18 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     from filelock import FileLock, Timeout
 
-    from watchtest.client.settings import setting_of
+    from watchtest.client.settings import project_of
     from watchtest.workspace.folder import FOLDER, make_folder
 
     # Each repeat in a process of its own: what a warm one did would have to be made sure of first.
-    setting = setting_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
+    project = project_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
     test = answer(arguments, lambda connection: _id_of(connection, arguments.probe)) or str(arguments.probe)
-    folder = setting.workspace / FOLDER
+    folder = project.workspace / FOLDER
     make_folder(folder)
     try:
         # The box of the gate, one at a time.
         with FileLock(folder / "gate.lock", timeout=LOCK_LIMIT_S):
-            repeats = asyncio.run(_repeat(arguments, setting, test))
+            repeats = asyncio.run(_repeat(arguments, project, test))
     except Timeout as error:
         raise UsageError("history flaky --probe: a gate or another probe is running", hint="try again later") from error
     red = sum(repeat.is_red for repeat in repeats)
@@ -156,22 +156,22 @@ def _id_of(connection: Connection, name: str) -> str:
     return test_named(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
 
 
-async def _repeat(arguments: argparse.Namespace, setting: Setting, test: str) -> list[Repeat]:
+async def _repeat(arguments: argparse.Namespace, project: Project, test: str) -> list[Repeat]:
     from watchtest.client.flaky_probe import probe
     from watchtest.core.text import short
-    from watchtest.history.store.opening import history_path
+    from watchtest.history.store.database_file import history_path
     from watchtest.history.store.store import Store
     from watchtest.wiring import build_worktree, choose_place
 
     console, say = console_and_say()
     repeats: list[Repeat] = []
-    place = choose_place(setting, "gate", lambda text: None)
-    path = history_path(setting.folders.state, setting.workspace)
+    place = choose_place(project, "gate", lambda text: None)
+    path = history_path(project.dirs.state, project.workspace)
     try:
-        with Store.open(path) if setting.config.history.enabled else nullcontext() as store:
-            source = build_worktree(setting)
+        with Store.open(path) if project.config.history.enabled else nullcontext() as store:
+            source = build_worktree(project)
             times = arguments.times or DEFAULT_TIMES
-            async with aclosing(probe(setting, source, place, test, times, store)) as running:
+            async with aclosing(probe(project, source, place, test, times, store)) as running:
                 async for repeat in running:
                     repeats.append(repeat)
                     if not repeat.results:

@@ -29,7 +29,7 @@ ADD = {"prune": _add}
 
 def _run(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import load_settings
-    from watchtest.history.store.opening import is_there, reading
+    from watchtest.history.store.database_file import is_there, reading
     from watchtest.history.store.retention import MEGABYTE, Limits, planned, used_bytes
     from watchtest.history.store.store import Store
 

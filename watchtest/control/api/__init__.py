@@ -1,0 +1,1 @@
+"""The HTTP API of a watcher: its routes, models and OpenAPI document."""

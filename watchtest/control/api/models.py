@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from watchtest.control.api.requests import (
     AFTER_LIMIT,
     CHOSEN_LIMIT,
-    HEIGHT_DEFAULT,
     HEIGHT_LIMIT,
     RESULTS_DEFAULT,
     RESULTS_LIMIT,
@@ -25,6 +24,7 @@ from watchtest.control.api.requests import (
     TEXT_LIMIT,
 )
 from watchtest.core.model import Lane, Outcome, RunState, Trigger
+from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 
 Time = Annotated[
     str,
@@ -127,7 +127,7 @@ class ResultsQuery(Shape):
 
 
 class ScreenQuery(Shape):
-    height: int = Field(default=HEIGHT_DEFAULT, ge=1, le=HEIGHT_LIMIT, description="So many rows.")
+    height: int = Field(default=DEFAULT_HEIGHT, ge=1, le=HEIGHT_LIMIT, description="So many rows.")
     panel: Literal["", "help", "why"] = ""
     filter: str = Field(
         default="",

@@ -13,6 +13,7 @@ from watchtest.control.api import models
 from watchtest.control.api.event_models import EVENTS
 from watchtest.control.api.operations import OPERATIONS, Answer, Named, Operation, Text
 from watchtest.control.api.requests import RUN_ID
+from watchtest.views.status.status_schema import status_schema
 
 Document = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"
@@ -33,8 +34,8 @@ WORDS = {
 }
 
 
-def document(version: str, status_schema: Mapping[str, Any]) -> Document:
-    """OpenAPI 3.1. The schema of the status document comes from where that is made."""
+def document(version: str) -> Document:
+    """Return the OpenAPI 3.1 document."""
     paths: dict[str, Document] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -51,7 +52,7 @@ def document(version: str, status_schema: Mapping[str, Any]) -> Document:
         "security": [{}, {"token": []}],
         "paths": paths,
         "components": {
-            "schemas": {**_models(), **_status(status_schema), "OpenAPI": {"type": "object"}},
+            "schemas": {**_models(), **_status(status_schema()), "OpenAPI": {"type": "object"}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }

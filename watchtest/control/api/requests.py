@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from watchtest.core.model import Lane, Policy, RunState
+from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT, ScreenRequest
 
 BODY_LIMIT = 64 * 1024
 CONFIG_LIMIT = 256 * 1024
@@ -17,7 +18,7 @@ AFTER_LIMIT = 2_000_000_000
 CONFIG_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 TEST_LIMIT = 4096
 TEXT_LIMIT = 100
-HEIGHT_LIMIT, HEIGHT_DEFAULT = 1000, 24
+HEIGHT_LIMIT = 1000
 CHOSEN_LIMIT = 100_000
 PANELS = ("", "help", "why")
 CONFIGURED = "configured"
@@ -80,19 +81,6 @@ class PolicyWish:
 
 
 @dataclass(frozen=True, slots=True)
-class ScreenWish:
-    """How somebody elsewhere looks at the dashboard. `after`: not before there is
-    something newer than this, or a moment has passed."""
-
-    height: int = HEIGHT_DEFAULT
-    panel: str = ""
-    filter: str = ""
-    is_typing: bool = False
-    chosen: int | None = None
-    after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class ConfigWish:
     text: str
     file: str
@@ -129,7 +117,7 @@ def policy_wish(body: bytes) -> PolicyWish:
     return PolicyWish(_choice(members, "policy", Policy, POLICIES), lane)
 
 
-def screen_wish(query: Query) -> ScreenWish:
+def screen_wish(query: Query) -> ScreenRequest:
     members = _parameters(query, ("height", "panel", "filter", "typing", "chosen", "after"))
     panel = members.get("panel", "")
     if panel not in PANELS:
@@ -137,8 +125,8 @@ def screen_wish(query: Query) -> ScreenWish:
     text = members.get("filter", "")
     if len(text) > TEXT_LIMIT or _CONTROL.search(text):
         raise _bad(f'"filter": not a text of at most {TEXT_LIMIT} printable characters')
-    return ScreenWish(
-        _number(members, "height", HEIGHT_DEFAULT, 1, HEIGHT_LIMIT),
+    return ScreenRequest(
+        _number(members, "height", DEFAULT_HEIGHT, 1, HEIGHT_LIMIT),
         panel,
         text,
         bool(_number(members, "typing", 0, 0, 1)),

@@ -14,7 +14,7 @@ import logging
 import platform
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from watchtest.config import json_schema
 from watchtest.config.loader import check_text
 from watchtest.control.api import requests as wishes
 from watchtest.control.api.openapi import document
@@ -34,8 +35,11 @@ from watchtest.control.guard import REQUESTS_LIMIT
 from watchtest.control.metrics import Metrics
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Lane
-from watchtest.core.state import LaneState, Rest
+from watchtest.core.state import Rest
 from watchtest.errors import WatchtestError
+from watchtest.views.dashboard.watcher_screen import Screens
+from watchtest.views.status.status_document import activity, result_document
+from watchtest.views.status.status_schema import status_schema
 
 # Its end is the end of the connection, too: a client that waits for more would wait in vain.
 HEADERS = {"cache-control": "no-store", "connection": "close", "x-accel-buffering": "no"}
@@ -92,17 +96,7 @@ class Served:
     about: dict[str, Any]
     reach: Callable[[], dict[str, Any]]
     started_at: str
-    activity: Callable[[LaneState], str]
-    schemas: Callable[[], dict[str, dict[str, Any]]]
     screens: Screens
-
-
-class Screens(Protocol):
-    """The dashboard, for somebody who looks at it from elsewhere."""
-
-    async def document(self, wish: wishes.ScreenWish) -> dict[str, Any]: ...
-
-    async def text(self, wish: wishes.ScreenWish) -> str: ...
 
 
 class Answer(Response):
@@ -143,7 +137,7 @@ class Handlers:
         self._metrics = Metrics(
             lambda: served.desk.state,
             served.desk.tally,
-            activity=served.activity,
+            activity=activity,
             feed=served.desk.feed,
             version=str(served.about.get("version", "")),
         )
@@ -178,13 +172,13 @@ class Handlers:
 
     async def schema(self, request: Request) -> Response:
         _no_query(request)
-        return Answer(self._served.schemas())
+        return Answer({"status": status_schema(), "config": json_schema()})
 
     async def openapi(self, request: Request) -> Response:
         _no_query(request)
         if self._openapi is None:
             version = str(self._served.about.get("version", ""))
-            self._openapi = await asyncio.to_thread(document, version, self._served.schemas()["status"])
+            self._openapi = await asyncio.to_thread(document, version)
         return Answer(self._openapi)
 
     async def status(self, request: Request) -> Response:
@@ -217,7 +211,7 @@ class Handlers:
     async def results(self, request: Request) -> Response:
         report, page = await self._desk.results(_id(request), wishes.results_wish(_query(request)))
         about = {"run": report.id, "state": report.state.value, "ended": report.has_ended}
-        return Answer({**about, **page.document(self._desk.words.result)})
+        return Answer({**about, **page.document(result_document)})
 
     async def cancel(self, request: Request) -> Response:
         return await self._stop(request, is_kill=False)

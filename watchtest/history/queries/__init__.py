@@ -1,0 +1,1 @@
+"""Questions to the history, each a function of a connection. Nothing here writes."""

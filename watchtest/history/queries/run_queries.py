@@ -1,4 +1,4 @@
-"""Questions to the history, each a function of a connection from `opening.reading`. Writes nothing."""
+"""Questions to the history, each a function of a connection from `database_file.reading`. Writes nothing."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The history as documents: a web page, JUnit XML, JSON and CSV."""

@@ -30,9 +30,9 @@ from watchtest.history.store.columns import (
     workspace_key,
 )
 from watchtest.history.store.database import Connection, is_damage, said_plainly, transaction
+from watchtest.history.store.database_file import Say, open_for_writing
 from watchtest.history.store.failure_texts import add_failure
 from watchtest.history.store.flaky_evidence import add_proof, compare_with_others
-from watchtest.history.store.opening import Say, open_for_writing
 from watchtest.history.store.pack import compact
 from watchtest.history.store.retention import Limits, Plan, drop_some, planned, sweep
 from watchtest.history.store.schema import refuse_newer

@@ -1,0 +1,1 @@
+"""Runs the tests of JavaScript projects with jest or vitest."""

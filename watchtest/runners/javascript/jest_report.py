@@ -75,7 +75,7 @@ class JestReports:
         results = [result for raw in tables(suite.get("assertionResults")) for result in self._results(file, raw)]
         has_failed = suite.get("status") == "failed"
         if has_failed and not any(result.outcome.is_red for result in results):
-            # It was not imported, or a hook of it failed: what it skipped for that was not skipped by anybody's wish.
+            # It was not imported, or a hook of it failed: what it skipped for that was not skipped by anybody's spec.
             gathered.error(file, self._suite_failure(file, text(suite.get("message"))))
             results = [result for result in results if result.outcome is not Outcome.SKIPPED]
         for result in results:

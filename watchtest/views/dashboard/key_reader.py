@@ -163,7 +163,7 @@ class Keys:
             return "keys are not available on this system; stop with Ctrl-C"
         if not os.isatty(self._descriptor):
             return "keys are not available: the input is no terminal"
-        # Setting the modes of the terminal from the background would stop this process.
+        # Project the modes of the terminal from the background would stop this process.
         return "" if self._is_in_front(self._descriptor) else "keys are not available in the background"
 
     def _read(self) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from watchtest.control.api.requests import ScreenWish
 from watchtest.core.events import CancelAsked, Event, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
 from watchtest.core.model import All, Place, Policy
 from watchtest.core.policy import again, choose, matching
@@ -83,6 +83,22 @@ NEWS_LIMIT_S = 1.0
 """So long an answer waits for something new."""
 
 
+DEFAULT_HEIGHT = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenRequest:
+    """How an attached terminal looks at the dashboard."""
+
+    height: int = DEFAULT_HEIGHT
+    panel: str = ""
+    filter: str = ""
+    is_typing: bool = False
+    chosen: int | None = None
+    after: int = 0
+    """Wait until there is a screen newer than this one, or until a moment has passed."""
+
+
 class StateScene:
     """`state` gives the present one, `post` takes events. `title` and `root` name the workspace."""
 
@@ -130,7 +146,7 @@ class Screens:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def document(self, wish: ScreenWish) -> dict[str, Any]:
+    async def document(self, wish: ScreenRequest) -> dict[str, Any]:
         if wish.after >= self._seq:
             try:
                 async with asyncio.timeout(NEWS_LIMIT_S):
@@ -151,11 +167,11 @@ class Screens:
             "notice": self._scene.notice(),
         }
 
-    async def text(self, wish: ScreenWish) -> str:
+    async def text(self, wish: ScreenRequest) -> str:
         return await self._scene.page(look_of(wish))
 
 
-def look_of(wish: ScreenWish) -> Look:
+def look_of(wish: ScreenRequest) -> Look:
     panel: Panel = "help" if wish.panel == "help" else "why" if wish.panel == "why" else ""
     chosen = NOTHING_CHOSEN if wish.chosen is None else wish.chosen
     return Look(panel, wish.filter, wish.is_typing, chosen)

@@ -1,0 +1,1 @@
+"""Line-by-line output: plain text, and JSON lines for other programs."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from watchtest.config.project import Project
 from watchtest.core.text import encodable, one_line
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook
@@ -16,14 +17,13 @@ from watchtest.views.notify.native_channel import NativeChannel
 from watchtest.views.notify.notices import Channel, DeliveryFailed, Mode, QuietHours
 from watchtest.views.notify.notifier import Notifier, Ways, When
 from watchtest.views.notify.terminal_channel import Access, Form, Relay, TerminalChannel
-from watchtest.wiring import Setting
 
 log = logging.getLogger(__name__)
 LOOK_S = 4.0
 
 
 def build_notifier(
-    setting: Setting,
+    project: Project,
     stream: TextIO,
     say: Callable[[str], None],
     is_lent: Callable[[], bool] = lambda: False,
@@ -33,21 +33,21 @@ def build_notifier(
 
     `is_lent`: another program has that terminal for the moment. `relay` stands in for a terminal that is none.
     """
-    notify = setting.config.notify
+    notify = project.config.notify
     ways = Ways(
-        desktop=_desktop(setting) if notify.desktop else None,
-        terminal=_terminal(setting, stream, is_lent, relay),
-        hook=Hook(notify.hook, setting.workspace, setting.environ) if notify.hook else None,
+        desktop=_desktop(project) if notify.desktop else None,
+        terminal=_terminal(project, stream, is_lent, relay),
+        hook=Hook(notify.hook, project.workspace, project.environ) if notify.hook else None,
     )
     when = When(Mode(notify.mode), QuietHours.read(notify.quiet_hours))
     if when.mode is Mode.OFF or ways == Ways():
         return None
-    return Notifier(setting.workspace.name, ways, say, when)
+    return Notifier(project.workspace.name, ways, say, when)
 
 
-async def look_around(setting: Setting, stream: TextIO) -> list[tuple[str, str]]:
+async def look_around(project: Project, stream: TextIO) -> list[tuple[str, str]]:
     """Of each way to the user that is on: who would show a notice, or nobody and why. Shows nothing."""
-    notifier = build_notifier(setting, stream, log.warning)
+    notifier = build_notifier(project, stream, log.warning)
     if notifier is None:
         return [("off", "")]
     found = []
@@ -69,15 +69,15 @@ async def look_around(setting: Setting, stream: TextIO) -> list[tuple[str, str]]
     return found
 
 
-def _desktop(setting: Setting) -> Channel:
-    return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(setting.environ)
+def _desktop(project: Project) -> Channel:
+    return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(project.environ)
 
 
 def _terminal(
-    setting: Setting, stream: TextIO, is_lent: Callable[[], bool], relay: Relay | None
+    project: Project, stream: TextIO, is_lent: Callable[[], bool], relay: Relay | None
 ) -> TerminalChannel | Relay | None:
     """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
-    notify = setting.config.notify
+    notify = project.config.notify
     is_auto = notify.terminal == "auto"
     if notify.terminal == "off" or (is_auto and not notify.desktop):
         return None
@@ -86,7 +86,7 @@ def _terminal(
         if relay is not None:
             relay.form = form
         return relay
-    if is_auto and setting.environ.get("TERM") == "dumb":  # which would print the bell
+    if is_auto and project.environ.get("TERM") == "dumb":  # which would print the bell
         return None
 
     def write(text: str) -> None:
@@ -94,4 +94,4 @@ def _terminal(
         stream.write(encodable(text, stream.encoding))
         stream.flush()
 
-    return TerminalChannel(Access(write, is_lent), setting.environ, str(setting.workspace), form)
+    return TerminalChannel(Access(write, is_lent), project.environ, str(project.workspace), form)

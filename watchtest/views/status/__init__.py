@@ -1,0 +1,1 @@
+"""The status file that prompts and editor plugins read."""

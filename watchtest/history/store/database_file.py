@@ -1,6 +1,6 @@
 """Opens a history for writing or for reading. A damaged file is set aside under another name, never deleted.
 
-Setting aside needs a lock of its own: two processes that both find the damage must not move the fresh file, too.
+Project aside needs a lock of its own: two processes that both find the damage must not move the fresh file, too.
 
 Where the history of a workspace lies. Reads `.git` as far as it must; writes nothing.
 """
