@@ -48,6 +48,7 @@ COMMANDS = (
     "config",
     "api",
     "demo",
+    "help",
 )
 DEFAULT = "watch"
 _WITH_VALUE = ("-C", "--workspace", "--config")
