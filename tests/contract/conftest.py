@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_bench import Bench
 from engine.images import BARE, PYTHON_313
-from places import container_spec, docker_place, podman_environ
+from support.box_bench import Bench
+from support.containers import container_spec, docker_place, podman_environ
 
 from watchtest.boxes.base import Place
 from watchtest.boxes.inventory import remove_boxes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
+from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
 
 # How long before its test a module was imported is written down at the end of each run: nothing may be, before.
 CONFTEST = """\

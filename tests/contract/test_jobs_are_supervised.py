@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from box_bench import Bench, Tree
+from support.box_bench import Bench, Tree
 
 from watchtest.boxes.base import Command, Job, JobEnd, Limits, PytestWish
 from watchtest.errors import ChannelLost

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab, covers, missed
-from nasty import EDITS, UNSOUND, Edit, add, change, edit
+from support.nasty_edits import EDITS, UNSOUND, Edit, add, change, edit
+from support.selection_lab import Lab, covers, missed
 
 from watchtest.core.model import Only
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm_bench import WarmBench, local_warm_bench
+from support.warm_bench import WarmBench, local_warm_bench
 
 TESTS = {
     "tests/test_a.py": """\

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from box_bench import Tree
-from warm_bench import WarmBench, local_warm_bench
+from support.box_bench import Tree
+from support.warm_bench import WarmBench, local_warm_bench
 
 from watchtest.affected.selector import Selector, Situation
 from watchtest.boxes.base import Limits, StopWish

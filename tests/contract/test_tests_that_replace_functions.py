@@ -4,8 +4,8 @@ neither break them nor be broken by it."""
 from __future__ import annotations
 
 import pytest
-from box_bench import Bench
-from warm_bench import WarmBench
+from support.box_bench import Bench
+from support.warm_bench import WarmBench
 
 from watchtest.affected.rows import Recordings
 

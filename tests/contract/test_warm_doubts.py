@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
+from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from box_bench import Bench
-from warm_bench import PARKED_AFTER_S, Seen, WarmBench
+from support.box_bench import Bench
+from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench
 
 from watchtest.boxes.base import Job, Limits, PytestWish
 

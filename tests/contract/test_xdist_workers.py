@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from support.selection_lab import Lab
 
 from watchtest.core.model import All, Only
 from watchtest.core.verdict import file_of

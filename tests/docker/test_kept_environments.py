@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import docker
 import pytest
-from places import Make, opened, recipe
+from support.containers import Make, opened, recipe
 
 from watchtest.boxes.base import BuiltImage, Recipe
 from watchtest.boxes.docker.container import ContainerSpec

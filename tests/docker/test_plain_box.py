@@ -14,9 +14,9 @@ from typing import Any
 
 import docker
 import pytest
-from contract.box_bench import Bench, Tree
 from engine.images import BARE, PYTHON_313
-from places import Make, container_spec, docker_place, recipe
+from support.box_bench import Bench, Tree
+from support.containers import Make, container_spec, docker_place, recipe
 
 from watchtest.boxes.base import REPORT, Command, Job, JobEnd, Limits, Recipe, StopWish
 from watchtest.boxes.docker.engines import find_engine

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import shlex
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
-from watcher import Project, environ_around, runtime_folder
-
-from watchtest.boxes.inventory import remove_boxes
-
-KINDS = ("local", pytest.param("docker", marks=pytest.mark.docker))
-
-MakeProject = Callable[..., Project]
+from support.projects import KINDS, MakeProject, end
+from support.watcher_process import Project, environ_around
 
 
 @pytest.fixture(params=KINDS)
@@ -73,13 +67,3 @@ def docker_project(tmp_path: Path, make_project: MakeProject) -> Iterator[Projec
     project = make_project(tmp_path, "docker")
     yield project
     end(project)
-
-
-def end(project: Project) -> None:
-    for watcher in project.watchers:
-        if watcher.is_alive:
-            watcher.kill9()
-    if project.kind == "docker":
-        remove_boxes(str(project.root), project.environ)
-    shutil.rmtree(project.around / "cache", ignore_errors=True)
-    shutil.rmtree(runtime_folder(project.around), ignore_errors=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from watcher import Project
+from support.watcher_process import Project
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "grpc_store"
 INSTALL_LIMIT_S = 300.0

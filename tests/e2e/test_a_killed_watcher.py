@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from watcher import Project, Watcher, wait_for
+from support.watcher_process import Project, Watcher, wait_for
 
 SEED = 4711
 ROUNDS = 1

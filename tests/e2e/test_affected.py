@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from watcher import Project, Status, Watcher
+from support.watcher_process import Project, Status, Watcher
 
 SHOP = """
 def price(basket):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from watcher import Project, wait_for
+from support.watcher_process import Project, wait_for
 
 from watchtest.views.eventschema import event_schema
 

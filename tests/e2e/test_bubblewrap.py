@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeProject, end
-from watcher import Project, wait_for
+from support.projects import MakeProject, end
+from support.watcher_process import Project, wait_for
 
 pytestmark = pytest.mark.bubblewrap
 

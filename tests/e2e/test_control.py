@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from watcher import Project, Watcher
+from support.watcher_process import Project, Watcher
 
 GREEN = "def test_one():\n    assert True\n\ndef test_two():\n    assert True\n"
 SLOW = """import pathlib, time

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import docker
 import pytest
-from git_repo import Repo
-from watcher import Project
+from support.git_repo import Repo
+from support.watcher_process import Project
 
 SERVICE = """
 [[services]]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from git_repo import Repo
-from watcher import Project
+from support.git_repo import Repo
+from support.watcher_process import Project
 
 GREEN = "def test_it():\n    assert 1\n"
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeProject, end
-from watcher import Project
+from support.projects import MakeProject, end
+from support.watcher_process import Project
 
 GREEN = "def test_it():\n    pass\n"
 RED = "def test_it():\n    assert 0\n"

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from faults.container import NothingToBreak
-from faults.faults import MOMENTS, NEED_A_WHOLE_BOX, WEIGHTS, Fault, fill_disk
-from faults.scene import Scene, open_scene
+from support.faults.container import NothingToBreak
+from support.faults.faults import MOMENTS, NEED_A_WHOLE_BOX, WEIGHTS, Fault, fill_disk
+from support.faults.scene import Scene, open_scene
 
 FAULTS = int(os.environ.get("WATCHTEST_FAULTS", "15"))
 """More of them: `WATCHTEST_FAULTS=100 pytest -n0 tests/e2e/test_faults.py`."""

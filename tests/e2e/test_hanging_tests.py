@@ -17,7 +17,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from watcher import Project, Status, Watcher, wait_for
+from support.watcher_process import Project, Status, Watcher, wait_for
 
 SETTINGS = """
 [runner]

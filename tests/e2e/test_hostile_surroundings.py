@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeProject, end
-from watcher import Project, Status, Watcher
+from support.projects import MakeProject, end
+from support.watcher_process import Project, Status, Watcher
 
 GREEN = "def test_it():\n    pass\n"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

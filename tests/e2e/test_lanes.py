@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from git_repo import Repo, operate
-from watcher import Project, Status, Watcher, tree_of, wait_for
+from support.git_repo import Repo, operate
+from support.watcher_process import Project, Status, Watcher, tree_of, wait_for
 
 LANES = ("save", "stage", "commit")
 CODE = "def a():\n    return {a}\n\n\n# 1\n# 2\n# 3\n# 4\n# 5\n# 6\n# 7\n\n\ndef b():\n    return {b}\n"

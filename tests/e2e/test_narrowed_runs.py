@@ -8,8 +8,8 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from conftest import MakeProject
-from watcher import Project, Watcher
+from support.projects import MakeProject
+from support.watcher_process import Project, Watcher
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 LIMIT_S = 60.0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from watcher import Project, Status, Watcher
+from support.watcher_process import Project, Status, Watcher
 
 MODULE = "VALUE = {value}\n"
 FIRST = "def test_first():\n    assert {value}\n"

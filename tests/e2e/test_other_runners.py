@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from npm import link_packages
-from orders import carry_out
+from support.node_packages import link_packages
+from support.order_executor import carry_out
 
 from watchtest.core.model import Execution, Failure, Outcome, RunState, Stop
 from watchtest.core.verdict import judge

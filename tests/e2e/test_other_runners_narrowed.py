@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from npm import link_packages
-from orders import asking, carry_out
+from support.node_packages import link_packages
+from support.order_executor import asking, carry_out
 
 from watchtest.core.model import Execution, Only
 from watchtest.core.verdict import file_of

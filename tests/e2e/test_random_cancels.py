@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from watcher import Project, Watcher
+from support.watcher_process import Project, Watcher
 
 PARTS = ("setup", "collection", "tests")
 PART_S = 0.2

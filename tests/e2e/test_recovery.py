@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import faults
-from faults.faults import Fault
-from faults.recording import Recording, recorded
-from faults.scene import NOTICED_WITHIN_S, Scene, is_at_peace, open_scene
-from watcher import wait_for
+from support.faults import faults
+from support.faults.faults import Fault
+from support.faults.recording import Recording, recorded
+from support.faults.scene import NOTICED_WITHIN_S, Scene, is_at_peace, open_scene
+from support.watcher_process import wait_for
 
 SEED = 11
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from conftest import MakeProject, end
 from engine.images import BARE
-from npm import link_packages
-from watcher import Project, Status
+from support.node_packages import link_packages
+from support.projects import MakeProject, end
+from support.watcher_process import Project, Status
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 LIMIT_S = 60.0  # a compiler on two cores that others use, too

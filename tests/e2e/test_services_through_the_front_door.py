@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import docker
 import pytest
-from watcher import Project, Watcher, wait_for
+from support.watcher_process import Project, Watcher, wait_for
 
 SERVER = """
 import socket, sys, uuid

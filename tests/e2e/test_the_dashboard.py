@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tmux import Terminal
-from watcher import Project
+from support.projects import end
+from support.terminal import Terminal
+from support.watcher_process import Project
 
 SCREENS = Path(__file__).parent / "screens"
 SIZES = ((80, 24), (60, 15), (200, 50))
@@ -106,8 +107,6 @@ def test_a_day_at_the_dashboard(docker_project: Project) -> None:
 
 @pytest.fixture
 def local_project(tmp_path: Path, make_project: object) -> Iterator[Project]:
-    from conftest import end
-
     made = make_project(tmp_path, "local")  # type: ignore[operator]
     yield made
     end(made)

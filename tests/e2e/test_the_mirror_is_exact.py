@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from watcher import Project
+from support.watcher_process import Project
 
 SEED = 20_240_613
 OPERATIONS = int(os.environ.get("WATCHTEST_OPERATIONS", "60"))

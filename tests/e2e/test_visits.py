@@ -13,7 +13,7 @@ from contextlib import closing
 
 import docker
 import pytest
-from watcher import Project, wait_for
+from support.watcher_process import Project, wait_for
 
 GREEN = "def test_it(): pass\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from view_states import NOON, Story, failed, passed
+from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.views.look import Look
 from watchtest.views.opening import editor, pager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from git_repo import ENVIRON, Repo, Tree, operate
+from support.git_repo import ENVIRON, Repo, Tree, operate
 
 from watchtest.core.model import Kind, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError

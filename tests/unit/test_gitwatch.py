@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from git_repo import ENVIRON, Repo
+from support.git_repo import ENVIRON, Repo
 
 from watchtest.sources.git import Git
 from watchtest.sources.gittree import GitTree

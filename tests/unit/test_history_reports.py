@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from ctrf_schema import CTRF
-from history_bench import Bench, green, red, tree
+from support.ctrf_schema import CTRF
+from support.history_records import Bench, green, red, tree
 
 from watchtest.commands import history
 from watchtest.core.model import Outcome, Result, RunState

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from view_states import failed, passed
+from support.watcher_states import failed, passed
 
 from watchtest.affected.keeping import Kept, load, save
 from watchtest.affected.selector import Selector

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import changed, narrowed, says
+from support.recorded_answers import changed, narrowed, says
 
 from watchtest.runners.base import Change, Ended
 from watchtest.runners.cargo import CargoRunner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from asking import changed, narrowed, says
+from support.recorded_answers import changed, narrowed, says
 
 from watchtest.runners.base import Change, Ended
 from watchtest.runners.go import GoRunner

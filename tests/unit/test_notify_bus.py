@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from session_bus import FakeDaemon, session_bus
+from support.session_bus import FakeDaemon, session_bus
 
 from watchtest.config import Config
 from watchtest.core.model import Lane, Verdict

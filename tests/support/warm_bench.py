@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box_bench import Bench, Tree
 
+from support.box_bench import Bench, Tree
 from watchtest.boxes.base import Job, JobEnd, Limits, PytestWish
 from watchtest.boxes.local.place import LocalPlace, LocalSpec
 
