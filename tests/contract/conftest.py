@@ -18,11 +18,11 @@ from watchtest.boxes.local.place import LocalPlace, LocalSpec
 
 WITH_PYTHON = (
     "local",
-    pytest.param("bubblewrap", marks=pytest.mark.bubblewrap),
-    pytest.param("docker", marks=pytest.mark.docker),
-    pytest.param("podman", marks=pytest.mark.podman),
+    pytest.param("bubblewrap", marks=[pytest.mark.bubblewrap, pytest.mark.thorough]),
+    pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]),
+    pytest.param("podman", marks=[pytest.mark.podman, pytest.mark.thorough]),
 )
-PLAIN = pytest.param("plain", marks=pytest.mark.docker)
+PLAIN = pytest.param("plain", marks=[pytest.mark.docker, pytest.mark.thorough])
 """The plain one has no Python in it. On podman it is tried by test_plain_on_podman: all of it would take minutes."""
 
 

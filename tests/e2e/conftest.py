@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
+from support.needs import must_be_marked
 from support.projects import KINDS, MakeProject, end
 from support.watcher_process import Project, environ_around
 
@@ -62,8 +63,9 @@ def project(tmp_path: Path, kind: str, make_project: MakeProject) -> Iterator[Pr
 
 
 @pytest.fixture
-def docker_project(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
-    """The same, for a story that only containers can tell."""
+def docker_project(request: pytest.FixtureRequest, tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
+    """The same in a container, for a test that is about containers."""
+    must_be_marked(request, "docker")
     project = make_project(tmp_path, "docker")
     yield project
     end(project)

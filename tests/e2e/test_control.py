@@ -94,6 +94,7 @@ def test_a_run_that_was_waited_for_leaves_with_its_verdict(project: Project) -> 
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_a_run_without_waiting_names_the_run(project: Project) -> None:
     project.save("test_a.py", GREEN)
     watcher = project.watch()
@@ -135,6 +136,7 @@ def test_a_kill_does_not_wait_for_a_test_that_ignores_every_word(project: Projec
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_setup_is_called_off_and_begun_again_by_the_next_command(project: Project) -> None:
     project.save("test_a.py", GREEN)
     commands = project.environ["WATCHTEST_BOX_SETUP"].removeprefix("[").removesuffix("]")
@@ -146,6 +148,7 @@ def test_setup_is_called_off_and_begun_again_by_the_next_command(project: Projec
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_cancels_at_any_moment_leave_a_watcher_that_runs_the_next_rightly(project: Project) -> None:
     moments = random.Random(SEED)
     project.save("test_slow.py", SLOW)

@@ -58,6 +58,7 @@ def suffer(scene: Scene, fault: Fault, saves: int) -> None:
             scene.save_something()
 
 
+@pytest.mark.thorough
 def test_after_many_random_faults_the_verdict_is_right_and_nothing_is_left_over(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     with open_scene(tmp_path, SEED) as scene:

@@ -200,6 +200,7 @@ def stage_of(project: Project, warm: str, **limits: float) -> Stage:
     return stage
 
 
+@pytest.mark.thorough
 def test_the_limit_of_a_test_ends_each_and_says_where(project: Project, warm: str) -> None:
     stage = stage_of(project, warm, test_timeout_s=TEST_S)
     cold_runs = stage.cold_runs
@@ -259,7 +260,9 @@ def agents_peak_mb(project: Project) -> float:
     return float(max(peaks))
 
 
-@pytest.mark.parametrize("is_captured", [True, False], ids=["captured", "uncaptured"])
+@pytest.mark.parametrize(
+    "is_captured", [pytest.param(True, id="captured"), pytest.param(False, id="uncaptured", marks=pytest.mark.thorough)]
+)
 def test_a_flood_of_output_fills_no_memory_and_its_ends_are_kept(project: Project, is_captured: bool) -> None:
     project.save("watchtest.toml", "" if is_captured else '[runner]\nargs = ["-s"]\n')
     project.save("test_flood.py", GREEN)

@@ -228,6 +228,7 @@ def test_nor_can_it_where_a_run_is_over_before_the_next_write(project: Project) 
 
 
 @pytest.mark.parametrize("word", ["smart", "restart", "queue"])
+@pytest.mark.thorough
 def test_a_program_that_writes_all_the_time_cannot_keep_a_lane_from_its_verdict(project: Project, word: str) -> None:
     project.environ["WATCHTEST_RUNNER_ON_CHANGE"] = word
     project.save("data.py", "NUMBER = 0\n")
@@ -248,7 +249,13 @@ def test_a_program_that_writes_all_the_time_cannot_keep_a_lane_from_its_verdict(
     watcher.must_be_tidy()
 
 
-@pytest.mark.parametrize(("debounce_ms", "gap_s"), [(50, 0.02), (800, 0.4)], ids=["while it runs", "after its end"])
+@pytest.mark.parametrize(
+    ("debounce_ms", "gap_s"),
+    [
+        pytest.param(50, 0.02, id="while it runs"),
+        pytest.param(800, 0.4, id="after its end", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_save_in_two_steps_has_one_verdict_of_the_second(project: Project, debounce_ms: int, gap_s: float) -> None:
     project.environ["WATCHTEST_WATCH_DEBOUNCE_MS"] = str(debounce_ms)
     project.save("shop.py", MODULE.format(value=1))

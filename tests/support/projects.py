@@ -10,7 +10,8 @@ import pytest
 from support.watcher_process import Project, runtime_folder
 from watchtest.boxes.inventory import remove_boxes
 
-KINDS = ("local", pytest.param("docker", marks=pytest.mark.docker))
+KINDS = ("local", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]))
+"""The default run has the local box; tests that take `docker_project` cover containers there."""
 
 MakeProject = Callable[..., Project]
 
@@ -20,7 +21,7 @@ def end(project: Project) -> None:
     for watcher in project.watchers:
         if watcher.is_alive:
             watcher.kill9()
-    if project.kind == "docker":
+    if project.kind == "docker" and project.has_boxes:
         remove_boxes(str(project.root), project.environ)
     shutil.rmtree(project.around / "cache", ignore_errors=True)
     shutil.rmtree(runtime_folder(project.around), ignore_errors=True)
