@@ -145,6 +145,7 @@ def test_whatever_else_changes_is_seen(bench: WarmBench, what: str) -> None:
     assert rested(bench, {**content, "shop/price.py": "VALUE = 3\n"}).outcomes == {PRICE: "passed"}
 
 
+@pytest.mark.thorough
 def test_what_modules_do_when_they_are_imported_happens_once_a_run(bench: WarmBench) -> None:
     content = {**SHOP, "shop/first.py": "with open('noted', 'a') as stream: stream.write('i')\n"}
     begun(bench, content)

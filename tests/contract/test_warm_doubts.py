@@ -55,6 +55,7 @@ def test_a_module_that_changes_is_never_used_as_it_was(warm: WarmBench) -> None:
         time.sleep(PARKED_AFTER_S)
 
 
+@pytest.mark.thorough
 def test_a_module_that_comes_or_goes_is_seen(warm: WarmBench) -> None:
     warm.install(a_library="import another_library", another_library="")
     there = "import importlib.util\ndef test_a():\n    assert (importlib.util.find_spec('late') is not None) is {}\n"

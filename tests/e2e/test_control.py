@@ -205,6 +205,7 @@ def _asked(url: str, token: str, path: str) -> tuple[int, dict[str, Any]]:
             return error.code, json.load(error)
 
 
+@pytest.mark.thorough
 def test_after_a_kill_of_the_watcher_the_next_one_answers_at_the_same_place(project: Project) -> None:
     project.save("test_a.py", GREEN)
     first = project.watch()
@@ -232,6 +233,7 @@ def test_without_a_watcher_a_command_says_so_and_what_to_do(project: Project, co
     assert "watch --once" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_command_right_after_the_start_waits_for_the_watcher_to_listen(project: Project) -> None:
     project.save("test_a.py", GREEN)
     watcher = project.watch()

@@ -180,7 +180,7 @@ def said_of(folder: Path) -> str:
     return f"{rest.split()[0]} {name.partition('(')[2]} {arguments}"
 
 
-@pytest.fixture(params=["auto", "off"], ids=["warm", "cold"])
+@pytest.fixture(params=[pytest.param("auto", id="warm", marks=pytest.mark.thorough), pytest.param("off", id="cold")])
 def warm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -260,9 +260,8 @@ def agents_peak_mb(project: Project) -> float:
     return float(max(peaks))
 
 
-@pytest.mark.parametrize(
-    "is_captured", [pytest.param(True, id="captured"), pytest.param(False, id="uncaptured", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("is_captured", [pytest.param(True, id="captured"), pytest.param(False, id="uncaptured")])
+@pytest.mark.thorough
 def test_a_flood_of_output_fills_no_memory_and_its_ends_are_kept(project: Project, is_captured: bool) -> None:
     project.save("watchtest.toml", "" if is_captured else '[runner]\nargs = ["-s"]\n')
     project.save("test_flood.py", GREEN)
@@ -286,6 +285,7 @@ def test_a_flood_of_output_fills_no_memory_and_its_ends_are_kept(project: Projec
     watcher.must_be_tidy()
 
 
+@pytest.mark.docker
 def test_a_test_that_takes_more_memory_than_there_is_is_named_so(docker_project: Project) -> None:
     project = docker_project
     project.save("watchtest.toml", '[box]\nmemory = "64m"\n')

@@ -105,6 +105,7 @@ def test_red_and_pending_are_never_told_as_green(project: Project) -> None:
     assert project.command("status").returncode == 1, "green of the last tree, but a change is being tested"
 
 
+@pytest.mark.thorough
 def test_a_reader_never_sees_a_broken_document_in_a_thousand_updates(tmp_path: Path) -> None:
     folder = tmp_path / ".watchtest"
     with subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(TESTS), str(UPDATES)]) as writer:
