@@ -18,38 +18,6 @@ if TYPE_CHECKING:
 
 BUG = 3
 INTERRUPTED = 130
-COMMANDS = (
-    "watch",
-    "start",
-    "stop",
-    "restart",
-    "attach",
-    "status",
-    "run",
-    "cancel",
-    "pause",
-    "resume",
-    "policy",
-    "output",
-    "edit",
-    "gate",
-    "history",
-    "why",
-    "exec",
-    "shell",
-    "logs",
-    "snapshot",
-    "reset",
-    "sync",
-    "doctor",
-    "ps",
-    "prune",
-    "init",
-    "config",
-    "api",
-    "demo",
-    "help",
-)
 DEFAULT = "watch"
 _WITH_VALUE = ("-C", "--workspace", "--config")
 
@@ -113,6 +81,8 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     import importlib
     from pathlib import Path
 
+    from watchtest.commands import COMMANDS
+
     parser = argparse.ArgumentParser(
         prog="watchtest",
         description="Reruns the tests your change can affect, in a persistent container that mirrors your code.",
@@ -121,6 +91,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"watchtest {__version__}")
     parser.add_argument("-C", "--workspace", type=Path, metavar="FOLDER", help="the project (default: this folder's)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="read the settings from this file alone")
+    parser.set_defaults(main=main)  # `watchtest help COMMAND` is `watchtest COMMAND --help`
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
         importlib.import_module(f"watchtest.commands.{name}").add_to(subparsers)

@@ -32,9 +32,9 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from by_testmon import Testmon
-from lab import Lab, Ran, covers, missed
 from mutants import Mutant, Mutants
 from prepared import Prepared, add_options, names, prepared
+from support.selection_lab import Lab, Ran, covers, missed
 
 from watchtest.core.model import All, Only, Selection
 

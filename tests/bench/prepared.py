@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from by_testmon import OFF, Testmon
-from lab import Lab
 from projects import PROJECTS, Real, unpack
+from support.selection_lab import Lab
 
 ALSO = ("pytest-testmon",)
 GOES_ON = ("--continue-on-collection-errors",)

@@ -25,8 +25,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from by_testmon import OFF
-from lab import Lab, covers, missed
 from projects import PROJECTS, Unpacked
+from support.selection_lab import Lab, covers, missed
 
 from watchtest.core.model import All, Selection
 

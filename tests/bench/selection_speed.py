@@ -21,7 +21,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lab import Lab
+from support.selection_lab import Lab
 
 from watchtest.agent.code.fingerprints import print_of
 from watchtest.core.model import All, Selection

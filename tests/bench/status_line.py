@@ -20,10 +20,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from filelock import FileLock
-from view_states import Story, failed, passed
+from support.watcher_states import Story, failed, passed
 
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 

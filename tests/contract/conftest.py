@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_bench import Bench
 from engine.images import BARE, PYTHON_313
-from places import container_spec, docker_place, podman_environ
+from support.box_bench import Bench
+from support.containers import container_spec, docker_place, podman_environ
 
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
@@ -18,11 +18,11 @@ from watchtest.boxes.protocols import Place
 
 WITH_PYTHON = (
     "local",
-    pytest.param("bubblewrap", marks=pytest.mark.bubblewrap),
-    pytest.param("docker", marks=pytest.mark.docker),
-    pytest.param("podman", marks=pytest.mark.podman),
+    pytest.param("bubblewrap", marks=[pytest.mark.bubblewrap, pytest.mark.thorough]),
+    pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]),
+    pytest.param("podman", marks=[pytest.mark.podman, pytest.mark.thorough]),
 )
-PLAIN = pytest.param("plain", marks=pytest.mark.docker)
+PLAIN = pytest.param("plain", marks=[pytest.mark.docker, pytest.mark.thorough])
 """The plain one has no Python in it. On podman it is tried by test_plain_on_podman: all of it would take minutes."""
 
 

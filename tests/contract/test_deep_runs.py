@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
+from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
 
 # How long before its test a module was imported is written down at the end of each run: nothing may be, before.
 CONFTEST = """\
@@ -71,6 +71,7 @@ def test_what_comes_before_the_saved_file_is_there_and_the_file_itself_is_fresh(
         assert found["shop.last"] < PARKED_AFTER_S / 2, found
 
 
+@pytest.mark.thorough
 def test_a_test_file_is_waited_for_like_any_other(bench: WarmBench) -> None:
     content = {"conftest.py": CONFTEST, "test_a.py": NOTED + "def test_a(): pass\n", "test_b.py": ""}
     begun(bench, content)
@@ -83,6 +84,7 @@ def test_a_test_file_is_waited_for_like_any_other(bench: WarmBench) -> None:
     assert found["test_a"] > PARKED_AFTER_S / 2 > found["test_b"], found
 
 
+@pytest.mark.thorough
 def test_other_tests_may_be_asked_for_than_the_last_time(bench: WarmBench) -> None:
     content = {**SHOP, "test_other.py": "from shop import price\ndef test_other(): assert price.VALUE < 3\n"}
     begun(bench, content, PRICE)
@@ -116,7 +118,13 @@ ALSO_CHANGED = {
 }
 
 
-@pytest.mark.parametrize("what", ALSO_CHANGED)
+IN_THE_DEFAULT_RUN = ("a module that comes after", "a new test file")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=() if what in IN_THE_DEFAULT_RUN else pytest.mark.thorough) for what in ALSO_CHANGED],
+)
 def test_whatever_else_changes_is_seen(bench: WarmBench, what: str) -> None:
     reading = "DATA = open('data.txt').read()\nimport os\nSIZE = os.path.getsize('other.txt')\n"
     asserting = "def test_price(): assert (price.VALUE, first.DATA, first.SIZE) == (price.VALUE % 7, '', 0)\n"
@@ -137,6 +145,7 @@ def test_whatever_else_changes_is_seen(bench: WarmBench, what: str) -> None:
     assert rested(bench, {**content, "shop/price.py": "VALUE = 3\n"}).outcomes == {PRICE: "passed"}
 
 
+@pytest.mark.thorough
 def test_what_modules_do_when_they_are_imported_happens_once_a_run(bench: WarmBench) -> None:
     content = {**SHOP, "shop/first.py": "with open('noted', 'a') as stream: stream.write('i')\n"}
     begun(bench, content)

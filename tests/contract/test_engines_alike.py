@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
-from places import container_spec, docker_place, opened, podman_environ, recipe
+from support.containers import container_spec, docker_place, opened, podman_environ, recipe
 
 from watchtest.boxes.docker.engine_check import Wanted, examine, read_back
 from watchtest.boxes.docker.engines import Engine, find_engine

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from box_bench import Bench, Tree
+from support.box_bench import Bench, Tree
 
 from watchtest.boxes.protocols import Command, Job, JobEnd, Limits, PytestWish
 from watchtest.errors import ChannelLost
@@ -182,6 +182,7 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
 
 
 @pytest.mark.python_in_the_box
+@pytest.mark.thorough
 def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: Bench) -> None:
     session = bench.open()
     job = Job(Command(("/bin/sh", "-c", "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)")), Limits(60, 60, 0.3))

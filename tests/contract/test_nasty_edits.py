@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab, covers, missed
-from nasty import EDITS, UNSOUND, Edit, add, change, edit
+from support.nasty_edits import EDITS, UNSOUND, Edit, add, change, edit
+from support.selection_lab import Lab, covers, missed
 
 from watchtest.core.model import Only
 
@@ -63,7 +63,34 @@ def apply(one: Edit, lab: Lab) -> None:
         step(lab.root)
 
 
-@pytest.mark.parametrize("one", [*EDITS, *UNSOUND], ids=lambda one: one.words)
+IN_THE_DEFAULT_RUN = {
+    "the body of a function",
+    "a constant",
+    "a decorator that goes",
+    "a special method",
+    "a module that goes",
+    "a module that becomes a package",
+    "a new conftest.py",
+    "what a fixture calls",
+    "a fixture of a folder",
+    "data that is read at import",
+    "a data file",
+    "a file in a listed folder",
+    "a program that a test starts",
+    "a file that does not parse",
+    "a new test in an old file",
+    "a setting of pytest",
+}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(one, marks=() if one.words in IN_THE_DEFAULT_RUN else pytest.mark.thorough)
+        for one in [*EDITS, *UNSOUND]
+    ],
+    ids=lambda one: one.words,
+)
 def test_no_test_is_left_out_whose_outcome_changes_with(one: Edit, lab: Lab) -> None:
     apply(one, lab)
     selection = lab.select()

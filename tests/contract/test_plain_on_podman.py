@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_bench import Bench, Tree
 from engine.images import BARE
-from places import container_spec, docker_place, podman_environ
+from support.box_bench import Bench, Tree
+from support.containers import container_spec, docker_place, podman_environ
 from test_the_tree_in_the_box import expected, found_in
 
 from watchtest.boxes.inventory import remove_boxes

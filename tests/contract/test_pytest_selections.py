@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm_bench import WarmBench, local_warm_bench
+from support.warm_bench import WarmBench, local_warm_bench
 
 TESTS = {
     "tests/test_a.py": """\
@@ -54,6 +54,7 @@ def test_tests_can_be_asked_for_by_what_they_lie_in(
     assert seen.end.exit_code == (0 if expected else 5)
 
 
+@pytest.mark.thorough
 def test_a_test_that_ends_its_worker_is_red_by_its_name(bench: WarmBench) -> None:
     bench.args = ("-n", "1")
     bench.env["LEAVE"] = "1"

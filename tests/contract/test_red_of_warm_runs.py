@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from box_bench import Tree
-from warm_bench import WarmBench, local_warm_bench
+from support.box_bench import Tree
+from support.warm_bench import WarmBench, local_warm_bench
 
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import Limits, StopWish
@@ -102,6 +102,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
     assert len(bench.notes) == 1
 
 
+@pytest.mark.thorough
 def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
@@ -110,6 +111,7 @@ def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: W
     assert [note for note in bench.notes if note.startswith("a defect of watchtest: test_a.py")]
 
 
+@pytest.mark.thorough
 def test_red_of_a_run_that_had_no_end_was_never_made_sure_of(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
@@ -139,6 +141,7 @@ def pytest_sessionfinish(session):
         ("not os.path.exists('seen')", "flaky: the run as a whole failed"),
     ],
 )
+@pytest.mark.thorough
 def test_a_run_that_only_breaks_when_warm_is_no_confirmation(warm_bench: WarmBench, when: str, said: str) -> None:
     """No test of it is red: only its end is another one."""
     bench = Bench(warm_bench)
@@ -159,6 +162,7 @@ def test_red_that_is_red_in_a_fresh_process_is_red(warm_bench: WarmBench) -> Non
     bench.get_warm()
 
 
+@pytest.mark.thorough
 def test_a_test_that_fails_only_among_others_stays_red(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
@@ -170,6 +174,7 @@ def test_a_test_that_fails_only_among_others_stays_red(warm_bench: WarmBench) ->
     assert bench.notes == []
 
 
+@pytest.mark.thorough
 def test_a_flaky_test_is_not_taken_for_a_defect_of_ours(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
@@ -182,6 +187,7 @@ def test_a_flaky_test_is_not_taken_for_a_defect_of_ours(warm_bench: WarmBench) -
     bench.get_warm()
 
 
+@pytest.mark.thorough
 def test_a_run_that_hung_when_warm_is_cold_the_next_time(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
@@ -200,6 +206,7 @@ def test_off_is_really_cold(warm_bench: WarmBench) -> None:
 
 
 @pytest.mark.parametrize(("warm", "said"), [("auto", 1), ("on", 3)])
+@pytest.mark.thorough
 def test_who_insists_on_warm_runs_is_told_every_time_why_one_was_cold(
     warm_bench: WarmBench, warm: Warm, said: int
 ) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box_bench import Bench, Tree
-from places import container_spec, docker_place
+from support.box_bench import Bench, Tree
+from support.containers import container_spec, docker_place
 from test_jobs_are_supervised import NASTY, left_over
 
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S

@@ -4,8 +4,8 @@ neither break them nor be broken by it."""
 from __future__ import annotations
 
 import pytest
-from box_bench import Bench
-from warm_bench import WarmBench
+from support.box_bench import Bench
+from support.warm_bench import WarmBench
 
 from watchtest.selection.recorded_rows import Recordings
 
@@ -99,6 +99,7 @@ def warm_bench(bench: Bench) -> WarmBench:
     return warm
 
 
+@pytest.mark.thorough
 def test_recording_changes_no_outcome_and_hears_of_all_they_read(warm_bench: WarmBench) -> None:
     plain = warm_bench.cold()
     assert {test for test, outcome in plain.outcomes.items() if outcome != "passed"} == RED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from box_bench import Bench, Tree
+from support.box_bench import Bench, Tree
 
 from watchtest.boxes.protocols import Manner
 

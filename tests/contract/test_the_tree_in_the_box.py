@@ -9,7 +9,7 @@ import random
 import tarfile
 
 import pytest
-from box_bench import Bench, Tree
+from support.box_bench import Bench, Tree
 
 from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.core.model import Entry, Kind

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
+from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
 
 
 @pytest.fixture
@@ -43,6 +43,7 @@ def always_alike(warm: WarmBench) -> None:
         assert seen.end.exit_code == 0, f"{seen.end}\n{seen.end.output}"
 
 
+@pytest.mark.thorough
 def test_a_module_that_changes_is_never_used_as_it_was(warm: WarmBench) -> None:
     for number in range(20, 26):
         warm.install(a_library=f"NUMBER = {number}")
@@ -54,6 +55,7 @@ def test_a_module_that_changes_is_never_used_as_it_was(warm: WarmBench) -> None:
         time.sleep(PARKED_AFTER_S)
 
 
+@pytest.mark.thorough
 def test_a_module_that_comes_or_goes_is_seen(warm: WarmBench) -> None:
     warm.install(a_library="import another_library", another_library="")
     there = "import importlib.util\ndef test_a():\n    assert (importlib.util.find_spec('late') is not None) is {}\n"
@@ -68,6 +70,7 @@ def test_a_module_that_comes_or_goes_is_seen(warm: WarmBench) -> None:
         time.sleep(PARKED_AFTER_S)
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_is_installed_later_takes_part(warm: WarmBench) -> None:
     warm.install(nothing="")
     warm.put(
@@ -87,6 +90,7 @@ def test_a_plugin_that_is_installed_later_takes_part(warm: WarmBench) -> None:
     until_warm(warm)
 
 
+@pytest.mark.thorough
 def test_a_variable_that_a_conftest_sets_reaches_the_library_that_reads_it(warm: WarmBench) -> None:
     warm.install(
         reader="import os\nMODE = os.environ.get('A_MODE', 'none')", all_reader="import os\nALL = dict(os.environ)"
@@ -105,6 +109,7 @@ def test_a_variable_that_a_conftest_sets_reaches_the_library_that_reads_it(warm:
         always_alike(warm)  # without that module, from then on
 
 
+@pytest.mark.thorough
 def test_a_module_of_the_project_comes_before_a_preloaded_one_of_its_name(warm: WarmBench) -> None:
     warm.install(a_name="WHOSE = 'a library'")
     test = "import a_name\ndef test_a():\n    assert a_name.WHOSE == {!r}\n"
@@ -120,6 +125,7 @@ def test_a_module_of_the_project_comes_before_a_preloaded_one_of_its_name(warm: 
 
 
 @pytest.mark.parametrize("is_absolute", [False, True])
+@pytest.mark.thorough
 def test_a_folder_of_the_project_on_the_path_is_looked_at_as_in_a_fresh_process(
     warm: WarmBench, is_absolute: bool
 ) -> None:
@@ -135,6 +141,7 @@ def test_a_folder_of_the_project_on_the_path_is_looked_at_as_in_a_fresh_process(
 
 
 @pytest.mark.parametrize("name", ["difflib", "iniconfig"])
+@pytest.mark.thorough
 def test_a_project_may_shadow_what_pytest_itself_uses(warm: WarmBench, name: str) -> None:
     """Whatever comes of it in a fresh process, comes of it in a warm one."""
     warm.put({"test_a.py": "def test_a():\n    pass\n"})
@@ -151,6 +158,7 @@ def test_a_project_may_shadow_what_pytest_itself_uses(warm: WarmBench, name: str
     until_warm(warm)
 
 
+@pytest.mark.thorough
 def test_functions_that_a_conftest_replaces_are_replaced_for_libraries_too(warm: WarmBench) -> None:
     warm.install(sleeper="from time import sleep")
     patching = "import time\ntime.sleep = lambda seconds: 'awake'\n"
@@ -173,6 +181,7 @@ def test_functions_that_a_conftest_replaces_are_replaced_for_libraries_too(warm:
 @pytest.mark.parametrize(
     "look", ["'a_library.rc'", "os.path.join(os.getcwd(), 'a_library.rc')", "pathlib.Path('a_library.rc').absolute()"]
 )
+@pytest.mark.thorough
 def test_a_library_that_looks_into_the_project_when_it_is_imported_does_so_in_every_run(
     warm: WarmBench, look: str
 ) -> None:
@@ -221,7 +230,9 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("how", STRANGE)
+@pytest.mark.parametrize(
+    "how", ["listener", *(pytest.param(how, marks=pytest.mark.thorough) for how in STRANGE if how != "listener")]
+)
 def test_a_module_that_does_more_than_define_things_does_it_in_every_run(warm: WarmBench, how: str) -> None:
     code, test, filters = STRANGE[how]
     warm.install(strange=code)
@@ -236,6 +247,7 @@ def test_a_module_that_does_more_than_define_things_does_it_in_every_run(warm: W
     always_alike(warm)
 
 
+@pytest.mark.thorough
 def test_random_numbers_differ_from_run_to_run(warm: WarmBench) -> None:
     library = (
         "import random\nCHANCE = random.Random()\nSEEDED = random.Random(5)\nLATER = random.Random(); LATER.seed(5)"
@@ -253,6 +265,7 @@ def test_random_numbers_differ_from_run_to_run(warm: WarmBench) -> None:
     assert [len(set(column)) for column in zip(*rows, strict=True)] == [len(rows), 1, 1, len(rows)]
 
 
+@pytest.mark.thorough
 def test_a_project_that_is_a_plugin_of_pytest_itself_is_loaded_by_its_runs_alone(warm: WarmBench) -> None:
     warm.install(nothing="")
     folder, root = warm.env["PYTHONPATH"], warm.bench.place.root
@@ -278,6 +291,7 @@ def test_a_project_that_is_a_plugin_of_pytest_itself_is_loaded_by_its_runs_alone
             assert warm.bench.said("cat loaded") == "x" * (warm.runs - runs)
 
 
+@pytest.mark.thorough
 def test_many_runs_leave_no_open_file_and_no_process(warm: WarmBench) -> None:
     warm.put({"test_a.py": "def test_a():\n    pass\n"})
 

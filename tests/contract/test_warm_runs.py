@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from box_bench import Bench
-from warm_bench import PARKED_AFTER_S, Seen, WarmBench
+from support.box_bench import Bench
+from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench
 
 from watchtest.boxes.protocols import Job, Limits, PytestWish
 
@@ -191,6 +191,7 @@ def test_every_outcome_is_the_same_in_a_warm_run(warm: WarmBench) -> None:
     assert warm.bench.said("cat order") == warm_order
 
 
+@pytest.mark.thorough
 def test_a_selection_is_the_same_in_a_warm_run(warm: WarmBench) -> None:
     warm.put(OUTCOMES)
     seen = warm.alike("test_outcomes.py::TestScopes::test_first[two]", "test_outcomes.py::test_red")
@@ -201,6 +202,7 @@ def test_a_selection_is_the_same_in_a_warm_run(warm: WarmBench) -> None:
     assert seen.failure("test_outcomes.py::test_red").startswith("AssertionError: red")
 
 
+@pytest.mark.thorough
 def test_a_warm_process_looks_like_a_fresh_one_from_inside(warm: WarmBench) -> None:
     warm.put({"test_dump.py": DUMP, "conftest.py": "import json, resource\n"})
     warm.env["WATCHTEST_TEST_VARIABLE"] = "1"
@@ -233,6 +235,7 @@ def test_what_the_project_owns_is_always_fresh(warm: WarmBench) -> None:
         assert seen.outcomes == {"test_a.py::test_a": "passed"}, seen.end.output
 
 
+@pytest.mark.thorough
 def test_conftest_files_and_settings_may_come_change_and_go(warm: WarmBench) -> None:
     base = {
         "tests/unit/test_a.py": "def test_a(request):\n    print(request.config.getini('addopts'))\n    seen(request)\n"
@@ -272,6 +275,7 @@ NOTICEABLE = {
 }
 
 
+@pytest.mark.thorough
 def test_what_a_conftest_does_happens_once_a_run_and_never_ahead_of_it(warm: WarmBench) -> None:
     effects = """
 import os, socket, subprocess, sys, threading
@@ -348,6 +352,7 @@ def test_a_warm_run_can_be_stopped_and_the_next_is_right(warm: WarmBench, is_kil
     at_rest(warm)
 
 
+@pytest.mark.thorough
 def test_a_warm_run_that_takes_too_long_shows_where_it_hung(warm: WarmBench) -> None:
     warm.put(HANGING)
     warm.warm("test_a.py::test_quick")
@@ -375,6 +380,7 @@ def test_a_crash_of_a_warm_run_names_its_test_and_does_not_touch_the_next(warm: 
         assert warm.start(True, "test_a.py::test_good").outcomes == {"test_a.py::test_good": "passed"}
 
 
+@pytest.mark.thorough
 def test_whatever_is_killed_the_next_run_is_right_and_nothing_is_left(warm: WarmBench) -> None:
     """Every process of ours in the box, one after the other; and all of them at once."""
     warm.put({"test_a.py": "def test_a():\n    pass\n"})

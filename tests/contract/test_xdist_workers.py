@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from support.selection_lab import Lab
 
 from watchtest.core.model import All, Only
 from watchtest.core.verdict import file_of
@@ -82,6 +82,7 @@ def test_what_tests_touch_in_workers_is_recorded(lab: Lab) -> None:
     assert shop.is_proof
 
 
+@pytest.mark.thorough
 def test_a_change_of_what_a_worker_runs_at_its_start_selects_everything(lab: Lab) -> None:
     lab.record()
     (lab.root / "conftest.py").write_text("SEEN = None\n")
@@ -89,5 +90,6 @@ def test_a_change_of_what_a_worker_runs_at_its_start_selects_everything(lab: Lab
     assert isinstance(everything, All) or set(everything.tests) >= {*TOTALS, ENVIRONMENT, EMPTY}
 
 
+@pytest.mark.thorough
 def test_workers_without_a_selection_run_everything(lab: Lab) -> None:
     assert set(lab.run().outcomes) == {*TOTALS, ENVIRONMENT, EMPTY}

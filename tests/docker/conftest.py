@@ -12,7 +12,7 @@ from pathlib import Path
 import docker
 import pytest
 from engine.images import BARE, PYTHON_311
-from places import Make, container_spec, docker_place
+from support.containers import Make, container_spec, docker_place
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.docker.docker_provider import DockerPlace

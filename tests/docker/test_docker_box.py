@@ -13,7 +13,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from places import Make, opened, recipe
+from support.containers import Make, opened, recipe
 
 from watchtest.boxes.docker.container_spec import ContainerSpec, make
 from watchtest.boxes.docker.docker_provider import DockerPlace

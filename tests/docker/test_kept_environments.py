@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import docker
 import pytest
-from places import Make, opened, recipe
+from support.containers import Make, opened, recipe
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.protocols import BuiltImage, Recipe
@@ -47,6 +47,7 @@ def test_a_recreated_box_starts_from_the_environment_that_was_kept(
     assert do(second.id, "cat /opt/package") == "installed\n"
 
 
+@pytest.mark.thorough
 def test_another_setup_or_another_user_does_not_start_from_it(
     place: Make, docker_client: docker.DockerClient, do: Do
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_snapshot_is_what_all_boxes_of_the_workspace_grow_from(
     assert do(opened(here).id, "cat /opt/package") == "by-hand\n"
 
 
+@pytest.mark.thorough
 def test_a_second_snapshot_takes_the_place_of_the_first(
     place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
 ) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import docker
 import pytest
-from contract.box_bench import Bench, Tree
 from engine.images import BARE, PYTHON_313
-from places import Make, container_spec, docker_place, recipe
+from support.box_bench import Bench, Tree
+from support.containers import Make, container_spec, docker_place, recipe
 
 from watchtest.boxes.docker.container_tools import DockerTools
 from watchtest.boxes.docker.engines import find_engine
@@ -117,6 +117,7 @@ def test_nothing_of_a_finished_run_is_left(bench: Bench, docker_client: docker.D
     assert left_over(docker_client, bench) == []
 
 
+@pytest.mark.thorough
 def test_what_was_left_running_by_hand_is_not_of_the_run(bench: Bench, docker_client: docker.DockerClient) -> None:
     bench.open()
     assert bench.box.info is not None
@@ -136,6 +137,7 @@ def test_a_run_that_takes_too_long_is_ended_with_all_it_started(
     assert left_over(docker_client, bench) == []
 
 
+@pytest.mark.thorough
 def test_a_fork_of_two_hundred_children_is_ended(bench: Bench, docker_client: docker.DockerClient) -> None:
     script = "i=0; while [ $i -lt 200 ]; do setsid sleep 608 & i=$((i+1)); done; wait"
     bench.open()
@@ -189,6 +191,7 @@ def test_a_box_that_is_removed_under_a_run_gives_no_verdict(bench: Bench, docker
 
 
 @pytest.mark.parametrize("what", ["removed", "started again"])
+@pytest.mark.thorough
 def test_a_box_that_is_lost_while_nobody_uses_it_is_noticed(
     bench: Bench, docker_client: docker.DockerClient, what: str
 ) -> None:
@@ -243,6 +246,7 @@ def test_odd_names_arrive_and_stay(bench: Bench) -> None:
     assert bench.said("ls -A") == ".watchtest\na\n"
 
 
+@pytest.mark.thorough
 def test_a_folder_that_became_a_link_to_the_same_content_is_a_folder_again(bench: Bench) -> None:
     tree = Tree({"a/b/c": b"1", "d": b"2"})
     bench.sync(tree)
@@ -288,6 +292,7 @@ def test_files_belong_to_the_user_of_the_box(tmp_path: Path, place: Make) -> Non
         bench.close()
 
 
+@pytest.mark.thorough
 def test_a_thousand_files_take_seconds_not_minutes(bench: Bench) -> None:
     tree = Tree({f"folder{number % 40}/file{number}": b"%d" % number for number in range(1000)})
     bench.open()
@@ -301,6 +306,7 @@ def test_a_thousand_files_take_seconds_not_minutes(bench: Bench) -> None:
     assert bench.said("cat folder1/file41") == "41!"
 
 
+@pytest.mark.thorough
 def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_session_after_it(
     tmp_path: Path, place: Make
 ) -> None:

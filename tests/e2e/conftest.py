@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import shlex
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
-from watcher import Project, environ_around, runtime_folder
-
-from watchtest.boxes.inventory import remove_boxes
-
-KINDS = ("local", pytest.param("docker", marks=pytest.mark.docker))
-
-MakeProject = Callable[..., Project]
+from support.needs import must_be_marked
+from support.projects import KINDS, MakeProject, end
+from support.watcher_process import Project, environ_around
 
 
 @pytest.fixture(params=KINDS)
@@ -68,18 +63,9 @@ def project(tmp_path: Path, kind: str, make_project: MakeProject) -> Iterator[Pr
 
 
 @pytest.fixture
-def docker_project(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
-    """The same, for a story that only containers can tell."""
+def docker_project(request: pytest.FixtureRequest, tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
+    """The same in a container, for a test that is about containers."""
+    must_be_marked(request, "docker")
     project = make_project(tmp_path, "docker")
     yield project
     end(project)
-
-
-def end(project: Project) -> None:
-    for watcher in project.watchers:
-        if watcher.is_alive:
-            watcher.kill9()
-    if project.kind == "docker":
-        remove_boxes(str(project.root), project.environ)
-    shutil.rmtree(project.around / "cache", ignore_errors=True)
-    shutil.rmtree(runtime_folder(project.around), ignore_errors=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from watcher import Project
+from support.watcher_process import Project
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "grpc_store"
 INSTALL_LIMIT_S = 300.0
@@ -24,6 +24,7 @@ def done(project: Project, *argv: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.thorough
 def test_a_grpc_server_and_its_packages_are_there_in_run_after_run(docker_project: Project) -> None:
     project = docker_project
     shutil.copytree(SAMPLE, project.root, dirs_exist_ok=True)

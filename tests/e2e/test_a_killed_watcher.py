@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from watcher import Project, Watcher, wait_for
+from support.watcher_process import Project, Watcher, wait_for
 
 SEED = 4711
 ROUNDS = 1
@@ -154,6 +154,7 @@ def test_a_virtualenv_that_was_half_made_is_made_whole(project: Project) -> None
     assert (project.local_box() / "home" / "venv" / "bin" / "pip").exists(), "no pip for setup and exec"
 
 
+@pytest.mark.thorough
 def test_a_first_start_may_be_killed_at_any_moment(project: Project) -> None:
     scene = Scene(project)
     for delay_s in (0.35, 0.5, 0.65, 0.8, 1.0):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from watcher import Project, Status, Watcher
+from support.watcher_process import Project, Status, Watcher
 
 SHOP = """
 def price(basket):
@@ -233,6 +233,7 @@ def test_counts():
 
 
 @pytest.mark.parametrize("kind", ["local"])
+@pytest.mark.thorough
 def test_tests_that_count_on_one_another_are_not_called_red_for_being_alone(project: Project) -> None:
     project.save("test_ordered.py", ORDERED)
     watcher = begin(project)

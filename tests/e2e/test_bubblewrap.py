@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeProject, end
-from watcher import Project, wait_for
+from support.projects import MakeProject, end
+from support.watcher_process import Project, wait_for
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -182,6 +182,7 @@ def test_a_stopped_watcher_leaves_no_process(project: Project) -> None:
     assert scene.is_gone()
 
 
+@pytest.mark.thorough
 def test_an_agent_that_is_killed_takes_the_sandbox_with_it_and_is_replaced(project: Project) -> None:
     scene = Scene(project)
     project.save("test_hang.py", "def test_it():\n    pass\n")
@@ -191,6 +192,7 @@ def test_an_agent_that_is_killed_takes_the_sandbox_with_it_and_is_replaced(proje
 
 
 @pytest.mark.parametrize("sandbox", ["on", "off"])
+@pytest.mark.thorough
 def test_an_agent_that_stands_still_is_ended_by_the_next_watcher(project: Project, sandbox: str) -> None:
     """It does not see the end of its input, and no new agent could reach it from within another sandbox."""
     scene = Scene(project)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from watcher import Project, Watcher
+from support.watcher_process import Project, Watcher
 
 GREEN = "def test_one():\n    assert True\n\ndef test_two():\n    assert True\n"
 SLOW = """import pathlib, time
@@ -94,6 +94,7 @@ def test_a_run_that_was_waited_for_leaves_with_its_verdict(project: Project) -> 
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_a_run_without_waiting_names_the_run(project: Project) -> None:
     project.save("test_a.py", GREEN)
     watcher = project.watch()
@@ -135,6 +136,7 @@ def test_a_kill_does_not_wait_for_a_test_that_ignores_every_word(project: Projec
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_setup_is_called_off_and_begun_again_by_the_next_command(project: Project) -> None:
     project.save("test_a.py", GREEN)
     commands = project.environ["WATCHTEST_BOX_SETUP"].removeprefix("[").removesuffix("]")
@@ -146,6 +148,7 @@ def test_setup_is_called_off_and_begun_again_by_the_next_command(project: Projec
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_cancels_at_any_moment_leave_a_watcher_that_runs_the_next_rightly(project: Project) -> None:
     moments = random.Random(SEED)
     project.save("test_slow.py", SLOW)
@@ -202,6 +205,7 @@ def _asked(url: str, token: str, path: str) -> tuple[int, dict[str, Any]]:
             return error.code, json.load(error)
 
 
+@pytest.mark.thorough
 def test_after_a_kill_of_the_watcher_the_next_one_answers_at_the_same_place(project: Project) -> None:
     project.save("test_a.py", GREEN)
     first = project.watch()
@@ -229,6 +233,7 @@ def test_without_a_watcher_a_command_says_so_and_what_to_do(project: Project, co
     assert "watch --once" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_command_right_after_the_start_waits_for_the_watcher_to_listen(project: Project) -> None:
     project.save("test_a.py", GREEN)
     watcher = project.watch()

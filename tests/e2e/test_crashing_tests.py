@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conftest import KINDS, MakeProject, end
-from watcher import Project, Status, Watcher
+from support.projects import KINDS, MakeProject, end
+from support.watcher_process import Project, Status, Watcher
 
 
 class Stage:

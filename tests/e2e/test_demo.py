@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import MakeProject
+from support.projects import MakeProject
 
 
 def test_the_demo_shows_red_and_green_and_leaves_nothing_behind(tmp_path: Path, make_project: MakeProject) -> None:

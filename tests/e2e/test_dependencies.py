@@ -6,8 +6,8 @@ from contextlib import closing
 
 import docker
 import pytest
-from git_repo import Repo
-from watcher import Project
+from support.git_repo import Repo
+from support.watcher_process import Project
 
 SERVICE = """
 [[services]]
@@ -49,6 +49,7 @@ def test_a_new_requirement_is_there_before_the_tests_and_is_not_installed_again_
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_another_image_in_the_project_makes_another_box_while_the_watcher_runs(docker_project: Project) -> None:
     project = docker_project
     environ = {**project.environ, "WATCHTEST_BOX_IMAGE": "auto"}
@@ -75,6 +76,7 @@ def test_what_setup_writes_into_the_tree_is_mended_before_the_tests(docker_proje
     assert project.in_container("cat", "/workspace/made.txt") == "made\n"
 
 
+@pytest.mark.thorough
 def test_an_interrupted_setup_passes_neither_for_the_old_nor_for_the_new(docker_project: Project) -> None:
     """Killed in the middle of the second setup, with half of it done; then the first is wanted again."""
     project = docker_project
@@ -93,6 +95,7 @@ def test_an_interrupted_setup_passes_neither_for_the_old_nor_for_the_new(docker_
     assert "rm -f /opt/new" in second.output, "set up again"
 
 
+@pytest.mark.thorough
 def test_after_a_reset_nothing_is_left_of_what_grew_in_the_box(docker_project: Project) -> None:
     project = docker_project
     project.save("requirements.txt", "six==1.17.0\n")
@@ -104,6 +107,7 @@ def test_after_a_reset_nothing_is_left_of_what_grew_in_the_box(docker_project: P
     assert project.once(limit_s=60)[0] == 1
 
 
+@pytest.mark.thorough
 def test_a_verdict_of_a_box_touched_by_hand_is_no_proof_for_the_gate(docker_project: Project) -> None:
     project = docker_project
     project.save("test_it.py", "def test_it(): assert open('/opt/by-hand').read()\n")

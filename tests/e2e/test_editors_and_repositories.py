@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from git_repo import Repo
-from watcher import Project
+from support.git_repo import Repo
+from support.watcher_process import Project
 
 GREEN = "def test_it():\n    assert 1\n"
 
@@ -41,10 +40,8 @@ def twice(file: Path) -> None:
     file.write_text(file.read_text().replace("#   unformatted", "# formatted"))
 
 
-@pytest.mark.parametrize("save", [by_vim, by_rename, twice])
+@pytest.mark.parametrize("save", [pytest.param(by_vim, marks=pytest.mark.vim), by_rename, twice])
 def test_every_way_of_saving_is_one_cycle(project: Project, save: Callable[[Path], None]) -> None:
-    if save is by_vim and shutil.which("vim") is None:
-        pytest.skip("no vim on this machine")
     project.save("test_it.py", GREEN)
     # On a busy machine the two halves of a save may lie further apart than usual.
     watcher = project.watch(env={"WATCHTEST_WATCH_DEBOUNCE_MS": "500"})
@@ -80,6 +77,7 @@ def test_a_rename_of_case_alone_arrives(project: Project) -> None:
     assert "README.txt" in project.box_tree()
 
 
+@pytest.mark.thorough
 def test_a_sparse_checkout_is_whole_in_the_git_lanes_and_doctor_says_so(project: Project) -> None:
     repo = Repo(project.root)
     repo.save("test_it.py", GREEN)

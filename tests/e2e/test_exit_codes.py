@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeProject, end
-from watcher import Project
+from support.projects import MakeProject, end
+from support.watcher_process import Project
 
 GREEN = "def test_it():\n    pass\n"
 RED = "def test_it():\n    assert 0\n"
@@ -47,15 +47,13 @@ def test_once_tells_green_red_no_tests_and_timed_out(project: Project) -> None:
 
 def test_an_engine_that_cannot_be_reached_is_4(tmp_path: Path, make_project: MakeProject) -> None:
     project = make_project(tmp_path, "docker")
+    project.has_boxes = False
     project.save("test_it.py", GREEN)
     watcher = project.watch("--once", env={"DOCKER_HOST": "unix:///nonexistent"})
-    try:
-        assert watcher.wait_for_end() == 4
-        assert "no Docker engine answers at unix:///nonexistent" in watcher.said
-        assert "--engine local" in watcher.said, "what to do about it"
-        watcher.must_be_tidy()
-    finally:
-        project.kind = "local"  # there is nothing to remove
+    assert watcher.wait_for_end() == 4
+    assert "no Docker engine answers at unix:///nonexistent" in watcher.said
+    assert "--engine local" in watcher.said, "what to do about it"
+    watcher.must_be_tidy()
 
 
 @pytest.mark.docker

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from faults.container import NothingToBreak
-from faults.faults import MOMENTS, NEED_A_WHOLE_BOX, WEIGHTS, Fault, fill_disk
-from faults.scene import Scene, open_scene
+from support.faults.container import NothingToBreak
+from support.faults.faults import MOMENTS, NEED_A_WHOLE_BOX, WEIGHTS, Fault, fill_disk
+from support.faults.scene import Scene, open_scene
 
 FAULTS = int(os.environ.get("WATCHTEST_FAULTS", "15"))
 """More of them: `WATCHTEST_FAULTS=100 pytest -n0 tests/e2e/test_faults.py`."""
@@ -58,6 +58,7 @@ def suffer(scene: Scene, fault: Fault, saves: int) -> None:
             scene.save_something()
 
 
+@pytest.mark.thorough
 def test_after_many_random_faults_the_verdict_is_right_and_nothing_is_left_over(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     with open_scene(tmp_path, SEED) as scene:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from watcher import Project, Status, Watcher, wait_for
+from support.watcher_process import Project, Status, Watcher, wait_for
 
 SETTINGS = """
 [runner]
@@ -180,7 +180,7 @@ def said_of(folder: Path) -> str:
     return f"{rest.split()[0]} {name.partition('(')[2]} {arguments}"
 
 
-@pytest.fixture(params=["auto", "off"], ids=["warm", "cold"])
+@pytest.fixture(params=[pytest.param("auto", id="warm", marks=pytest.mark.thorough), pytest.param("off", id="cold")])
 def warm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -200,6 +200,7 @@ def stage_of(project: Project, warm: str, **limits: float) -> Stage:
     return stage
 
 
+@pytest.mark.thorough
 def test_the_limit_of_a_test_ends_each_and_says_where(project: Project, warm: str) -> None:
     stage = stage_of(project, warm, test_timeout_s=TEST_S)
     cold_runs = stage.cold_runs
@@ -259,7 +260,8 @@ def agents_peak_mb(project: Project) -> float:
     return float(max(peaks))
 
 
-@pytest.mark.parametrize("is_captured", [True, False], ids=["captured", "uncaptured"])
+@pytest.mark.parametrize("is_captured", [pytest.param(True, id="captured"), pytest.param(False, id="uncaptured")])
+@pytest.mark.thorough
 def test_a_flood_of_output_fills_no_memory_and_its_ends_are_kept(project: Project, is_captured: bool) -> None:
     project.save("watchtest.toml", "" if is_captured else '[runner]\nargs = ["-s"]\n')
     project.save("test_flood.py", GREEN)
@@ -283,6 +285,7 @@ def test_a_flood_of_output_fills_no_memory_and_its_ends_are_kept(project: Projec
     watcher.must_be_tidy()
 
 
+@pytest.mark.docker
 def test_a_test_that_takes_more_memory_than_there_is_is_named_so(docker_project: Project) -> None:
     project = docker_project
     project.save("watchtest.toml", '[box]\nmemory = "64m"\n')

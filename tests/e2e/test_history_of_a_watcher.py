@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from watcher import Project
+from support.watcher_process import Project
 
 QUICK = """
 import pathlib, time, pytest

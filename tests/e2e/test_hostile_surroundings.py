@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeProject, end
-from watcher import Project, Status, Watcher
+from support.projects import MakeProject, end
+from support.watcher_process import Project, Status, Watcher
 
 GREEN = "def test_it():\n    pass\n"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -158,6 +158,7 @@ def test_a_workspace_that_vanishes_is_waited_for(project: Project) -> None:
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_a_workspace_that_vanishes_during_a_run_is_waited_for(local: Project) -> None:
     local.save("test_it.py", "import time\n\ndef test_it():\n    time.sleep(1)\n")
     watcher = local.watch()
@@ -173,6 +174,7 @@ def test_a_workspace_that_vanishes_during_a_run_is_waited_for(local: Project) ->
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_a_workspace_that_was_deleted_and_made_anew_is_watched_again(local: Project) -> None:
     local.save("test_it.py", GREEN)
     watcher = local.watch()
@@ -194,6 +196,7 @@ def test_a_workspace_that_was_deleted_and_made_anew_is_watched_again(local: Proj
 # -- output ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_test_that_prints_50_megabytes_is_survived(project: Project) -> None:
     project.save(
         "test_loud.py",

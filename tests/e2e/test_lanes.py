@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from git_repo import Repo, operate
-from watcher import Project, Status, Watcher, tree_of, wait_for
+from support.git_repo import Repo, operate
+from support.watcher_process import Project, Status, Watcher, tree_of, wait_for
 
 LANES = ("save", "stage", "commit")
 CODE = "def a():\n    return {a}\n\n\n# 1\n# 2\n# 3\n# 4\n# 5\n# 6\n# 7\n\n\ndef b():\n    return {b}\n"
@@ -75,6 +75,7 @@ def test_a_half_staged_file_gets_three_verdicts(project: Project, repo: Repo) ->
     watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_git_status_triggers_nothing(project: Project, repo: Repo) -> None:
     watcher = watch(project, *LANES)
     at_rest(watcher, trees_of(project, repo))
@@ -85,6 +86,7 @@ def test_git_status_triggers_nothing(project: Project, repo: Repo) -> None:
     assert watcher.output.count("syncing") == before
 
 
+@pytest.mark.thorough
 def test_a_checkout_of_two_thousand_files_is_one_cycle(project: Project, repo: Repo) -> None:
     repo.git("checkout", "--quiet", "-b", "many")
     for number in range(2000):
@@ -122,6 +124,7 @@ def test_a_rebase_of_ten_commits_is_one_run_at_its_end(project: Project, repo: R
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["local"])
+@pytest.mark.thorough
 def test_many_git_operations_leave_each_box_equal_to_its_source(project: Project, repo: Repo) -> None:
     chance = random.Random(23)
     repo.git("branch", "other")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import platformdirs
 import pytest
-from conftest import MakeProject
-from watcher import Project, Watcher
+from support.projects import MakeProject
+from support.watcher_process import Project, Watcher
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 LIMIT_S = 60.0
@@ -29,11 +28,11 @@ command = "! grep -n TODO things.list"
 """
 
 
+pytestmark = pytest.mark.go
+
+
 @pytest.fixture
 def project(tmp_path: Path, make_project: MakeProject) -> Project:
-    if shutil.which("go") is None:
-        told = "GO SAMPLE NOT RUN: go is not on this machine; .ci/run installs it"
-        (pytest.fail if os.environ.get("WATCHTEST_REQUIRE_ENGINE") == "1" else pytest.skip)(told)
     project = make_project(tmp_path, "local")
     shutil.copytree(SAMPLES / "go", project.root, dirs_exist_ok=True)
     project.environ["GOCACHE"] = str(Path(platformdirs.user_cache_dir("watchtest-tests"), "go-build"))

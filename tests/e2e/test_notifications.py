@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from dbus_fast import Message, MessageType
 from dbus_fast.aio import MessageBus
-from session_bus import NAME, PATH, session_bus
-from watcher import Project, Watcher, wait_for
+from support.session_bus import NAME, PATH, session_bus
+from support.watcher_process import Project, Watcher, wait_for
 
 LIMIT_S = 20.0
 DUNST_NAME = "org.dunstproject.cmd0"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from watcher import Project, Status, Watcher
+from support.watcher_process import Project, Status, Watcher
 
 MODULE = "VALUE = {value}\n"
 FIRST = "def test_first():\n    assert {value}\n"
@@ -142,6 +142,7 @@ def test_smart_gives_a_run_up_for_a_change_that_reaches_it(scene: Scene) -> None
 
 
 @on_change("smart")
+@pytest.mark.thorough
 def test_smart_gives_a_run_up_for_the_file_it_is_in(scene: Scene) -> None:
     source = (scene.project.root / "test_b_gate.py").read_text(encoding="utf-8")
     scene.project.save("test_b_gate.py", source + "\n\ndef test_more():\n    pass\n")
@@ -213,6 +214,7 @@ def writing(project: Project, interval_s: float) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.thorough
 def test_nor_can_it_where_a_run_is_over_before_the_next_write(project: Project) -> None:
     project.environ["WATCHTEST_WATCH_DEBOUNCE_MS"] = "1000"  # so long every verdict is held back
     project.save("data.py", "NUMBER = 0\n")
@@ -228,6 +230,7 @@ def test_nor_can_it_where_a_run_is_over_before_the_next_write(project: Project) 
 
 
 @pytest.mark.parametrize("word", ["smart", "restart", "queue"])
+@pytest.mark.thorough
 def test_a_program_that_writes_all_the_time_cannot_keep_a_lane_from_its_verdict(project: Project, word: str) -> None:
     project.environ["WATCHTEST_RUNNER_ON_CHANGE"] = word
     project.save("data.py", "NUMBER = 0\n")
@@ -248,7 +251,14 @@ def test_a_program_that_writes_all_the_time_cannot_keep_a_lane_from_its_verdict(
     watcher.must_be_tidy()
 
 
-@pytest.mark.parametrize(("debounce_ms", "gap_s"), [(50, 0.02), (800, 0.4)], ids=["while it runs", "after its end"])
+@pytest.mark.parametrize(
+    ("debounce_ms", "gap_s"),
+    [
+        pytest.param(50, 0.02, id="while it runs"),
+        pytest.param(800, 0.4, id="after its end", marks=pytest.mark.thorough),
+    ],
+)
+@pytest.mark.thorough
 def test_a_save_in_two_steps_has_one_verdict_of_the_second(project: Project, debounce_ms: int, gap_s: float) -> None:
     project.environ["WATCHTEST_WATCH_DEBOUNCE_MS"] = str(debounce_ms)
     project.save("shop.py", MODULE.format(value=1))

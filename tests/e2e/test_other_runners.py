@@ -5,15 +5,16 @@ The orders of a runner are carried out on this machine; that boxes carry them ou
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from npm import link_packages
-from orders import carry_out
+from support.needs import must_be_marked
+from support.node_packages import link_packages
+from support.order_executor import carry_out
+from support.samples import SAMPLES, tool_of
 
 from watchtest.core.model import Execution, Failure, Outcome, RunState, Stop
 from watchtest.core.verdict import judge
@@ -25,21 +26,18 @@ from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
 from watchtest.runners.runner import Ended
 
-SAMPLES = Path(__file__).parents[1] / "samples"
 IN_FOLDER = "backend"
 
 Sample = Callable[[str], Path]
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> Sample:
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Sample:
     """A copy of a sample in a workspace with a space in its name; needs the tool that runs it."""
 
     def copy(name: str, folder: str = "") -> Path:
-        tool = {"go": "go", "rust": "cargo"}.get(name, "npm")
-        if shutil.which(tool) is None:
-            told = f"{name.upper()} SAMPLE NOT RUN: {tool} is not on this machine; .ci/run installs it"
-            (pytest.fail if os.environ.get("WATCHTEST_REQUIRE_ENGINE") == "1" else pytest.skip)(told)
+        tool = tool_of(name)
+        must_be_marked(request, tool)
         workspace = tmp_path / "work space"
         shutil.copytree(SAMPLES / name, workspace / folder)
         if tool == "npm":
@@ -88,6 +86,7 @@ GO_GREEN = {
 }
 
 
+@pytest.mark.go
 def test_go_is_green_then_red_at_the_right_line(sample: Sample) -> None:
     workspace = sample("go")
     green = carry_out(GoRunner(), workspace)
@@ -108,6 +107,7 @@ def test_go_is_green_then_red_at_the_right_line(sample: Sample) -> None:
     assert failure(red, "internal/stock::TestAdd").message == "1 subtest failed: TestAdd/fig_(dried)"
 
 
+@pytest.mark.go
 def test_go_runs_at_least_what_is_selected(sample: Sample) -> None:
     workspace = sample("go")
     alone = carry_out(GoRunner(), workspace, ("internal/stock::TestAdd/fig_(dried)",))
@@ -121,6 +121,7 @@ def test_go_runs_at_least_what_is_selected(sample: Sample) -> None:
     assert set(outcomes(package)) == {test for test in GO_GREEN if test.startswith("internal/stock")}
 
 
+@pytest.mark.go
 def test_go_in_a_folder_names_everything_from_the_top_of_the_workspace(sample: Sample, tmp_path: Path) -> None:
     workspace = sample("go")
     shutil.copytree(workspace, tmp_path / "outer" / IN_FOLDER)
@@ -132,6 +133,7 @@ def test_go_in_a_folder_names_everything_from_the_top_of_the_workspace(sample: S
     assert all(runner.claims(test) for test in red.results)
 
 
+@pytest.mark.go
 def test_what_go_cannot_build_is_an_error_at_its_line_and_other_packages_run(sample: Sample) -> None:
     workspace = sample("go")
     edit(workspace / "internal/stock/stock.go", "stock[name]++", "stock[name] = thing")
@@ -143,6 +145,7 @@ def test_what_go_cannot_build_is_an_error_at_its_line_and_other_packages_run(sam
     assert judge(broken).state is RunState.ERROR
 
 
+@pytest.mark.go
 def test_a_panic_in_go_names_its_test_and_place(sample: Sample) -> None:
     workspace = sample("go")
     edit(workspace / "internal/stock/stock.go", "return Stock{}", "return nil")
@@ -158,6 +161,7 @@ def test_a_panic_in_go_names_its_test_and_place(sample: Sample) -> None:
     assert not broken.has_collected
 
 
+@pytest.mark.go
 def test_a_process_that_go_lost_names_the_test_that_ran(sample: Sample) -> None:
     workspace = sample("go")
     edit(workspace / "price_test.go", 'import "testing"', 'import (\n"os"\n"syscall"\n"testing"\n)')
@@ -169,6 +173,7 @@ def test_a_process_that_go_lost_names_the_test_that_ran(sample: Sample) -> None:
     assert "::TestTotal" in judge(broken).reason
 
 
+@pytest.mark.go
 def test_go_says_where_a_test_hung(sample: Sample) -> None:
     workspace = sample("go")
     edit(workspace / "price_test.go", 't.Log("two things")', "select {}")
@@ -179,6 +184,7 @@ def test_go_says_where_a_test_hung(sample: Sample) -> None:
     assert "test timed out after 1s" in broken.reason
 
 
+@pytest.mark.go
 def test_a_go_package_that_fails_outside_its_tests_is_not_green(sample: Sample) -> None:
     workspace = sample("go")
     edit(workspace / "price_test.go", 'import "testing"', 'import (\n"os"\n"testing"\n)')
@@ -203,6 +209,7 @@ CARGO_GREEN = {
 }
 
 
+@pytest.mark.cargo
 def test_cargo_is_green_then_red_at_the_right_line(sample: Sample) -> None:
     workspace = sample("rust")
     green = carry_out(CargoRunner(), workspace)
@@ -225,6 +232,7 @@ def test_cargo_is_green_then_red_at_the_right_line(sample: Sample) -> None:
     assert "left: 5" in failure(red, "shop/doc::src/lib.rs - total (line 5)").message
 
 
+@pytest.mark.cargo
 def test_cargo_runs_at_least_what_is_selected(sample: Sample) -> None:
     workspace = sample("rust")
     some = ("shop/lib::tests::two_things", "tax/lib::a_fifth")
@@ -233,6 +241,7 @@ def test_cargo_runs_at_least_what_is_selected(sample: Sample) -> None:
     assert outcomes(docs) == {"shop/doc::src/lib.rs - total (line 5)": "passed"}  # a line moved meanwhile
 
 
+@pytest.mark.cargo
 def test_what_rust_cannot_compile_is_an_error_at_its_line(sample: Sample) -> None:
     workspace = sample("rust")
     edit(workspace / "tests/shopping.rs", "let sum: u32", "let sum: &str")
@@ -245,6 +254,7 @@ def test_what_rust_cannot_compile_is_an_error_at_its_line(sample: Sample) -> Non
     assert judge(broken).state is RunState.ERROR
 
 
+@pytest.mark.cargo
 def test_a_rust_process_that_aborts_names_the_test_that_ran(sample: Sample) -> None:
     workspace = sample("rust")
     edit(workspace / "tax/src/lib.rs", "assert_eq!(with_tax(10), 12);", "std::process::abort();")
@@ -255,6 +265,7 @@ def test_a_rust_process_that_aborts_names_the_test_that_ran(sample: Sample) -> N
     assert "while a_fifth ran" in judge(broken).reason
 
 
+@pytest.mark.cargo
 def test_a_broken_cargo_manifest_is_an_error_with_cargos_words(sample: Sample) -> None:
     workspace = sample("rust")
     edit(workspace / "Cargo.toml", 'name = "shop"', "name = shop")
@@ -264,6 +275,7 @@ def test_a_broken_cargo_manifest_is_an_error_with_cargos_words(sample: Sample) -
     assert "Cargo.toml" in broken.raw_output
 
 
+@pytest.mark.cargo
 def test_a_binary_crate_without_documentation_tests_is_green(tmp_path: Path, sample: Sample) -> None:
     workspace = sample("rust")
     shutil.rmtree(workspace / "tests")
@@ -283,6 +295,7 @@ scripts = pytest.mark.parametrize(("name", "runner", "file"), SCRIPTS, ids=["vit
 
 
 @scripts
+@pytest.mark.npm
 def test_javascript_is_green_then_red_at_the_right_line(
     sample: Sample, name: str, runner: VitestRunner | JestRunner, file: str
 ) -> None:
@@ -312,6 +325,7 @@ def test_javascript_is_green_then_red_at_the_right_line(
 
 
 @scripts
+@pytest.mark.npm
 def test_javascript_runs_at_least_what_is_selected(
     sample: Sample, name: str, runner: VitestRunner | JestRunner, file: str
 ) -> None:
@@ -321,6 +335,7 @@ def test_javascript_runs_at_least_what_is_selected(
 
 
 @scripts
+@pytest.mark.npm
 def test_a_javascript_file_that_cannot_be_imported_is_an_error(
     sample: Sample, name: str, runner: VitestRunner | JestRunner, file: str
 ) -> None:
@@ -340,6 +355,7 @@ def test_a_javascript_file_that_cannot_be_imported_is_an_error(
 
 
 @scripts
+@pytest.mark.npm
 def test_a_project_without_javascript_tests_has_none(
     sample: Sample, name: str, runner: VitestRunner | JestRunner, file: str
 ) -> None:
@@ -348,6 +364,7 @@ def test_a_project_without_javascript_tests_has_none(
     assert judge(carry_out(runner, workspace)).state is RunState.NO_TESTS
 
 
+@pytest.mark.npm
 def test_a_test_that_leaves_the_process_of_jest_is_named_by_its_file(sample: Sample) -> None:
     workspace = sample("jest")
     edit(workspace / "src/price.test.js", "expect(total({ price: 0", "process.exit(0); expect(total({ price: 0")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from npm import link_packages
-from orders import asking, carry_out
+from support.needs import must_be_marked
+from support.node_packages import link_packages
+from support.order_executor import asking, carry_out
+from support.samples import SAMPLES, marked, tool_of
 
 from watchtest.core.model import Execution, Only
 from watchtest.core.verdict import file_of
@@ -20,7 +21,6 @@ from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
 from watchtest.runners.runner import Change, Runner, Untellable
 
-SAMPLES = Path(__file__).parents[1] / "samples"
 MORE = {
     "go": {
         "web/web.go": """\
@@ -93,14 +93,12 @@ Sample = Callable[[str], Path]
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> Sample:
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Sample:
     """A copy of a sample, with one more part that depends on another, in a workspace with a space in its name."""
 
     def copy(name: str) -> Path:
-        tool = {"go": "go", "rust": "cargo"}.get(name, "npm")
-        if shutil.which(tool) is None:
-            told = f"{name.upper()} SAMPLE NOT RUN: {tool} is not on this machine; .ci/run installs it"
-            (pytest.fail if os.environ.get("WATCHTEST_REQUIRE_ENGINE") == "1" else pytest.skip)(told)
+        tool = tool_of(name)
+        must_be_marked(request, tool)
         workspace = tmp_path / "work space"
         shutil.copytree(SAMPLES / name, workspace)
         for path, text in MORE[name].items():
@@ -126,6 +124,7 @@ def outcomes(execution: Execution) -> dict[str, str]:
     return {test: result.outcome.value for test, result in execution.results.items()}
 
 
+FIRST_OF_EACH = frozenset(RUNNERS)
 MUTATIONS = [
     ("go", "internal/stock/stock.go", "stock[name]++", "stock[name] += 2", {"internal/stock", "web"}),
     ("go", "web/static/title.txt", "shop", "shops", {"web"}),
@@ -137,7 +136,7 @@ MUTATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "file", "old", "new", "expected"), MUTATIONS)
+@pytest.mark.parametrize(("name", "file", "old", "new", "expected"), marked(MUTATIONS, FIRST_OF_EACH))
 def test_all_that_a_change_breaks_is_in_the_answer_and_runs_by_it(
     sample: Sample, name: str, file: str, old: str, new: str, expected: set[str]
 ) -> None:
@@ -164,7 +163,7 @@ NEW = [
 ]
 
 
-@pytest.mark.parametrize(("name", "file", "text", "expected"), NEW, ids=[name for name, *_ in NEW])
+@pytest.mark.parametrize(("name", "file", "text", "expected"), marked(NEW), ids=[name for name, *_ in NEW])
 def test_a_new_file_of_tests_is_in_the_answer(sample: Sample, name: str, file: str, text: str, expected: str) -> None:
     workspace = sample(name)
     (workspace / file).parent.mkdir(exist_ok=True)
@@ -177,12 +176,15 @@ def test_a_new_file_of_tests_is_in_the_answer(sample: Sample, name: str, file: s
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [
-        ("jest", "src/words.js"),
-        ("vitest", "src/words.ts"),
-        ("vitest", "plugins.ts"),
-        ("vitest", "src/price.ts"),
-    ],
+    marked(
+        [
+            ("jest", "src/words.js"),
+            ("vitest", "src/words.ts"),
+            ("vitest", "plugins.ts"),
+            ("vitest", "src/price.ts"),
+        ],
+        FIRST_OF_EACH,
+    ),
 )
 def test_what_every_test_needs_without_importing_it_concerns_all(sample: Sample, name: str, file: str) -> None:
     workspace = sample(name)
@@ -195,7 +197,7 @@ def test_what_every_test_needs_without_importing_it_concerns_all(sample: Sample,
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("go", "price.go"), ("rust", "Cargo.toml"), ("jest", "jest.config.js"), ("vitest", "src/price.test.ts")],
+    marked([("go", "price.go"), ("rust", "Cargo.toml"), ("jest", "jest.config.js"), ("vitest", "src/price.test.ts")]),
 )
 def test_a_broken_project_makes_everything_run(sample: Sample, name: str, file: str) -> None:
     workspace = sample(name)

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from watcher import Project, Watcher
+from support.watcher_process import Project, Watcher
 
 PARTS = ("setup", "collection", "tests")
 PART_S = 0.2
@@ -103,6 +103,7 @@ SEEDS = int(os.environ.get("WATCHTEST_CANCEL_SEEDS", "1"))
         *[pytest.param("docker", seed, 20, marks=pytest.mark.docker) for seed in range(SEEDS)],
     ],
 )
+@pytest.mark.thorough
 def test_runs_called_off_at_any_moment_are_kept_as_such_and_the_next_is_right(
     project: Project, seed: int, count: int
 ) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import faults
-from faults.faults import Fault
-from faults.recording import Recording, recorded
-from faults.scene import NOTICED_WITHIN_S, Scene, is_at_peace, open_scene
-from watcher import wait_for
+from support.faults import faults
+from support.faults.faults import Fault
+from support.faults.recording import Recording, recorded
+from support.faults.scene import NOTICED_WITHIN_S, Scene, is_at_peace, open_scene
+from support.watcher_process import wait_for
 
 SEED = 11
 
@@ -83,6 +83,7 @@ def runs(scene: Scene) -> list[dict[str, Any]]:
 # -- at rest ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_stopped_container_is_started_again_and_what_is_known_of_it_stays_known(scene: Scene) -> None:
     before, mark = scene.watcher.status, len(scene.watcher.output)
     told = problem(suffer(scene, faults.stop))
@@ -110,6 +111,7 @@ def test_a_removed_container_is_made_anew_and_tested_anew(scene: Scene) -> None:
     assert after["run_id"] != before["run_id"], "what was judged in another box is judged again"
 
 
+@pytest.mark.thorough
 def test_a_paused_container_is_woken(scene: Scene) -> None:
     mark = len(scene.watcher.output)
     told = problem(suffer(scene, faults.pause))
@@ -118,12 +120,14 @@ def test_a_paused_container_is_woken(scene: Scene) -> None:
     assert "started again, was paused" in box_line(said_since(scene, mark))
 
 
+@pytest.mark.thorough
 def test_a_container_that_ran_out_of_memory_is_started_again(scene: Scene) -> None:
     mark = len(scene.watcher.output)
     suffer(scene, faults.run_out_of_memory)
     assert "started again, was exited: out of memory" in box_line(said_since(scene, mark))
 
 
+@pytest.mark.thorough
 def test_a_dead_agent_is_replaced_in_the_box_as_it_is(scene: Scene) -> None:
     before, mark = scene.watcher.status, len(scene.watcher.output)
     suffer(scene, faults.kill_agent)
@@ -133,12 +137,14 @@ def test_a_dead_agent_is_replaced_in_the_box_as_it_is(scene: Scene) -> None:
     assert after["run_id"] == before["run_id"]
 
 
+@pytest.mark.thorough
 def test_a_stalled_connection_is_noticed_and_given_up(scene: Scene) -> None:
     told = problem(suffer(scene, faults.freeze))
     assert told["code"] == "channel"
     assert re.fullmatch(r"lost the agent in the box: no sign of life for \d s", told["message"])
 
 
+@pytest.mark.thorough
 def test_a_box_that_is_lost_again_and_again_costs_no_thread_and_no_descriptor(scene: Scene) -> None:
     def held() -> tuple[int, int]:
         folder = Path("/proc") / str(scene.watcher.process.pid)
@@ -156,7 +162,14 @@ def test_a_box_that_is_lost_again_and_again_costs_no_thread_and_no_descriptor(sc
 # -- while there is work ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [faults.kill_agent, faults.kill, faults.remove])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(faults.kill_agent, marks=pytest.mark.thorough),
+        faults.kill,
+        pytest.param(faults.remove, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_run_that_lost_its_box_is_given_back_and_run_again(scene: Scene, fault: Fault) -> None:
     mark, verdict_before = len(scene.watcher.output), scene.watcher.status["run_id"]
     scene.project.save("value.txt", "wrong")
@@ -213,6 +226,7 @@ def test_a_full_disk_is_told_and_needs_no_further_save_once_there_is_room(scene:
     scene.watcher.must_be_tidy()
 
 
+@pytest.mark.thorough
 def test_a_run_whose_watcher_was_killed_does_not_stay_running_in_the_history(scene: Scene) -> None:
     scene.project.save("slow.txt", "2")
     scene.wait_for_run()

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from conftest import MakeProject, end
 from engine.images import BARE
-from npm import link_packages
-from watcher import Project, Status
+from support.needs import must_be_marked
+from support.node_packages import link_packages
+from support.projects import MakeProject, end
+from support.samples import SAMPLES, marked, tool_of
+from support.watcher_process import Project, Status
 
-SAMPLES = Path(__file__).parents[1] / "samples"
 LIMIT_S = 60.0  # a compiler on two cores that others use, too
 
 Sample = Callable[..., Project]
@@ -57,14 +58,12 @@ STORIES = (
 
 
 @pytest.fixture
-def sample(tmp_path: Path, make_project: MakeProject) -> Sample:
+def sample(request: pytest.FixtureRequest, tmp_path: Path, make_project: MakeProject) -> Sample:
     """A copy of a sample as the workspace of a local box, which has the toolchains of this machine."""
 
     def make(name: str, *, has_pytest: bool = False) -> Project:
-        tool = {"go": "go", "rust": "cargo"}.get(name, "npm")
-        if shutil.which(tool) is None:
-            told = f"{name.upper()} SAMPLE NOT RUN: {tool} is not on this machine; .ci/run installs it"
-            (pytest.fail if os.environ.get("WATCHTEST_REQUIRE_ENGINE") == "1" else pytest.skip)(told)
+        tool = tool_of(name)
+        must_be_marked(request, tool)
         project = make_project(tmp_path, "local")
         shutil.copytree(SAMPLES / name, project.root, dirs_exist_ok=True)
         # The home of these watchers is an empty folder: what a user has at home is named instead.
@@ -93,7 +92,10 @@ def failures(status: Status) -> dict[str, tuple[str, int]]:
     return {failure["id"]: (failure["file"], failure["line"]) for failure in status["failures"]}
 
 
-@pytest.mark.parametrize("story", STORIES, ids=[story.name for story in STORIES])
+@pytest.mark.parametrize(
+    "story",
+    [pytest.param(story, marks=getattr(pytest.mark, tool_of(story.name)), id=story.name) for story in STORIES],
+)
 def test_a_project_is_green_red_at_the_right_line_and_green_again(sample: Sample, story: Story) -> None:
     project = sample(story.name)
     watcher = project.watch(limit_s=LIMIT_S)
@@ -116,7 +118,8 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize("name", HANGS)
+@pytest.mark.parametrize("name", marked((name,) for name in HANGS))
+@pytest.mark.thorough
 def test_a_hanging_test_is_ended_by_the_limit_and_named_where_its_tool_tells(sample: Sample, name: str) -> None:
     path, right, wrong, test = HANGS[name]
     project = sample(name)
@@ -124,7 +127,7 @@ def test_a_hanging_test_is_ended_by_the_limit_and_named_where_its_tool_tells(sam
     watcher = project.watch(limit_s=LIMIT_S)
     watcher.wait_for_verdict("passed")
     edit(project, path, right, wrong)
-    status = watcher.wait_for_verdict("error", limit_s=11)
+    status = watcher.wait_for_verdict("error", limit_s=LIMIT_S)
     assert [failure["id"] for failure in status["failures"]] == ([test] if test else [])
     assert test in status["reason"]
     assert "collected" not in status["reason"]
@@ -135,7 +138,7 @@ def test_a_hanging_test_is_ended_by_the_limit_and_named_where_its_tool_tells(sam
 
 
 @pytest.mark.bubblewrap
-@pytest.mark.parametrize("name", ["go", "rust"])
+@pytest.mark.parametrize("name", marked([("go",), ("rust",)], frozenset({"go"})))
 def test_a_toolchain_works_behind_walls(sample: Sample, name: str) -> None:
     project = sample(name)
     project.environ["WATCHTEST_BOX_SANDBOX"] = "on"
@@ -144,6 +147,7 @@ def test_a_toolchain_works_behind_walls(sample: Sample, name: str) -> None:
     assert "sandboxed by bubblewrap" in said
 
 
+@pytest.mark.go
 def test_python_and_go_share_one_verdict_and_one_go_test_can_be_asked_for(sample: Sample) -> None:
     project = sample("go", has_pytest=True)
     project.save("test_shop.py", "def test_shop():\n    assert 1 + 1 == 2\n")
@@ -232,6 +236,7 @@ def test_commands_tell_their_tests_by_junit_or_exit_code(shell_project: Project)
 
 
 @pytest.mark.docker
+@pytest.mark.thorough
 def test_a_command_in_a_box_without_python_is_ended_by_its_limit_and_by_word(
     tmp_path: Path, make_project: MakeProject
 ) -> None:
@@ -256,6 +261,7 @@ def test_a_command_in_a_box_without_python_is_ended_by_its_limit_and_by_word(
 
 
 @pytest.mark.docker
+@pytest.mark.thorough
 def test_a_runner_that_was_only_found_and_lacks_its_tool_is_said_and_keeps_nobody_from_a_verdict(
     docker_project: Project,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from watcher import Project
+from support.watcher_process import Project
 
 GREEN = "def test_one():\n    assert 1 == 1\n"
 RED = "def test_one():\n    assert 1 == 2\n"

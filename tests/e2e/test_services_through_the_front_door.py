@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import docker
 import pytest
-from watcher import Project, Watcher, wait_for
+from support.watcher_process import Project, Watcher, wait_for
 
 SERVER = """
 import socket, sys, uuid
@@ -163,6 +163,7 @@ def test_watch_once_ends_with_4_when_a_service_cannot_start(shop: Shop, project:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.mark.thorough
 def test_a_service_is_adopted_by_the_next_watcher_and_started_again_with_its_container(
     shop: Shop, project: Project
 ) -> None:

@@ -6,7 +6,6 @@ WATCHTEST_WRITE_SCREENS=1 writes the screens instead of comparing them; look at 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tmux import Terminal
-from watcher import Project
+from support.projects import end
+from support.terminal import Terminal
+from support.watcher_process import Project
 
 SCREENS = Path(__file__).parent / "screens"
 SIZES = ((80, 24), (60, 15), (200, 50))
@@ -41,7 +41,7 @@ def test_waiting():
     wait()
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: nobody looked at a screen")
+pytestmark = pytest.mark.tmux
 
 
 def shop(project: Project) -> Project:
@@ -69,6 +69,7 @@ def look(terminal: Terminal, stage: str) -> None:
     terminal.resize(*SIZES[0])
 
 
+@pytest.mark.docker
 def test_a_day_at_the_dashboard(docker_project: Project) -> None:
     project = shop(docker_project)
     with watching(project) as terminal:
@@ -106,8 +107,6 @@ def test_a_day_at_the_dashboard(docker_project: Project) -> None:
 
 @pytest.fixture
 def local_project(tmp_path: Path, make_project: object) -> Iterator[Project]:
-    from conftest import end
-
     made = make_project(tmp_path, "local")  # type: ignore[operator]
     yield made
     end(made)
@@ -130,7 +129,9 @@ def test_attached_one_sees_the_same_and_leaves_the_watcher_alone(local_project: 
         terminal.shows("paused: press p to go on")
         terminal.press("p", "o")
         terminal.shows("passed 4 tests · run")
-        terminal.press("C-c", "q")
+        terminal.press("C-c")
+        terminal.steady()  # less drops keys that arrive while it handles the interrupt
+        terminal.press("q")
         terminal.shows("waiting for a change")
         terminal.press("q")
         terminal.shows("left with code 0")

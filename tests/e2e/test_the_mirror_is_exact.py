@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from watcher import Project
+import pytest
+from support.watcher_process import Project
 
 SEED = 20_240_613
 OPERATIONS = int(os.environ.get("WATCHTEST_OPERATIONS", "60"))
@@ -184,6 +185,7 @@ class Hand:
         return self.random.choice(folders) if folders else None
 
 
+@pytest.mark.thorough
 def test_the_box_holds_exactly_the_workspace_after_each_of_many_random_operations(project: Project) -> None:
     project.save("test_value.py", TEST)
     # Left to itself, pytest goes round and round through links to their own folder.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from watcher import Project, Status
+from support import TESTS
+from support.watcher_process import Project, Status
 
 from watchtest.views.status.status_schema import status_schema
 
@@ -22,7 +23,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from view_states import Story, failed, passed
+from support.watcher_states import Story, failed, passed
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 story = Story()
 tests = [f"tests/test_a.py::test_{number}" for number in range(40)]
@@ -104,10 +105,10 @@ def test_red_and_pending_are_never_told_as_green(project: Project) -> None:
     assert project.command("status").returncode == 1, "green of the last tree, but a change is being tested"
 
 
+@pytest.mark.thorough
 def test_a_reader_never_sees_a_broken_document_in_a_thousand_updates(tmp_path: Path) -> None:
     folder = tmp_path / ".watchtest"
-    units = Path(__file__).parents[1] / "unit"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(units), str(UPDATES)]) as writer:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(TESTS), str(UPDATES)]) as writer:
         seen: dict[int, Status] = {}
         reads = 0
         while writer.poll() is None:

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import docker
 import pytest
-from watcher import Project, wait_for
+from support.watcher_process import Project, wait_for
 
 GREEN = "def test_it(): pass\n"
 
@@ -62,6 +62,7 @@ def test_a_box_whose_setup_fails_can_still_be_visited(project: Project) -> None:
     assert "setup failed: echo no such package" in said.stderr
 
 
+@pytest.mark.thorough
 def test_a_detached_command_outlives_runs_and_its_words_can_be_read(project: Project) -> None:
     project.save("test_it.py", GREEN)
     watcher = project.watch()
@@ -82,6 +83,7 @@ def test_a_detached_command_outlives_runs_and_its_words_can_be_read(project: Pro
     wait_for("the command to end", lambda: log() == "began\nended\n")
 
 
+@pytest.mark.thorough
 def test_logs_of_nobody_say_so(project: Project) -> None:
     project.save("test_it.py", GREEN)
     project.once()
@@ -214,6 +216,7 @@ def test_a_command_whose_reader_has_gone_or_that_is_ended_leaves_nothing_running
     wait_for("its end", lambda: not any(mark in line for line in project.box_processes()))
 
 
+@pytest.mark.thorough
 def test_words_of_a_service_or_a_setup_cannot_command_the_terminal(project: Project) -> None:
     project.save("test_it.py", GREEN)
     rude_words = r"printf '\\033]0;owned\\007said'; sleep 1000"
@@ -230,6 +233,7 @@ def test_words_of_a_service_or_a_setup_cannot_command_the_terminal(project: Proj
 
 
 @pytest.mark.docker
+@pytest.mark.thorough
 def test_what_the_user_makes_from_our_images_is_not_our_box(docker_project: Project) -> None:
     project = docker_project
     project.save("test_it.py", GREEN)

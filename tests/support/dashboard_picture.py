@@ -26,8 +26,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from watchtest.control.client import Client
-from watchtest.views.dashboard import render
-from watchtest.views.rows import from_document
+from watchtest.views.dashboard.live_screen import render
+from watchtest.views.dashboard.styled_rows import from_document
 
 PICTURE = Path(__file__).parents[2] / "watchtest" / "help" / "dashboard.svg"
 WIDTH, HEIGHT = 92, 14

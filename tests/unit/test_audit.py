@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from view_states import NOON, failed, passed
+from support.watcher_states import NOON, failed, passed
 
 from watchtest.core.events import (
     Changed,

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from view_states import Story, passed
+from support import TESTS
+from support.watcher_states import Story, passed
 
 from watchtest.client import background
 from watchtest.client.background import Workspace, held, is_alive, proven
@@ -27,7 +28,7 @@ import signal, sys, time
 from pathlib import Path
 from watchtest.workspace.lock import WatcherLock
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
-from view_states import Story, passed
+from support.watcher_states import Story, passed
 own, is_deaf = Path(sys.argv[1]), sys.argv[2] == "deaf"
 if is_deaf:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -50,7 +51,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 @contextmanager
 def watcher(workspace: Workspace, manner: str = "polite") -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", WATCHER, str(workspace.own), manner]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environ = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, start_new_session=True) as process:
         try:
             assert process.stdout is not None

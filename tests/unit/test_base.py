@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from view_states import failed, passed
+from support.watcher_states import failed, passed
 
 from watchtest.core.model import All, Entry, Execution, Kind, Lane, Result, Run, Snapshot, Trigger, Verdict
 from watchtest.core.state import Knowledge

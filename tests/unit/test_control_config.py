@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from control_bench import Bench, bench, short_folder
+from support.control_server import Bench, bench, short_folder
 from test_config_command import watchtest, workspace  # noqa: F401  a fixture of the command's own tests
 from test_control_routes import play
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from control_bench import TEST, Bench, bench, short_folder
-from event_client import EventClient, Heard, listening
+from support.control_server import TEST, Bench, bench, short_folder
+from support.event_client import EventClient, Heard, listening
+from support.watcher_states import BOX, failed, passed
 from test_control_routes import play
-from view_states import BOX, failed, passed
 
 from watchtest.control.api.event_models import EVENTS
 from watchtest.control.api.requests import Refusal

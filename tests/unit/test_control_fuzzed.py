@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from control_bench import Bench, KeptRuns, bench, short_folder
 from hypothesis import HealthCheck, Phase, given, settings
+from support.control_server import Bench, KeptRuns, bench, short_folder
+from support.watcher_states import failed, passed, start
 from test_control_runs import old
-from view_states import failed, passed, start
 
 from watchtest.control.address import kept_token
 from watchtest.control.api.openapi import document

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from control_bench import TEST, Bench
 from prometheus_client.parser import text_string_to_metric_families
+from support.control_server import TEST, Bench
+from support.watcher_states import BOX, Story, failed, passed
 from test_control_routes import play
-from view_states import BOX, Story, failed, passed
 
 from watchtest.control.feed import Feed
 from watchtest.control.metric_counts import BUCKETS, Durations, Tally

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from control_bench import KeptRuns
 from starlette.routing import Route
-from view_states import start
+from support.control_server import KeptRuns
+from support.watcher_states import start
 
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_bench import TEST, Bench, KeptRuns, bench, short_folder
+from support.control_server import TEST, Bench, KeptRuns, bench, short_folder
 
 from watchtest.control.api.requests import BODY_LIMIT
 from watchtest.control.client import Client, Declined

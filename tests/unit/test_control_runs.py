@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from control_bench import TEST, Bench, KeptRuns, bench, short_folder
+from support.control_server import TEST, Bench, KeptRuns, bench, short_folder
+from support.watcher_states import Story, failed, passed
 from test_control_routes import play
-from view_states import Story, failed, passed
 
 from watchtest.control.client import Declined
 from watchtest.control.result_log import PAST, Journals, page_of

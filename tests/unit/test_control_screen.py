@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from control_bench import TEST, Bench
+from support.control_server import TEST, Bench
 from test_control_routes import play
 
 from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, RemoteScene, Ringing

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Awaitable, Callable
 
 import pytest
-from control_bench import short_folder
+from support.control_server import short_folder
 
 from watchtest.control.guard import Application, Door, Guard, Message, Receive, Send
 from watchtest.control.sockets import Listener

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_bench import Bench, bench, short_folder
+from support.control_server import Bench, bench, short_folder
 
 from watchtest.config import load
 from watchtest.control.address import ensure_token, kept_token, token_file

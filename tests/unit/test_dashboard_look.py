@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from view_states import NOON, Story, failed, passed
+from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.core.events import CancelAsked, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
 from watchtest.core.model import All, Lane, Only, Policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from view_states import NOON, Story, failed, passed
+from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.views.dashboard.dashboard import editor, pager
 from watchtest.views.dashboard.failure_list import page

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from view_states import BOX, NOON, Story, failed, passed, skipped, start
+from support.watcher_states import BOX, NOON, Story, failed, passed, skipped, start
 
 from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Selected, Woke
 from watchtest.core.model import All, Lane, Only, Policy, Problem, Stop

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import fake_engine
+from support.fake_engine import fake_engine
 
 from watchtest.boxes.docker.engine_check import Remark, Wanted, examine, limits_of
 from watchtest.boxes.docker.engines import find_engine

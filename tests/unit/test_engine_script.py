@@ -106,14 +106,14 @@ def suite(tmp_path: Path) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TESTS / "engine", tests / "engine", ignore=ignore)
     shutil.copy(TESTS / "conftest.py", tests)
-    shutil.copy(TESTS / "places.py", tests)
+    shutil.copytree(TESTS / "support", tests / "support", ignore=ignore)
     (tests / "docker").mkdir()
     shutil.copy(TESTS / "docker" / "conftest.py", tests / "docker")
     (tests / "docker" / "test_folder.py").write_text("def test_by_folder(): pass\n")
     (tests / "test_plain.py").write_text(
         "import pytest\n\ndef test_plain(): pass\n\n@pytest.mark.docker\ndef test_by_mark(): pass\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  docker: an engine\n  podman: podman\naddopts = -ra\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = thorough: takes long\naddopts = -ra\n")
     return tmp_path
 
 
@@ -147,17 +147,18 @@ def test_with_an_engine_and_its_images_every_docker_test_runs(suite: Path, answe
     assert (code, "3 passed" in output) == (0, True), output
 
 
-def verdict(suite: Path, *, required: bool, host: str = "unix:///nowhere.sock", **variables: str) -> tuple[int, str]:
+def verdict(
+    suite: Path, *asked: str, required: bool, host: str = "unix:///nowhere.sock", **variables: str
+) -> tuple[int, str]:
     environment = {
         **os.environ,
         **variables,
         "DOCKER_HOST": host,
         "WATCHTEST_REQUIRE_ENGINE": "1" if required else "0",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "WATCHTEST_THOROUGH": "1",
     }
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests"],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(asked or ("tests",))],
         cwd=suite,
         env=environment,
         capture_output=True,
@@ -181,10 +182,12 @@ def test_without_a_required_engine_every_docker_test_fails(suite: Path) -> None:
 
     assert code == 1, output
     assert "2 errors" in output or "2 failed" in output
-    assert "an engine is required, but no engine answers" in output
+    assert "a real container engine is required, but no engine answers" in output
 
 
-@pytest.mark.parametrize(("is_required", "told"), [(False, "PODMAN TEST NOT RUN: "), (True, "an engine is required")])
+@pytest.mark.parametrize(
+    ("is_required", "told"), [(False, "PODMAN TEST NOT RUN: "), (True, "a podman that serves its API is required")]
+)
 def test_a_podman_test_needs_podman_whatever_else_there_is(
     suite: Path, answering_host: str, tmp_path: Path, is_required: bool, told: str
 ) -> None:
@@ -214,4 +217,25 @@ def test_a_docker_test_skipped_for_another_reason_fails_the_session_when_an_engi
     assert verdict(suite, required=False, host=answering_host)[0] == 0
     code, output = verdict(suite, required=True, host=answering_host)
     assert code == 1, output
-    assert "Docker tests skipped although an engine is required" in output
+    assert "tests skipped although what they need is required" in output
+
+
+@pytest.mark.parametrize(
+    ("asked", "ran"),
+    [
+        ((), "1 passed, 1 deselected"),
+        (("--thorough",), "2 passed"),
+        (("-m", "thorough"), "1 passed, 1 deselected"),
+        (("tests/test_plain.py::test_long",), "1 passed"),
+    ],
+    ids=["the default run", "--thorough", "-m thorough", "named"],
+)
+def test_thorough_tests_run_when_they_are_asked_for(suite: Path, asked: tuple[str, ...], ran: str) -> None:
+    shutil.rmtree(suite / "tests" / "docker")
+    (suite / "tests" / "test_plain.py").write_text(
+        "import pytest\n\ndef test_short(): pass\n\n@pytest.mark.thorough\ndef test_long(): pass\n"
+    )
+
+    code, output = verdict(suite, *asked, required=False)
+
+    assert (code, f"{ran} in" in output) == (0, True), output

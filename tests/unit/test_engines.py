@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_engine import DOCKER, PODMAN, fake_engine
+from support.fake_engine import DOCKER, PODMAN, fake_engine
 
 from watchtest.boxes.docker.engine_addresses import Address, EngineWish, Machine, addresses
 from watchtest.boxes.docker.engines import Engine, connect, find_engine

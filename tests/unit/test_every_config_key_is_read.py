@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,9 +62,14 @@ def test_only_a_read_of_the_key_on_its_section_counts(source: str, found: set[st
     assert keys_read(source) == found
 
 
-@pytest.mark.parametrize("key", list(keys()))
-def test_every_config_key_is_read_somewhere(key: str) -> None:
+@functools.cache
+def keys_read_by_the_package() -> frozenset[str]:
+    """The keys that any module reads, except for those that describe, check and show the settings."""
     own = {PACKAGE / "config", PACKAGE / "commands" / "config.py"}
     modules = [path for path in PACKAGE.rglob("*.py") if not own & {path, *path.parents}]
-    readers = [path for path in modules if key in keys_read(path.read_text(encoding="utf-8"))]
-    assert readers, f"{key} is described, checked and shown, but no module reads it"
+    return frozenset().union(*(keys_read(path.read_text(encoding="utf-8")) for path in modules))
+
+
+@pytest.mark.parametrize("key", list(keys()))
+def test_every_config_key_is_read_somewhere(key: str) -> None:
+    assert key in keys_read_by_the_package(), f"{key} is described, checked and shown, but no module reads it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab import Lab
+from support.selection_lab import Lab
 
 from watchtest.selection.explanation import explain
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from git_repo import ENVIRON, Repo, Tree, operate
+from support.git_repo import ENVIRON, Repo, Tree, operate
 
 from watchtest.core.model import Kind, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
@@ -246,6 +246,7 @@ def test_content_that_is_not_that_entry_any_more_is_told(repo: Repo, source: Ope
         tree.read("a.py", first.entries["a.py"])
 
 
+@pytest.mark.thorough
 def test_five_hundred_operations_leave_both_sources_equal_to_git(repo: Repo, source: Open, tmp_path: Path) -> None:
     chance = random.Random(11)
     repo.save("a.py", "0\n")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from git_repo import ENVIRON, Repo
+from support.git_repo import ENVIRON, Repo
 
 from watchtest.sources.git import Git
 from watchtest.sources.git_tree import GitTree
@@ -67,7 +67,8 @@ def test_git_status_in_a_loop_tells_nothing(repo: Repo, seen: Seen) -> None:
             (repo.root / "a.py").touch()
             repo.git("status")
 
-    assert seen(ask_often) == []
+    # A slow git may be seen at work; that is news, but no change.
+    assert [news for news in seen(ask_often) if news.index or news.head] == []
 
 
 def test_staging_is_told_once_with_gits_own_id(repo: Repo, seen: Seen, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from watchtest import cli
+from watchtest.commands import COMMANDS
 from watchtest.commands import help as command
-from watchtest.config.model import keys
+from watchtest.config.keys import keys
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -204,7 +205,7 @@ def test_the_readme_has_every_command_in_its_table() -> None:
     section = text.partition("\n## Commands\n")[2].partition("\n## ")[0]
     rows = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `")]
     named = {re.split(r"[ |\\]", span.removeprefix("watchtest "))[0] for row in rows for span in SPAN.findall(row)}
-    assert named == set(cli.COMMANDS)
+    assert named == set(COMMANDS)
 
 
 def test_the_readme_is_short_and_links_to_every_topic() -> None:

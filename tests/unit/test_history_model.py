@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from history_bench import NOON, Bench, green, red, tree
+from support.history_records import NOON, Bench, green, red, tree
 
 from watchtest.core.model import All, Lane, Only, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import WorkspaceError

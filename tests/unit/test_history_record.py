@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from view_states import Story, failed, passed, snapshot, start
+from support.watcher_states import Story, failed, passed, snapshot, start
 
 from watchtest.core.events import (
     CancelAsked,

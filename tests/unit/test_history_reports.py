@@ -13,8 +13,9 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from ctrf_schema import CTRF
-from history_bench import Bench, green, red, tree
+from support.ctrf_schema import CTRF
+from support.history_records import Bench, green, red, tree
+from support.needs import BROWSERS
 
 from watchtest.commands import history
 from watchtest.core.model import Outcome, Result, RunState
@@ -269,14 +270,13 @@ def test_the_page_has_to_be_written_somewhere(ask: Ask, tmp_path: Path) -> None:
 
 def rendered(page: Path, fragment: str, folder: Path) -> str:
     """What a browser makes of it: the document after its script has run."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("NO CHROMIUM: the report page was not looked at in a browser; apt-get install chromium")
+    browser = next(filter(None, map(shutil.which, BROWSERS)))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}"]
     command = [browser, *options, "--virtual-time-budget=3000", "--dump-dom", f"{page.as_uri()}#{fragment}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 
 
+@pytest.mark.chromium
 def test_a_browser_draws_the_page_and_runs_nothing_of_a_test(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     ask("html", "-o", file)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from history_bench import NOON, Bench, green, red, tree
+from support.history_records import NOON, Bench, green, red, tree
 
 from watchtest.commands import history
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from view_states import Story, passed
+from support.watcher_states import Story, passed
 
 from watchtest.memory import TRIM_EVERY_S, Housekeeping
 

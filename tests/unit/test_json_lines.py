@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from view_states import BOX, LOST, Story, failed, passed, snapshot, start
+from support.watcher_states import BOX, LOST, Story, failed, passed, snapshot, start
 
 from watchtest import cli
 from watchtest.core.events import (

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from view_states import failed, passed
+from support.watcher_states import failed, passed
 
 from watchtest.core.model import Entry, Kind, Lane, Policy, Result, Snapshot, Verdict
 from watchtest.core.recorded import FilePrint, ImportName, Recorded, Touched

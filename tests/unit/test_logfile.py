@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view_states import Story, failed
+from support.watcher_states import Story, failed
 
 from watchtest import cli
 from watchtest.errors import WorkspaceError

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from control_bench import Bench, bench, short_folder
+from support.control_server import Bench, bench, short_folder
 
 from watchtest.control.client import Declined
 from watchtest.core.events import EVERYTHING

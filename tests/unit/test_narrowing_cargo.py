@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import changed, narrowed, says
+from support.recorded_answers import changed, narrowed, says
 
 from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.runner import Change, Ended, Untellable

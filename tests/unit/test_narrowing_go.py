@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from asking import changed, narrowed, says
+from support.recorded_answers import changed, narrowed, says
 
 from watchtest.runners.go.go_packages import listing_flags
 from watchtest.runners.go.go_runner import GoRunner

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ROOT, Answers, changed, narrowed
+from support.recorded_answers import ROOT, Answers, changed, narrowed
 
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from session_bus import FakeDaemon, session_bus
+from support.session_bus import FakeDaemon, session_bus
 
 from watchtest.config import Config
 from watchtest.config.project import Project
@@ -44,6 +44,7 @@ def channel_to(address: str) -> BusChannel:
     return BusChannel({"DBUS_SESSION_BUS_ADDRESS": address})
 
 
+@pytest.mark.dbus
 def test_one_notification_is_replaced_in_place_and_withdrawn(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
@@ -61,6 +62,7 @@ def test_one_notification_is_replaced_in_place_and_withdrawn(address: str) -> No
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_markup_is_escaped_a_click_does_nothing_and_red_is_more_urgent_than_green(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
@@ -77,6 +79,7 @@ def test_markup_is_escaped_a_click_does_nothing_and_red_is_more_urgent_than_gree
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_a_daemon_without_markup_gets_plain_text_and_gnome_a_green_that_it_shows(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
@@ -93,6 +96,7 @@ def test_a_daemon_without_markup_gets_plain_text_and_gnome_a_green_that_it_shows
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_a_daemon_that_was_started_anew_does_not_lose_anothers_notification_to_us(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
@@ -109,6 +113,7 @@ def test_a_daemon_that_was_started_anew_does_not_lose_anothers_notification_to_u
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_a_bus_that_dies_and_comes_back_is_used_again(folder: Path) -> None:
     async def story() -> None:
         complaints: list[object] = []
@@ -133,6 +138,7 @@ def test_a_bus_that_dies_and_comes_back_is_used_again(folder: Path) -> None:
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_a_daemon_that_never_answers_is_left_and_asked_anew(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
@@ -147,6 +153,7 @@ def test_a_daemon_that_never_answers_is_left_and_asked_anew(address: str) -> Non
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_a_bus_that_dies_in_the_middle_of_a_call_fails_it_at_once(folder: Path) -> None:
     async def story() -> None:
         with session_bus(folder) as address:
@@ -162,6 +169,7 @@ def test_a_bus_that_dies_in_the_middle_of_a_call_fails_it_at_once(folder: Path) 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_a_refusal_and_a_bus_without_a_daemon_are_told_in_its_own_words(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
@@ -175,6 +183,7 @@ def test_a_refusal_and_a_bus_without_a_daemon_are_told_in_its_own_words(address:
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
 
 
+@pytest.mark.dbus
 def test_doctor_tells_who_would_show_a_notification_and_shows_none(address: str) -> None:
     async def story() -> None:
         project = Project(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from view_states import NOON, Story, failed, passed
+from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.views.notify.dbus_channel import BusChannel
 from watchtest.views.notify.hook import Hook

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from view_states import Story, failed, passed, start
+from support.watcher_states import Story, failed, passed, start
 
 from watchtest.core.events import CancelAsked, Halted, RunEnded
 from watchtest.core.model import Lane, Policy, Stop, Verdict

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="TMUX TEST NOT RUN: tmux is not installed")
+pytestmark = pytest.mark.tmux
 
 LIMIT_S = 30.0
 PROGRAM = """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from control_bench import bench, short_folder
+from support.control_server import bench, short_folder
 from test_history_store import FAILED, PASSED, SNAPSHOT
 
 from watchtest.control.api.requests import RunsWish

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
-from view_states import BOX, LOST, Story, failed, passed, skipped, start
+from support import TESTS
+from support.watcher_states import BOX, LOST, Story, failed, passed, skipped, start
 
 from watchtest.core.events import (
     CancelAsked,
@@ -201,7 +201,7 @@ def test_a_reader_that_leaves_is_not_the_end() -> None:
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from view_states import Story, passed
+from support.watcher_states import Story, passed
 from watchtest.views.lines.plain_lines import Plain
 plain = Plain(sys.stdout)
 sys.stdin.readline()
@@ -211,7 +211,7 @@ print("went on", file=sys.stderr)
 """
     reading, writing = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        [sys.executable, "-c", code, str(TESTS)],
         stdin=subprocess.PIPE,
         stdout=writing,
         stderr=subprocess.PIPE,

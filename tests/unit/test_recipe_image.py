@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from recipes import recipe
+from support.project_recipes import recipe
 
 from watchtest.boxes.protocols import BuiltImage, NamedImage
 from watchtest.errors import ConfigError

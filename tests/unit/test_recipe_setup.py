@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from recipes import HOST, recipe, snapshot_of
+from support.project_recipes import HOST, recipe, snapshot_of
 
 from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
 from watchtest.config.keys import DEPENDENCIES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from view_states import Story
+from support.watcher_states import Story
 
 from watchtest.config import Config
 from watchtest.config.changed_files import START_AGAIN, Rereading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from view_states import LOST, Story, failed, passed, start
+from support.watcher_states import LOST, Story, failed, passed, start
 
 from watchtest.core.events import CancelAsked, Changed, Halted, PauseAsked, RunAsked, RunEnded
 from watchtest.core.model import Lane, Policy, Stop

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-from asking import ROOT, changed
+from support.recorded_answers import ROOT, changed
 
 from watchtest.core.model import All, Entry, Kind, Only, Selection, Snapshot
 from watchtest.runners.command import CommandRunner

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import plistlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +59,7 @@ def test_a_unit_holds_any_path() -> None:
     assert "systemctl --user enable --now watchtest-project-1a2b3c4d.service" in wanted.next_steps[0]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.systemd
 def test_systemd_itself_finds_nothing_wrong_with_a_unit(tmp_path: Path) -> None:
     wanted = systemd_unit(service(), tmp_path)
     write(wanted)

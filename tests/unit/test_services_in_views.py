@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import jsonschema
+from support.watcher_states import LOST, NOON, Story, passed
 from test_dashboard_screen import screen
 from test_plain_lines import lines
 from test_statusfile_document import of
-from view_states import LOST, NOON, Story, passed
 
 from watchtest.core.events import BoxLost, ServicesSeen
 from watchtest.core.model import Lane, ServiceInfo

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from control_bench import short_folder
-from fake_engine import PODMAN, fake_engine, fake_ssh
+from support.control_server import short_folder
+from support.fake_engine import PODMAN, fake_engine, fake_ssh
 
 from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.docker.ssh_relay import Remote

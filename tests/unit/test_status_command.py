@@ -14,7 +14,7 @@ from pathlib import Path
 import filelock
 import jsonschema
 import pytest
-from view_states import Story, failed, passed, skipped, start
+from support.watcher_states import Story, failed, passed, skipped, start
 
 from watchtest import cli
 from watchtest.commands import status

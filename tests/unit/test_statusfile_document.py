@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
-from view_states import BOX, NOON, Story, failed, passed, skipped, snapshot, start
+from support.watcher_states import BOX, NOON, Story, failed, passed, skipped, snapshot, start
 
 from watchtest.core.events import CancelAsked, Halted, PauseAsked, RunEnded
 from watchtest.core.model import Failure, Lane, Outcome, Place, Result, Stop

@@ -11,7 +11,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from view_states import NOON, Story, failed, passed
+from support import TESTS
+from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.errors import WorkspaceError
 from watchtest.views.status.status_document import Document, Writer
@@ -175,7 +176,7 @@ def test_a_full_disk_does_not_end_the_watcher(folder: Path) -> None:
 import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from view_states import NOON, Story, failed
+from support.watcher_states import NOON, Story, failed
 from watchtest.views.status.status_writer import StatusFile, Writer
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -186,7 +187,7 @@ with StatusFile(Path(sys.argv[1]), Writer(1, "h", "v", NOON), on_problem=print, 
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     file.tick(NOON + 1)
 """
-    command = [sys.executable, "-c", code, str(folder), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, str(folder), str(TESTS)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert said.count("cannot write the status file") == 1
     assert read(folder)["verdict"] == "failed"

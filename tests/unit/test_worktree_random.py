@@ -222,6 +222,7 @@ class Hand:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.thorough
 def test_after_every_operation_both_kinds_of_snapshot_equal_what_git_would_commit(
     tmp_path: Path, environ: Mapping[str, str], seed: int
 ) -> None:

@@ -1,1 +1,35 @@
-"""One file a command: `add_to(subparsers)` says its flags, `run(arguments)` answers with an exit code."""
+"""One module per command: `add_to(subparsers)` declares its options, `run(arguments)` returns the exit code."""
+
+COMMANDS = (
+    "watch",
+    "start",
+    "stop",
+    "restart",
+    "attach",
+    "status",
+    "run",
+    "cancel",
+    "pause",
+    "resume",
+    "policy",
+    "output",
+    "edit",
+    "gate",
+    "history",
+    "why",
+    "exec",
+    "shell",
+    "logs",
+    "snapshot",
+    "reset",
+    "sync",
+    "doctor",
+    "ps",
+    "prune",
+    "init",
+    "config",
+    "api",
+    "demo",
+    "help",
+)
+"""In the order of the help."""

@@ -14,6 +14,7 @@ import sys
 from difflib import get_close_matches
 from importlib.resources import files
 
+from watchtest.commands import COMMANDS
 from watchtest.errors import UsageError
 
 DESCRIPTION = """\
@@ -45,20 +46,18 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest import cli
-
     words: list[str] = arguments.words
     found = topics()
     if not words:
         _print_list(found)
         return 0
     if len(words) == 1 and words[0] in found:
-        _show(found[words[0]], words[0] if words[0] in cli.COMMANDS else "")
+        _show(found[words[0]], words[0] if words[0] in COMMANDS else "")
         return 0
-    if words[0] in cli.COMMANDS:
-        return cli.main([*words, "--help"])
+    if words[0] in COMMANDS:
+        return int(arguments.main([*words, "--help"]))
     name = " ".join(words)
-    close = get_close_matches(name.lower(), [*found, *cli.COMMANDS], n=1)
+    close = get_close_matches(name.lower(), [*found, *COMMANDS], n=1)
     hint = f"did you mean `watchtest help {close[0]}`? " if close else ""
     raise UsageError(f"help: no topic or command {name!r}", hint=f"{hint}`watchtest help` lists the topics")
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from faults.scene import Scene
+from support.faults.scene import Scene
 
 Fault = Callable[[Scene], AbstractContextManager[None]]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from engine.images import PYTHON_313
-from places import recipe
 
+from support.containers import recipe
 from watchtest.boxes.box import Box
 from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.core.model import Delta, Entry, Kind, Snapshot

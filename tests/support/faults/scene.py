@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from engine.images import PYTHON_313
-from watcher import Project, Status, Watcher, environ_around, runtime_folder
 
-from faults.container import Container
-from faults.own_engine import OwnEngine
-from faults.stalling_proxy import StallingProxy
+from support.faults.container import Container
+from support.faults.own_engine import OwnEngine
+from support.faults.stalling_proxy import StallingProxy
+from support.watcher_process import Project, Status, Watcher, environ_around, runtime_folder
 
 NOTICED_WITHIN_S = 10.0
 HEALED_WITHIN_S = 45.0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from watcher import Status, Watcher
+from support.watcher_process import Status, Watcher
 
 LOOK_EVERY_S = 0.005
 

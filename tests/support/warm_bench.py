@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box_bench import Bench, Tree
 
+from support.box_bench import Bench, Tree
 from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
 from watchtest.boxes.protocols import Job, JobEnd, Limits, PytestWish
 

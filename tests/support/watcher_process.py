@@ -88,6 +88,8 @@ class Project:
     kind: str
     environ: dict[str, str]
     watchers: list[Watcher] = field(default_factory=list)
+    has_boxes: bool = True
+    """False if no engine ever made a box for it, so that none has to be removed."""
 
     def save(self, path: str, content: str | bytes) -> None:
         """As editors do it: written in place."""

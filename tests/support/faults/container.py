@@ -12,7 +12,8 @@ from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException
-from watcher import Project, wait_for
+
+from support.watcher_process import Project, wait_for
 
 ZYGOTE = "from watchtest_agent.warm import zygote"
 KEEP_ALIVE = "sleep 2147483647"
