@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.needs import NEEDS, is_required, lack_of, leave_out
 
+pytest_plugins = ["support.config_command"]
 collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
 # Four workers share two cores with a container engine: how long an example takes says nothing.
 settings.register_profile("watchtest", deadline=None, suppress_health_check=[HealthCheck.too_slow])

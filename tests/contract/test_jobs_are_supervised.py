@@ -6,45 +6,10 @@ import asyncio
 import time
 
 import pytest
-from support.box_bench import Bench, Tree
+from support.box_bench import NASTY, Bench, Tree, left_over
 
 from watchtest.boxes.protocols import Command, Job, JobEnd, Limits, PytestWish
 from watchtest.errors import ChannelLost
-
-NASTY = """
-import os, subprocess, sys, time
-mark = sys.argv[1]
-code = 'import time; time.sleep(600)'
-subprocess.Popen([sys.executable, '-c', code, mark], start_new_session=True)
-subprocess.Popen([sys.executable, '-c', code, mark], env={}, start_new_session=True)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.execv(sys.executable, [sys.executable, '-c', code, mark])
-    os._exit(0)
-for _ in range(20):
-    subprocess.Popen([sys.executable, '-c', code, mark])
-print('started', flush=True)
-if len(sys.argv) > 2:
-    time.sleep(600)
-"""
-
-
-def left_over(bench: Bench, mark: str) -> int:
-    """How many processes with that argument live in the box; asked by a job of its own."""
-    # The letters of the mark are split, so that the search does not find itself.
-    script = f"""
-import glob
-mark = {mark[:3]!r} + {mark[3:]!r}
-found = 0
-for file in glob.glob('/proc/[0-9]*/cmdline'):
-    try:
-        found += mark.encode() in open(file, 'rb').read()
-    except OSError:
-        pass
-print(found)
-"""
-    return int(bench.said(f"{bench.python} - <<'END'\n{script}\nEND"))
 
 
 def test_output_and_exit_code_come_back(bench: Bench) -> None:

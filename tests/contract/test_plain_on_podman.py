@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from engine.images import BARE
-from support.box_bench import Bench, Tree
+from support.box_bench import Bench, Tree, expected, found_in
 from support.containers import container_spec, docker_place, podman_environ
-from test_the_tree_in_the_box import expected, found_in
 
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.protocols import REPORT, Command, Job, Limits

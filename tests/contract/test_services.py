@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box_bench import Bench, Tree
+from support.box_bench import NASTY, Bench, Tree, left_over
 from support.containers import container_spec, docker_place
-from test_jobs_are_supervised import NASTY, left_over
 
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes

@@ -3,77 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import random
-import tarfile
 
 import pytest
-from support.box_bench import Bench, Tree
+from support.box_bench import Bench, Tree, expected, found_in
 
-from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.core.model import Entry, Kind
 from watchtest.errors import BoxError
-
-LIST = r"""
-import hashlib, json, os, stat, sys
-found = {}
-for folder, folders, files in os.walk(b".", followlinks=False):
-    folders[:] = [name for name in folders if not (folder == b"." and name == b".watchtest")]
-    for name in folders + files:
-        path = os.path.join(folder, name)
-        status = os.lstat(path)
-        text = path[2:].decode("utf-8", "surrogateescape")
-        if stat.S_ISLNK(status.st_mode):
-            found[text] = ["symlink", 0o777, os.readlink(path).hex()]
-        elif stat.S_ISREG(status.st_mode):
-            found[text] = ["file", status.st_mode & 0o777, open(path, "rb").read().hex()]
-        elif not os.listdir(path):
-            found[text] = ["folder", 0o755, ""]
-print(json.dumps(found))
-"""
-
-
-def found_in(bench: Bench) -> dict[str, list[object]]:
-    """The box's tree, read by a program of its own, or as the engine shows it."""
-    if bench.is_plain:
-        return found_by_the_engine(bench)
-    end = bench.sh(f"{bench.python} - <<'END'\n{LIST}\nEND")
-    assert end.exit_code == 0, end.output
-    found: dict[str, list[object]] = json.loads(end.output)
-    return found
-
-
-def found_by_the_engine(bench: Bench) -> dict[str, list[object]]:
-    assert isinstance(bench.place, DockerPlace)
-    assert bench.box.info is not None
-    stream, _ = bench.place._api.get_archive(bench.box.info.id, bench.place.root)
-    found: dict[str, list[object]] = {}
-    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
-        for member in tar:
-            path = member.name.partition("/")[2]
-            if not path or path.split("/")[0] == ".watchtest":
-                continue
-            found.pop(path.rpartition("/")[0], None)  # a folder with something in it
-            if member.issym():
-                target = member.linkname.encode("utf-8", "surrogateescape")
-                found[path] = ["symlink", 0o777, target.hex()]
-            elif member.isdir():
-                found[path] = ["folder", 0o755, ""]
-            else:
-                content = tar.extractfile(member)
-                assert content is not None
-                found[path] = ["file", member.mode & 0o777, content.read().hex()]
-    return found
-
-
-def expected(tree: Tree) -> dict[str, list[object]]:
-    rows: dict[str, list[object]] = {}
-    for path, content in tree.content.items():
-        entry = tree.entry(path)
-        body = b"" if content is None else tree.read(path, entry)
-        rows[path] = [entry.kind.value, entry.mode, body.hex()]
-    return rows
 
 
 def test_files_links_modes_and_empty_folders_arrive_as_they_are(bench: Bench) -> None:

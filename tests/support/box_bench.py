@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import tarfile
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,6 +14,7 @@ from engine.images import PYTHON_313
 
 from support.containers import recipe
 from watchtest.boxes.box import Box
+from watchtest.boxes.docker.docker_provider import DockerPlace
 from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, Place, PytestWish
 from watchtest.core.model import Delta, Entry, Kind, Snapshot
 from watchtest.sources.tree_id import blob_id
@@ -99,3 +103,100 @@ class Bench:
         self.do(self.box.close())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+
+LIST = r"""
+import hashlib, json, os, stat, sys
+found = {}
+for folder, folders, files in os.walk(b".", followlinks=False):
+    folders[:] = [name for name in folders if not (folder == b"." and name == b".watchtest")]
+    for name in folders + files:
+        path = os.path.join(folder, name)
+        status = os.lstat(path)
+        text = path[2:].decode("utf-8", "surrogateescape")
+        if stat.S_ISLNK(status.st_mode):
+            found[text] = ["symlink", 0o777, os.readlink(path).hex()]
+        elif stat.S_ISREG(status.st_mode):
+            found[text] = ["file", status.st_mode & 0o777, open(path, "rb").read().hex()]
+        elif not os.listdir(path):
+            found[text] = ["folder", 0o755, ""]
+print(json.dumps(found))
+"""
+
+
+def found_in(bench: Bench) -> dict[str, list[object]]:
+    """The box's tree, read by a program of its own, or as the engine shows it."""
+    if bench.is_plain:
+        return found_by_the_engine(bench)
+    end = bench.sh(f"{bench.python} - <<'END'\n{LIST}\nEND")
+    assert end.exit_code == 0, end.output
+    found: dict[str, list[object]] = json.loads(end.output)
+    return found
+
+
+def found_by_the_engine(bench: Bench) -> dict[str, list[object]]:
+    assert isinstance(bench.place, DockerPlace)
+    assert bench.box.info is not None
+    stream, _ = bench.place._api.get_archive(bench.box.info.id, bench.place.root)
+    found: dict[str, list[object]] = {}
+    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
+        for member in tar:
+            path = member.name.partition("/")[2]
+            if not path or path.split("/")[0] == ".watchtest":
+                continue
+            found.pop(path.rpartition("/")[0], None)  # a folder with something in it
+            if member.issym():
+                target = member.linkname.encode("utf-8", "surrogateescape")
+                found[path] = ["symlink", 0o777, target.hex()]
+            elif member.isdir():
+                found[path] = ["folder", 0o755, ""]
+            else:
+                content = tar.extractfile(member)
+                assert content is not None
+                found[path] = ["file", member.mode & 0o777, content.read().hex()]
+    return found
+
+
+def expected(tree: Tree) -> dict[str, list[object]]:
+    rows: dict[str, list[object]] = {}
+    for path, content in tree.content.items():
+        entry = tree.entry(path)
+        body = b"" if content is None else tree.read(path, entry)
+        rows[path] = [entry.kind.value, entry.mode, body.hex()]
+    return rows
+
+
+NASTY = """
+import os, subprocess, sys, time
+mark = sys.argv[1]
+code = 'import time; time.sleep(600)'
+subprocess.Popen([sys.executable, '-c', code, mark], start_new_session=True)
+subprocess.Popen([sys.executable, '-c', code, mark], env={}, start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, [sys.executable, '-c', code, mark])
+    os._exit(0)
+for _ in range(20):
+    subprocess.Popen([sys.executable, '-c', code, mark])
+print('started', flush=True)
+if len(sys.argv) > 2:
+    time.sleep(600)
+"""
+
+
+def left_over(bench: Bench, mark: str) -> int:
+    """How many processes with that argument live in the box; asked by a job of its own."""
+    # The letters of the mark are split, so that the search does not find itself.
+    script = f"""
+import glob
+mark = {mark[:3]!r} + {mark[3:]!r}
+found = 0
+for file in glob.glob('/proc/[0-9]*/cmdline'):
+    try:
+        found += mark.encode() in open(file, 'rb').read()
+    except OSError:
+        pass
+print(found)
+"""
+    return int(bench.said(f"{bench.python} - <<'END'\n{script}\nEND"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,18 @@ from watchtest.core.events import (
     StartRun,
     TestsEnded,
 )
-from watchtest.core.model import Entry, Execution, Kind, Lane, Outcome, Policy, Result, Snapshot
+from watchtest.core.model import (
+    Entry,
+    Execution,
+    Kind,
+    Lane,
+    Outcome,
+    Policy,
+    Result,
+    RunState,
+    Snapshot,
+    Trigger,
+)
 from watchtest.core.state import LaneState, State
 from watchtest.loop import Loop, View
 from watchtest.views.dashboard.watcher_screen import Screens, StateScene
@@ -222,3 +233,20 @@ async def _until_it_answers(made: Bench) -> None:
             await asyncio.sleep(0.02)
         else:
             return
+
+
+Story = Callable[[Bench], Awaitable[None]]
+
+
+def play(story: Story, *lanes: Lane, policy: Policy = Policy.ALL) -> None:
+    async def whole() -> None:
+        with short_folder() as folder:
+            async with bench(folder, *lanes, policy=policy) as watcher:
+                await story(watcher)
+            assert watcher.says == []
+
+    asyncio.run(whole())
+
+
+def old(number: int, lane: Lane = Lane.SAVE, state: RunState = RunState.PASSED) -> RunReport:
+    return RunReport(f"old.{number}", lane, Trigger.SAVE, state, queued_at=float(number), ended_at=number + 0.5)

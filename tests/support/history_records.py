@@ -87,3 +87,26 @@ class Bench:
         is_red = any(result.outcome.is_red for result in last.values())
         self.store.end(name, state or (RunState.FAILED if is_red else RunState.PASSED), "", at + 10, "")
         return name
+
+
+SNAPSHOT = Snapshot("4b825dc6", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")}, head="c0ffee", branch="main", dirty=True)
+
+
+PASSED = Result("tests/test_a.py::test_one", Outcome.PASSED, 0.25)
+
+
+FAILED = Result(
+    "tests/test_a.py::test_two[x-1]",
+    Outcome.FAILED,
+    0.5,
+    Failure(
+        kind="AssertionError",
+        message="assert 1 == 2",
+        where=Place("tests/test_a.py", 12),
+        column=4,
+        source_line="    assert one() == 2",
+        crash=Place("src/a.py", 3),
+        text="def test_two():\nE  assert 1 == 2",
+        output="printed",
+    ),
+)

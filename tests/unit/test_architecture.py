@@ -12,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from watchtest.commands import COMMANDS
+
 ROOT = Path(__file__).parents[2] / "watchtest"
 MODULES = sorted(ROOT.rglob("*.py"))
+UNIT_TESTS = Path(__file__).parent
+ABOUT_ALL = {"test_architecture.py", "test_engine_script.py"}
+"""Unit tests of no single module."""
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"__init__", "core", "agent", "errors"}),
@@ -165,3 +170,19 @@ def test_no_module_is_named_by_a_verb_form(file: Path) -> None:
 @pytest.mark.parametrize("file", MODULES, ids=name_of)
 def test_every_module_says_what_it_is_for(file: Path) -> None:
     assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "test", sorted(UNIT_TESTS.rglob("test_*.py")), ids=lambda test: str(test.relative_to(UNIT_TESTS))
+)
+def test_a_unit_test_lies_where_its_module_does(test: Path) -> None:
+    """`tests/unit/core/test_step.py`, or `test_step_laws.py` where there is more to say."""
+    folder = ROOT / test.parent.relative_to(UNIT_TESTS)
+    name = test.stem.removeprefix("test_")
+    modules = [module.stem for module in folder.glob("*.py")]
+    assert test.name in ABOUT_ALL or any(f"{name}_".startswith(f"{module}_") for module in modules)
+
+
+def test_every_command_has_its_own_module() -> None:
+    modules = {file.stem for file in (ROOT / "commands").glob("*.py")} - {"__init__"}
+    assert modules | {"history"} == set(COMMANDS)

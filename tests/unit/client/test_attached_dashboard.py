@@ -1,0 +1,208 @@
+"""The dashboard over the socket, and what its keys are as requests: screen, output, policy, again, matching."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from support.control_server import TEST, Bench, play
+
+from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, RemoteScene, Ringing
+from watchtest.control.client import Declined
+from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
+from watchtest.errors import ControlError
+from watchtest.views.dashboard.navigation import Look, Wish
+from watchtest.views.notify.notices import Notice, NoticeKind
+from watchtest.views.notify.terminal_channel import Access, Form, Relay
+
+
+async def ran(watcher: Bench, outcome: Outcome) -> None:
+    watcher.runs.outcomes.put_nowait(outcome)
+    await watcher.end_of((await watcher.post("/runs", {"policy": "all"}))["id"])
+
+
+def test_the_screen_is_as_high_as_asked_and_tells_what_keys_need() -> None:
+    async def story(watcher: Bench) -> None:
+        await ran(watcher, Outcome.FAILED)
+        screen = await watcher.get("/screen?height=15&filter=one&chosen=0")
+        assert len(screen["rows"]) == 15
+        assert (screen["choices"], screen["red"], screen["paused"], screen["override"]) == (1, 1, False, None)
+        assert any("FAILED 1 of 1" in text for text, _ in screen["rows"][0]["left"])
+        assert (await watcher.get("/screen?filter=other"))["choices"] == 0
+        assert TEST in (await watcher.get("/output"))["text"]
+        for query in ("height=0", "panel=x", "chosen=-1", "after=x", f"filter={'x' * 101}", "filter=%00", "x=1"):
+            with pytest.raises(Declined):
+                await watcher.get(f"/screen?{query}")
+
+    play(story, policy=Policy.OFF)
+
+
+def test_a_screen_is_answered_when_there_is_something_new() -> None:
+    async def story(watcher: Bench) -> None:
+        await ran(watcher, Outcome.PASSED)
+        seq = (await watcher.get("/screen"))["seq"]
+        asking = asyncio.create_task(watcher.get(f"/screen?after={seq}"))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await watcher.post("/pause")
+        answer = await asking
+        assert answer["paused"]
+        assert answer["seq"] > seq
+
+    play(story, policy=Policy.OFF)
+
+
+def test_a_policy_counts_until_told_otherwise() -> None:
+    async def story(watcher: Bench) -> None:
+        told = await watcher.post("/policy", {"policy": "failed"})
+        assert told == {"lane": "save", "policy": "failed", "configured": "all"}
+        assert watcher.loop.state.top.override is Policy.FAILED
+        assert (await watcher.post("/policy", {"policy": "configured"}))["policy"] == "all"
+        assert watcher.loop.state.top.override is None
+        for body in (
+            {},
+            {"policy": "off"},
+            {"policy": 1},
+            {"policy": "all", "x": 1},
+            {"policy": "all", "lane": "commit"},
+        ):
+            with pytest.raises(Declined):
+                await watcher.post("/policy", dict(body))
+
+    play(story)
+
+
+def test_runs_are_asked_for_again_and_by_words_in_their_names() -> None:
+    async def story(watcher: Bench) -> None:
+        await ran(watcher, Outcome.FAILED)
+        watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+        await watcher.end_of((await watcher.post("/runs", {"matching": "TEST_a one"}))["id"])
+        assert watcher.runs.started[-1].run.selection == Only((TEST,), because="asked for: names with 'TEST_a one'")
+        watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+        await watcher.end_of((await watcher.post("/runs", {"again": True}))["id"])
+        assert watcher.runs.started[-1].run.selection == Only((TEST,), because="the last tests again, asked for")
+        with pytest.raises(Declined, match="no known test has 'nothing'"):
+            await watcher.post("/runs", {"matching": "nothing"})
+        for body in ({"again": False}, {"again": True, "policy": "all"}, {"matching": ""}, {"matching": "a\nb"}):
+            with pytest.raises(Declined):
+                await watcher.post("/runs", dict(body))
+
+    play(story, policy=Policy.OFF)
+
+
+class Elsewhere:
+    """The watcher of a bench, for an attached dashboard; it can be gone for a while."""
+
+    folder = "/some/workspace"
+
+    def __init__(self, watcher: Bench) -> None:
+        self._client = watcher.client
+        self.is_gone = False
+        self.stuck: threading.Event | None = None
+
+    def get(self, path: str) -> dict[str, object]:
+        if self.is_gone:
+            raise ControlError("no watcher runs here")
+        if self.stuck is not None:
+            self.stuck.wait(60)
+        return self._client.get(path)
+
+    def post(self, path: str, body: dict[str, object] | None = None) -> dict[str, object]:
+        return self._client.post(path, body)
+
+
+def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watcher() -> None:
+    async def story(watcher: Bench) -> None:
+        await ran(watcher, Outcome.FAILED)
+        is_left = asyncio.Event()
+        elsewhere = Elsewhere(watcher)
+        scene = RemoteScene(elsewhere, is_left.set)
+        following = asyncio.create_task(scene.follow(lambda _now: None))
+
+        def shown(look: Look | None = None) -> str:
+            rows = scene.rows(look or Look(), 24, time.time())
+            assert len(rows) == 24
+            return "\n".join(text for row in rows for text, _ in row.left)
+
+        try:
+            await watcher.until("it is red", lambda: "FAILED 1 of 1" in shown())
+            assert scene.choices(Look()) == 1
+            assert TEST in await scene.page(Look())
+            await watcher.until("the help is there", lambda: "run all tests" in shown(Look(panel="help")))
+            scene.wish(Wish.CANCEL, Look())
+            await watcher.until("it is told that nothing runs", lambda: "nothing is running" in shown())
+            scene.wish(Wish.FAILED, Look())
+            await watcher.until("it runs", lambda: len(watcher.runs.started) == 2)
+            assert isinstance(watcher.runs.started[-1].run.selection, Only)
+            watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+            await watcher.until("it is green", lambda: "PASSED 1 test" in shown())
+            elsewhere.is_gone = True
+            await watcher.until("it is told so", lambda: "no watcher runs here" in shown())
+            assert scene.rows(Look(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
+            elsewhere.is_gone = False
+            await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
+            assert scene.rows(Look(), 24, time.time())[0].band == "bold black on green"
+            scene.wish(Wish.ALL, Look())
+            await watcher.until("it runs all", lambda: len(watcher.runs.started) == 3)
+            assert isinstance(watcher.runs.started[-1].run.selection, All)
+            assert watcher.loop.state.top.override is None
+            watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+            scene.wish(Wish.QUIT, Look())
+            assert is_left.is_set()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, scene.settle(), return_exceptions=True)
+
+    play(story, policy=Policy.OFF)
+
+
+def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_then() -> None:
+    async def story(watcher: Bench) -> None:
+        await ran(watcher, Outcome.PASSED)
+        elsewhere = Elsewhere(watcher)
+        scene = RemoteScene(elsewhere, lambda: None)
+        following = asyncio.create_task(scene.follow(lambda _now: None))
+        await watcher.until("it is green", lambda: scene.rows(Look(), 24, time.time())[0].band == "bold black on green")
+        elsewhere.stuck = threading.Event()
+        rows = scene.rows(Look(), 24, time.time() + SILENCE_S + 1)
+        assert rows[0].band == OUTDATED
+        assert "this is what it said last" in rows[-2].left[0][0]
+        await asyncio.sleep(1.5)  # one that asks is stuck now
+        following.cancel()
+        await asyncio.gather(following, scene.settle(), return_exceptions=True)
+
+    began = time.monotonic()
+    play(story, policy=Policy.OFF)
+    assert time.monotonic() - began < 20
+
+
+def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_tell() -> None:
+    async def story() -> list[str]:
+        written: list[str] = []
+        relay = Relay()
+        ringing = Ringing({"TERM": "xterm-kitty"}, "/shop", Access(written.append), pytest.fail)
+        red = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test_a",), Lane.SAVE, Verdict.FAILED)
+        await relay.deliver(red)
+        ringing.hear(relay.live())  # from before
+        await relay.deliver(red)
+        for _ in range(3):
+            ringing.hear(relay.live())
+        await ringing.close(5.0)
+        assert len(written) == 1
+        await relay.withdraw()
+        ringing.hear(relay.live())
+        await ringing.close(5.0)
+        relay.form = Form.BELL
+        await relay.deliver(red)
+        ringing.hear(relay.live())
+        await ringing.close(5.0)
+        ringing.hear({"number": 9})  # of a watchtest that is to come
+        await ringing.close(5.0)
+        return written
+
+    told, taken_back, rung = asyncio.run(story())
+    assert told.startswith("\x1b]99;")
+    assert "p=close" in taken_back
+    assert rung == "\a"

@@ -1,0 +1,134 @@
+"""Whatever is sent to the API: no bug, and no answer that its OpenAPI document does not describe.
+
+By schemathesis, which has an environment of its own (`pip install -e '.[dev,fuzz]'`): merely installed, it makes every
+start of pytest in that environment half a second longer, and hundreds of tests here start one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from support.control_server import Bench, KeptRuns, bench, old, short_folder
+from support.watcher_states import failed, passed, start
+
+from watchtest.control.address import kept_token
+from watchtest.control.api.openapi import document
+from watchtest.control.api.operations import OPERATIONS, Operation
+from watchtest.core.model import Lane, Outcome, Policy
+from watchtest.views.status.status_document import Writer
+from watchtest.views.status.status_document import document as status_document
+
+schemathesis = pytest.importorskip("schemathesis", reason="NOT FUZZED: install watchtest[fuzz] for it")
+failures = pytest.importorskip("schemathesis.core.failures")
+
+DOCUMENT = document("1")
+EXAMPLES = 12
+"""For each operation, of what its description allows and of what it does not; seeded by its name."""
+
+
+@dataclass
+class Address:
+    url: str
+    token: str
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[Address]:
+    """A watcher in a thread of its own: it listens on TCP, its runs pass by themselves, and it has a past."""
+    ready, leave = threading.Event(), threading.Event()
+    found: list[Address] = []
+
+    async def passing(watcher: Bench) -> None:
+        while True:
+            await asyncio.sleep(0.005)
+            if watcher.runs.outcomes.empty():
+                watcher.runs.outcomes.put_nowait((failed("test_a.py::test_red"),))
+                watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+
+    async def serve() -> None:
+        writer = Writer(1, "host", "1", 1.0)
+        past = KeptRuns([old(number) for number in range(1, 5)], {"old.1": [passed("test_a"), failed("test_b")]})
+        with short_folder() as folder:
+            async with bench(
+                folder,
+                Lane.SAVE,
+                policy=Policy.OFF,
+                past=past,
+                listen="127.0.0.1:0",
+                status=lambda: status_document(start(), seq=1, now=1.0, writer=writer),
+            ) as watcher:
+                found.append(Address((await watcher.get("/info"))["url"], kept_token(folder / "token")))
+                ready.set()
+                going = asyncio.create_task(passing(watcher))
+                await asyncio.to_thread(leave.wait)
+                going.cancel()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield found[0]
+    finally:
+        leave.set()
+        thread.join(20)
+
+
+POSITIVE, NEGATIVE = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+# The stream does not end by itself: test_control_events.py has its shape. Where nothing is taken, nothing is wrong.
+TESTED = [
+    pytest.param(operation, mode, id=f"{operation.name}-{mode.value}")
+    for operation in OPERATIONS
+    for mode in (POSITIVE, NEGATIVE)
+    if operation.name != "events" and (mode is POSITIVE or operation.query or operation.body or "{" in operation.path)
+]
+
+
+def explore(address: Address, described: dict[str, Any], operation: Operation, mode: Any) -> None:
+    """Send what the description allows, or what it does not, and compare every answer with it."""
+    schema = schemathesis.openapi.from_dict(described)
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=schema[operation.path][operation.method].as_strategy(generation_mode=mode))
+    def send(case: Any) -> None:
+        headers = {"Authorization": f"Bearer {address.token}"}
+        response = case.call(base_url=address.url, headers=headers, timeout=10)
+        assert response.status_code != 500, response.text
+        case.validate_response(response)
+
+    send()
+
+
+@pytest.mark.parametrize(("operation", "mode"), TESTED)
+def test_no_request_finds_a_bug_or_an_answer_that_is_not_described(
+    address: Address, operation: Operation, mode: Any
+) -> None:
+    explore(address, DOCUMENT, operation, mode)
+
+
+@pytest.mark.parametrize("spoil", ["a field that is not there", "an answer that is not given", "anything is allowed"])
+def test_a_description_that_is_wrong_would_be_found(address: Address, spoil: str) -> None:
+    described = copy.deepcopy(DOCUMENT)
+    runs = described["paths"]["/runs"]["get"]
+    match spoil:
+        case "a field that is not there":
+            described["components"]["schemas"]["Runs"]["required"].append("total")
+        case "an answer that is not given":
+            runs["responses"]["201"] = runs["responses"].pop("200")
+        case _:
+            runs["parameters"][0]["schema"] = {"type": "integer"}
+    operation = next(operation for operation in OPERATIONS if operation.name == "runs")
+    with pytest.raises((failures.FailureGroup, failures.Failure)):
+        explore(address, described, operation, POSITIVE)

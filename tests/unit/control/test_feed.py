@@ -1,0 +1,283 @@
+"""The stream of events over the real socket: what is told, how it is gone on with, and that nobody holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
+from pathlib import Path
+
+import jsonschema
+import pytest
+from support.control_server import TEST, Bench, bench, play, short_folder
+from support.event_client import EventClient, Heard, listening
+from support.watcher_states import BOX, failed, passed
+
+from watchtest.control.api.event_models import EVENTS
+from watchtest.control.api.requests import Refusal
+from watchtest.control.client import Declined
+from watchtest.control.event_messages import Told
+from watchtest.control.feed import AT_A_TIME, Feed
+from watchtest.core.events import BoxLost, BoxSeen, Noted
+from watchtest.core.model import Lane, Outcome, Policy, Problem, Result
+
+
+def socket_of(watcher: Bench) -> Path:
+    return watcher.client.places[0]
+
+
+def test_a_run_is_told_from_queue_to_end_with_each_result_and_every_event_has_its_shape() -> None:
+    async def story(watcher: Bench) -> None:
+        async with listening(socket_of(watcher)) as client:
+            assert (client.status, client.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+            opening = await client.next()
+            assert opening is not None
+            assert (opening.kind, opening.data["activity"], opening.data["verdict"]) == (
+                "status",
+                "starting",
+                "unknown",
+            )
+            asked = await watcher.post("/runs", {"tests": [TEST]})
+            watcher.runs.outcomes.put_nowait((failed("test_a.py::test_red"), passed("test_a.py::test_green")))
+            watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+            watcher.loop.post(BoxSeen(Lane.SAVE, time.time(), BOX))
+            watcher.loop.post(Noted(Lane.SAVE, time.time(), "setting up \x1b[31mred"))
+            heard = [opening]
+            while not (heard[-1].kind == "status" and heard[-1].data["activity"] == "idle"):
+                each = await client.next()
+                assert each is not None
+                heard.append(each)
+        states = [each.data["state"] for each in heard if each.kind == "run"]
+        assert states[0] == "syncing"
+        assert states[-1] == "failed"
+        assert all(each.data["id"] == asked["id"] for each in heard if each.kind == "run")
+        results = [each.data for each in heard if each.kind == "result"]
+        assert [(each["number"], each["outcome"]) for each in results] == [(1, "failed"), (2, "passed"), (3, "passed")]
+        assert (results[0]["failure"]["file"], results[0]["failure"]["line"]) == ("test_a.py", 14)
+        (note,) = [each.data for each in heard if each.kind == "note"]
+        assert note["text"] == "setting up red"
+        assert any(each.kind == "box" and each.data["box"]["engine"] == "docker" for each in heard)
+        await must_have_its_shape(watcher, heard)
+
+    play(story, policy=Policy.OFF)
+
+
+async def must_have_its_shape(watcher: Bench, heard: list[Heard]) -> None:
+    document = await watcher.get("/openapi.json")
+    for each in heard:
+        schema = {**document, "$ref": f"#/components/schemas/{EVENTS[each.kind].__name__}"}
+        jsonschema.validate(each.data, schema, jsonschema.Draft202012Validator)
+
+
+def test_a_box_that_is_lost_is_told_with_its_problem() -> None:
+    async def story(watcher: Bench) -> None:
+        watcher.loop.post(BoxSeen(Lane.SAVE, time.time(), BOX))
+        await watcher.post("/runs")
+        watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+        async with listening(socket_of(watcher)) as client:
+            await watcher.until("it rests", lambda: watcher.loop.state.top.last is not None)
+            watcher.loop.post(BoxLost(Lane.SAVE, time.time(), Problem("gone", "the container is gone")))
+            problem = await client.until("problem")
+            assert problem.data["problem"]["message"] == "the container is gone"
+            status = await client.until("status", activity="degraded")
+            await must_have_its_shape(watcher, [problem, status])
+
+    play(story)
+
+
+def test_whoever_comes_back_with_the_last_id_misses_nothing_and_gets_nothing_twice() -> None:
+    async def story(watcher: Bench) -> None:
+        async with listening(socket_of(watcher)) as client:
+            await watcher.post("/pause")
+            seen = await client.until("status", paused=True)
+        await watcher.post("/resume")
+        await watcher.post("/pause", {"lane": "save"})
+        async with listening(socket_of(watcher), seen.id) as client:
+            heard = [await client.next(), await client.next()]
+        assert [each.data["paused"] for each in heard if each] == [False, True]
+
+    play(story, policy=Policy.OFF)
+
+
+@pytest.mark.parametrize("last_id", ["ffffffff-1", "nonsense", "-", "x" * 5000, "٣-٣"])
+def test_an_id_of_another_watcher_is_answered_by_a_reset_and_how_things_stand(last_id: str) -> None:
+    async def story(watcher: Bench) -> None:
+        async with listening(socket_of(watcher), last_id) as client:
+            reset, status = await client.next(), await client.next()
+        assert reset is not None
+        assert status is not None
+        assert (reset.kind, reset.data) == ("reset", {"reason": "that event is of another watcher"})
+        assert status.kind == "status"
+        await must_have_its_shape(watcher, [reset, status])
+
+    play(story, policy=Policy.OFF)
+
+
+def test_an_id_that_is_too_old_is_answered_by_a_reset() -> None:
+    async def whole() -> None:
+        with short_folder() as folder:
+            async with bench(folder, policy=Policy.OFF, events_limit=10) as watcher:
+                async with listening(socket_of(watcher)) as client:
+                    await watcher.post("/pause")
+                    seen = await client.until("status", paused=True)
+                for number in range(20):
+                    watcher.loop.post(Noted(Lane.SAVE, time.time(), f"line {number}"))
+                await watcher.until("all is told", lambda: watcher.desk.feed.last >= 20)
+                async with listening(socket_of(watcher), seen.id) as client:
+                    reset = await client.next()
+                    assert reset is not None
+                    assert (reset.kind, "10" in reset.data["reason"]) == ("reset", True)
+                    watcher.loop.post(Noted(Lane.SAVE, time.time(), "after it"))
+                    assert (await client.until("note")).data["text"] == "after it"
+
+    asyncio.run(whole())
+
+
+def test_the_end_of_the_watcher_is_told_and_ends_the_stream() -> None:
+    async def whole() -> None:
+        with short_folder() as folder:
+            async with bench(folder, policy=Policy.OFF) as watcher, listening(socket_of(watcher)) as client:
+                watcher.loop.quit()
+                heard = await client.rest()
+        assert (heard[-1].kind, heard[-1].data) == ("end", {"reason": "the watcher leaves"})
+
+    asyncio.run(whole())
+
+
+def test_a_listener_gets_signs_of_life_when_nothing_happens() -> None:
+    async def story(watcher: Bench) -> None:
+        watcher.desk.feed.heartbeat_s = 0.02
+        async with listening(socket_of(watcher)) as client:
+            assert (await client.block()).startswith("retry:")
+            blocks = [await client.block() for _ in range(4)]
+            assert [block for block in blocks if block.startswith(":")] == [": alive"] * 3
+
+    play(story, policy=Policy.OFF)
+
+
+def test_a_client_that_leaves_is_forgotten() -> None:
+    async def story(watcher: Bench) -> None:
+        async with listening(socket_of(watcher)) as client:
+            await client.next()
+            assert len(watcher.desk.feed.listeners) == 1
+        await watcher.until("it is forgotten", lambda: not watcher.desk.feed.listeners)
+
+    play(story, policy=Policy.OFF)
+
+
+def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_cut_off() -> None:
+    """What they cost a run is measured in tests/bench/event_clients.py."""
+    long = tuple(failed(f"test_a.py::test_{number}", output="x" * 8000) for number in range(50))
+    tests = tuple(passed(f"test_a.py::test_{number}") for number in range(20))
+
+    async def heard_all(client: EventClient, run: str) -> list[int]:
+        numbers = []
+        while (heard := await client.next()) is not None:
+            if heard.kind == "result":
+                numbers.append(heard.data["number"])
+            if heard.kind == "run" and heard.data["id"] == run and heard.data["ended"]:
+                break
+        return numbers
+
+    async def whole() -> None:
+        with short_folder() as folder:
+            async with bench(folder, policy=Policy.OFF, events_limit=100) as watcher, AsyncExitStack() as stack:
+
+                async def listener() -> EventClient:
+                    return await stack.enter_async_context(listening(socket_of(watcher)))
+
+                async def run(*results: Result) -> str:
+                    asked = await watcher.post("/runs")
+                    watcher.runs.outcomes.put_nowait(results)
+                    watcher.runs.outcomes.put_nowait(Outcome.PASSED)
+                    return str(asked["id"])
+
+                stuck, feed = await listener(), watcher.desk.feed
+                (held_up,) = feed.listeners
+                stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                await watcher.end_of(await run(*long))  # more than fits between the two
+                clients = [await listener() for _ in range(199)]
+                for _ in range(2):
+                    name = await run(*tests)
+                    numbers = await asyncio.gather(*(heard_all(client, name) for client in clients))
+                    assert numbers == [list(range(1, len(tests) + 2))] * len(clients)
+                for number in range(100):
+                    watcher.loop.post(Noted(Lane.SAVE, time.time(), f"line {number}"))
+                await watcher.until("the stuck one fell behind", lambda: held_up.seen < feed.first - 1)
+                assert (await watcher.get("/health"))["status"] == "ok"
+                stuck.writer.transport.resume_reading()  # type: ignore[attr-defined]
+                with suppress(ConnectionError):  # on a slow machine it was given up already
+                    await stuck.rest()
+                await watcher.until("it is cut off", lambda: held_up not in feed.listeners)
+
+    asyncio.run(whole())
+
+
+# -- the feed by itself ----------------------------------------------------------------------------
+
+
+def note(number: int) -> Told:
+    return Told("note", lambda: {"number": number})
+
+
+def test_a_listener_that_fell_behind_the_ring_is_let_go() -> None:
+    async def whole() -> None:
+        feed = Feed(list, events_limit=5)
+        with feed.listen() as listener:
+            assert (await listener.read()).startswith(b"retry:")
+            feed.publish(map(note, range(5)))
+            assert (await listener.read()).count(b"event: note") == 5
+            feed.publish(map(note, range(6)))
+            assert await listener.read() == b""
+        assert feed.cut_off == 1
+
+    asyncio.run(whole())
+
+
+def test_no_more_than_a_few_are_woken_at_once_and_all_of_them_in_turn() -> None:
+    async def whole() -> None:
+        feed = Feed(list)
+        count = AT_A_TIME * 3 + 1
+        order: list[int] = []
+
+        async def hear(number: int) -> None:
+            with feed.listen() as listener:
+                await listener.read()
+                assert b"event: note" in await listener.read()
+                order.append(number)
+
+        tasks = [asyncio.create_task(hear(number)) for number in range(count)]
+        await asyncio.sleep(0.01)
+        feed.publish([note(1)])
+        seen = []
+        while len(order) < count:
+            seen.append(len(order))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*tasks)
+        assert order == list(range(count))
+        steps = [after - before for before, after in pairwise(seen)]
+        assert max(steps) <= AT_A_TIME
+
+    asyncio.run(whole())
+
+
+def test_the_number_of_listeners_is_bounded() -> None:
+    async def whole() -> None:
+        feed = Feed(list, listeners_limit=1)
+        with feed.listen():
+            with pytest.raises(Refusal) as refused:
+                feed.listen()
+            assert (refused.value.status, refused.value.code) == (503, "too_many")
+        with feed.listen():
+            pass
+
+    asyncio.run(whole())
+
+
+def test_parameters_of_the_stream_are_refused() -> None:
+    async def story(watcher: Bench) -> None:
+        with pytest.raises(Declined, match="unknown parameter"):
+            await watcher.get("/events?after=1")
+
+    play(story, policy=Policy.OFF)

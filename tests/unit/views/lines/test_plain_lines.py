@@ -1,0 +1,231 @@
+"""The lines of a whole story, word for word."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from support import TESTS
+from support.view_output import lines, said
+from support.watcher_states import BOX, LOST, Story, failed, passed, skipped, start
+
+from watchtest.core.events import (
+    CancelAsked,
+    Halted,
+    Noted,
+    PauseAsked,
+    Peeked,
+    QuitAsked,
+    ResumeAsked,
+    RunAsked,
+    RunEnded,
+    Unchanged,
+    Woke,
+)
+from watchtest.core.model import All, Failure, Lane, Outcome, Result, Stop
+from watchtest.views.lines.plain_lines import Plain
+
+A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
+NOW = 22 * 3600
+
+
+def test_a_red_run_and_a_green_one_word_for_word() -> None:
+    story = Story().change().box().sync("3f2a91c4d5e6").collect(A, B).results(failed(A)).results(passed(B))
+    story.end("3f2a91c4d5e6", [failed(A), passed(B)])
+    story.run("77aa91c4d5e6", passed(A), passed(B))
+    assert said(story) == (
+        "22:13:21 starting\n"
+        "22:13:21 syncing · run s.1 · save · all tests\n"
+        "22:13:21 box: docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1\n"
+        "22:13:21 running 2 tests\n"
+        "22:13:21 FAILED tests/test_a.py::test_a tests/test_a.py:14 assert 3 == 4\n"
+        "22:13:21 failed 1 of 2 tests in 0.8s · tree 3f2a91c4 · save\n"
+        "22:13:22 changed 1 file: shop/cart.py\n"
+        "22:13:22 syncing · run s.2 · save · all tests\n"
+        "22:13:22 running 2 tests\n"
+        "22:13:22 passed 2 tests in 0.8s · tree 77aa91c4 · save\n"
+    )
+
+
+def test_a_save_during_a_run_waits_and_starts_the_next_one() -> None:
+    story = Story().change().sync("t1").collect(A)
+    story.change("a.py", "b.py", "c.py", "d.py", "e.py").end("t1", [passed(A)])
+    assert lines(story)[-3:] == [
+        "changed 5 files: a.py, b.py, c.py and 2 more (waits for the end of this run)",
+        "passed 1 test in 0.8s · tree t1 · save",
+        "syncing · run s.2 · save · all tests",
+    ]
+
+
+def test_a_save_without_new_content_is_said() -> None:
+    story = Story().run("t1", passed(A)).change("a.py")
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Unchanged(story.state.top.knowledge.snapshot)))  # type: ignore[arg-type]
+    assert lines(story)[-1] == "no content changed, nothing to run"
+
+
+def test_notes_are_said_once() -> None:
+    story = Story().change()
+    for text in ("setup: pip install", "setup: pip install", "setup: done\x1b[2J"):
+        story.on(Noted(Lane.SAVE, story.now, text))
+    story.sync("t1").box().box()
+    assert lines(story)[2:] == [
+        "setup: pip install",
+        "setup: done",
+        "box: docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1",
+    ]
+
+
+def test_a_warning_is_said_by_the_side_of_what_a_run_is_busy_with() -> None:
+    story = Story().change()
+    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    story.on(Noted(Lane.SAVE, story.now, "left out .env: may hold secrets", is_kept=True))
+    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    assert lines(story)[2:] == ["setup: pip install", "left out .env: may hold secrets"]
+
+
+def test_a_box_says_what_it_does_not_isolate_and_how_it_was_had() -> None:
+    box = replace(BOX, engine="local", id="", image="", python="", isolation="network", notes=("adopted",), restarts=2)
+    assert lines(Story().box(box)) == ["box: local · running · 2 restarts · not isolated: network · adopted"]
+
+
+def test_a_problem_comes_with_what_to_do_and_what_happens_next() -> None:
+    story = Story().change().breaks()
+    story.now += 1
+    story.on(Woke(Lane.SAVE, story.now)).breaks(is_passing=False)
+    problem = f"engine: {LOST.message}"
+    assert lines(story)[2:] == [
+        problem,
+        f"  {LOST.hint}",
+        "trying again in 0.5s (attempt 1 failed)",
+        "trying again",
+        "syncing · run s.2 · save · all tests",
+        problem,
+        f"  {LOST.hint}",
+        "given up until the next change or command",
+    ]
+
+
+def test_a_run_that_cannot_be_read_shows_the_end_of_its_output() -> None:
+    raw = "\n".join(f"line {number}" for number in range(50)) + "\n\x1b[31mSegmentation fault\n"
+    story = Story().change().sync("t1").end("t1", [], exit_code=3, raw_output=raw)
+    said_lines = lines(story)
+    assert said_lines[2] == "error: the runner exited with 3 · after 0.8s · tree t1 · save"
+    assert said_lines[3:] == [f"  | line {number}" for number in range(31, 50)] + ["  | Segmentation fault"]
+
+
+def test_what_a_run_owed_is_said_before_the_verdict() -> None:
+    broken = Result("tests/test_b.py", Outcome.ERROR, 0.0, Failure("collection", "SyntaxError: bad"))
+    story = Story().change().sync("t1").collect(A).results(failed(A))
+    story.end("t1", [failed(A)], exit_code=2, collection_errors=(broken,))
+    assert lines(story)[3:6] == [
+        "FAILED tests/test_a.py::test_a tests/test_a.py:14 assert 3 == 4",
+        "ERROR tests/test_b.py SyntaxError: bad",
+        "error: 1 file could not be collected: tests/test_b.py: SyntaxError: bad · after 0.8s · tree t1 · save",
+    ]
+
+
+def test_commands_are_answered() -> None:
+    story = Story().run("t1", passed(A), skipped(B))
+    lane, now = Lane.SAVE, story.now
+    story.on(CancelAsked(lane, now)).on(PauseAsked(lane, now)).change("a.py").on(ResumeAsked(lane, now))
+    story.on(RunAsked(lane, now)).on(CancelAsked(lane, now))
+    story.on(RunEnded(lane, now, story.working.run.id, Halted(Stop.CANCELLED)))
+    assert lines(story)[3:] == [
+        "passed 1 test, 1 skipped in 0.8s · tree t1 · save",
+        "nothing to cancel",
+        "paused: changes are noted and wait",
+        "changed 1 file: a.py (waits: paused)",
+        "resumed",
+        "syncing · run s.2 · save · all tests",
+        "run asked for (waits for the end of this run)",
+        "cancelling",
+        "cancelled",
+        "syncing · run s.3 · manual · all tests",
+    ]
+
+
+def test_a_run_that_is_given_up_for_a_change_says_which() -> None:
+    story = Story().change("a.py").sync("t1").collect(A).change("b.py")
+    story.on(Peeked(Lane.SAVE, story.now, "s.1", frozenset())).on(
+        Peeked(Lane.SAVE, story.now, "s.1", frozenset({"b.py"}))
+    )
+    story.on(RunEnded(Lane.SAVE, story.now, "s.1", Halted(Stop.SUPERSEDED)))
+    assert lines(story)[3:] == [
+        "changed 1 file: b.py (waits for the end of this run)",
+        "b.py changed: this run is given up",
+        "superseded",
+        "syncing · run s.2 · save · all tests",
+    ]
+
+
+def test_runs_that_wait_are_cancelled_by_name_and_refused_when_there_are_too_many() -> None:
+    story = Story().change("a.py")
+    lane, now = Lane.SAVE, story.now
+    for number in range(21):
+        story.on(RunAsked(lane, now, All("asked"), f"s.r{number}"))
+    story.on(CancelAsked(lane, now, run="s.r3")).on(CancelAsked(lane, now, run="s.r3"))
+    assert lines(story)[-3:] == [
+        "a run was refused: 20 runs wait already",
+        "run s.r3 is cancelled before it began",
+        "nothing to cancel",
+    ]
+
+
+def test_leaving_says_bye() -> None:
+    assert lines(Story().on(QuitAsked(Lane.SAVE, NOW))) == ["bye"]
+    assert lines(Story(start(once=True)).run("t1", passed(A)))[-1] == "bye"
+
+
+def test_with_several_lanes_each_line_names_its_own() -> None:
+    story = Story(start(Lane.SAVE, Lane.COMMIT), lane=Lane.COMMIT).change("a.py")
+    assert lines(story)[0] == "[commit] changed 1 file: a.py"
+
+
+def test_a_reader_that_leaves_is_not_the_end() -> None:
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from support.watcher_states import Story, passed
+from watchtest.views.lines.plain_lines import Plain
+plain = Plain(sys.stdout)
+sys.stdin.readline()
+for before, after, event in Story().run("t1", passed("a.py::b")).steps:
+    plain.show(before, after, event)
+print("went on", file=sys.stderr)
+"""
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(TESTS)],
+        stdin=subprocess.PIPE,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    os.close(reading)
+    _, errors = process.communicate("go\n", timeout=60)
+    assert (process.returncode, errors) == (0, "went on\n")
+
+
+def test_a_closed_stream_and_a_poor_encoding_are_no_obstacle() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
+    plain = Plain(stream, local=time.gmtime)
+    before, after, event = Story().change().steps[0]
+    plain.show(before, after, event)
+    assert b"syncing ? run s.1 ? save" in raw.getvalue()
+    stream.close()
+    plain.show(before, after, event)
+
+
+def test_what_a_failed_setup_said_is_shown_below_its_line() -> None:
+    problem = replace(
+        LOST, message="setup failed: pip install x (exit code 1)\nERROR: no matching \x1b[31mdistribution"
+    )
+    said_lines = lines(Story().change("x.py").breaks(problem, is_passing=False))
+    at = said_lines.index("engine: setup failed: pip install x (exit code 1)")
+    assert said_lines[at + 1 : at + 3] == ["  | ERROR: no matching distribution", f"  {LOST.hint}"]
