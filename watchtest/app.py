@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watchtest import __version__
-from watchtest.boxes.protocols import Place
+from watchtest.boxes.protocols import BoxProvider
 from watchtest.config import Config
 from watchtest.config.changed_files import Rereading
 from watchtest.config.project import Project
@@ -55,12 +55,12 @@ from watchtest.wiring import (
     build_git_tree,
     build_pipeline,
     build_worktree,
-    choose_place,
+    choose_provider,
     maps_folder,
     policies,
 )
 from watchtest.workspace.folder import FOLDER
-from watchtest.workspace.shrink_consent import is_acceptance_given
+from watchtest.workspace.shrink_consent import has_consent
 
 log = logging.getLogger(__name__)
 
@@ -149,11 +149,13 @@ def _suffix(lane: Lane) -> str:
     return "" if lane is Lane.SAVE else f"-{lane.value}"
 
 
-async def run_tree(project: Project, lane: Lane, source: GitTree, place: Place, say: Callable[[str], None]) -> State:
+async def run_tree(
+    project: Project, lane: Lane, source: GitTree, provider: BoxProvider, say: Callable[[str], None]
+) -> State:
     """One run of one tree in a box of its own, beside a watcher or without one; its last state."""
     loop = Loop(
         State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True),
-        {lane: build_pipeline(project, lane, place, source)},
+        {lane: build_pipeline(project, lane, provider, source)},
         [lambda: _asked(lane)],
         views := [View(lambda before, after, event: plain.show(before, after, event) if event else None)],
     )
@@ -181,9 +183,11 @@ class _Lanes:
         self._trees: dict[Lane, GitTree] = {}
         self.pipelines: dict[Lane, Pipeline] = {}
         for lane, policy in on.items():
-            place = choose_place(project, lane, self._note)
+            provider = choose_provider(project, lane, self._note)
             is_selecting = policy is Policy.AFFECTED
-            self.pipelines[lane] = build_pipeline(project, lane, place, self._source(lane), is_selecting=is_selecting)
+            self.pipelines[lane] = build_pipeline(
+                project, lane, provider, self._source(lane), is_selecting=is_selecting
+            )
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -330,7 +334,7 @@ _WORST = (0, 5, 130, 1, 124, 4)
 def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
     """The user has answered the question of a lane whose source shrank."""
     asking = [lane for lane in loop.state.ranked if lane.problem is not None and lane.problem.code == "shrank"]
-    if asking and is_acceptance_given(project.workspace):
+    if asking and has_consent(project.workspace):
         loop.post(Changed(asking[0].lane, now, frozenset({EVERYTHING})))
 
 

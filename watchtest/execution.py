@@ -13,7 +13,17 @@ from typing import Any, Literal
 
 from watchtest.boxes.channel import FREE_ROOM
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, Note, PytestWish, StopWish, UnittestWish
+from watchtest.boxes.protocols import (
+    BoxSession,
+    Command,
+    JobLimits,
+    JobResult,
+    JobSpec,
+    Note,
+    PytestCommand,
+    StopSignal,
+    UnittestCommand,
+)
 from watchtest.core.events import Collected, Post, StartRun, TestsEnded
 from watchtest.core.merge import merge
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop
@@ -56,7 +66,7 @@ class Occasion:
     """What differs from the tree of the last verdict."""
     post: Post
     note: Note
-    wish: StopWish
+    wish: StopSignal
     situation: Situation
     """What a selection goes by."""
 
@@ -72,7 +82,7 @@ class Testing:
     root: str
     """Where the workspace lies in the box, as seen from inside."""
     environment: Environment
-    limits: Limits
+    limits: JobLimits
     warm: Warm
     choose: Callable[[Snapshot], tuple[AnyRunner, ...]]
     """The runners of a workspace in this state; blocking."""
@@ -125,14 +135,14 @@ class Testing:
 
     async def _asked(self, order: Order, occasion: Occasion) -> Ended:
         """A question of a runner, put to the box before the tests run."""
-        if occasion.wish.is_wanted:
+        if occasion.wish.is_set:
             return Ended(None, stopped="cancelled", reason="the run was stopped")
         limit_s = min(ASKING_LIMIT_S, self.limits.run_s)
-        limits = Limits(limit_s, limit_s, self.limits.grace_s)
+        limits = JobLimits(limit_s, limit_s, self.limits.grace_s)
         variables = {**self.environment.variables, **order.env}
         what = Command(order.argv, order.folder)
-        job = Job(what, limits, variables, self.environment.path_first, requires=occasion.generation)
-        end = await occasion.session.run(job, lambda _rows: None, lambda _text: None, occasion.wish.jobs)
+        job = JobSpec(what, limits, variables, self.environment.path_first, requires=occasion.generation)
+        end = await occasion.session.run(job, lambda _rows: None, lambda _text: None, occasion.wish.job_stops)
         return _ended(end)
 
     async def execute(self, occasion: Occasion) -> Execution:
@@ -175,7 +185,7 @@ class Testing:
             case Pytest():
                 yield await self._pytest(runner, tests, occasion, may_be_warm)
             case Unittest():
-                wish = UnittestWish(occasion.python, runner.args, tests, runner.folder, self.selector.is_recording)
+                wish = UnittestCommand(occasion.python, runner.args, tests, runner.folder, self.selector.is_recording)
                 yield (await self._one(wish, runner.reports(), occasion, runner.env))[0]
             case _:
                 for order in runner.orders(tests):
@@ -190,7 +200,7 @@ class Testing:
     async def _pytest(
         self, runner: Pytest, tests: tuple[str, ...] | None, occasion: Occasion, may_be_warm: bool
     ) -> Execution:
-        wish = PytestWish(
+        wish = PytestCommand(
             occasion.python,
             runner.arguments,
             tests,
@@ -233,7 +243,7 @@ class Testing:
             self._said.add(text)
             note(text)
 
-    async def _made_sure(self, runner: Pytest, wish: PytestWish, warm: Execution, occasion: Occasion) -> Execution:
+    async def _made_sure(self, runner: Pytest, wish: PytestCommand, warm: Execution, occasion: Occasion) -> Execution:
         """Red that could be of our own making is only red when a fresh process says so, too."""
         is_trusted = occasion.environment in self._trusted
         tests = doubtful(warm, occasion.start.judged, is_trusted)
@@ -255,15 +265,15 @@ class Testing:
         only_warm = differing(warm, cold)
         if cold.stopped is None and confirms(cold, warm):
             self._trusted.add(occasion.environment)
-        elif cold.stopped is None and not occasion.wish.is_wanted:
+        elif cold.stopped is None and not occasion.wish.is_set:
             if await self._is_by_chance(runner, wish, only_warm, occasion):
                 return replace(cold, by_chance=only_warm)
-            if not occasion.wish.is_wanted:
+            if not occasion.wish.is_set:
                 self._admit(only_warm, warm, occasion)
         return cold
 
     async def _is_by_chance(
-        self, runner: Pytest, wish: PytestWish, only_warm: tuple[str, ...], occasion: Occasion
+        self, runner: Pytest, wish: PytestCommand, only_warm: tuple[str, ...], occasion: Occasion
     ) -> bool:
         """Whether warmth is not to blame: what failed passes in another run that is just as warm."""
         unseen = replace(occasion, post=lambda _event: None)  # it says something of us, and nothing of the code
@@ -290,19 +300,19 @@ class Testing:
 
     async def _one(
         self,
-        what: Command | PytestWish | UnittestWish,
+        what: Command | PytestCommand | UnittestCommand,
         reports: Reports,
         occasion: Occasion,
         env: Mapping[str, str] = MappingProxyType({}),
         *,
         is_check: bool = False,
-    ) -> tuple[Execution, JobEnd]:
+    ) -> tuple[Execution, JobResult]:
         run = occasion.run
-        if occasion.wish.stop and occasion.wish.jobs.empty():
+        if occasion.wish.stop and occasion.wish.job_stops.empty():
             # It was taken by a job that came to its end all the same; the run is not to go on with another.
-            occasion.wish.jobs.put_nowait(occasion.wish.stop is Stop.KILLED)
+            occasion.wish.job_stops.put_nowait(occasion.wish.stop is Stop.KILLED)
         variables = {**self.environment.variables, **env}
-        job = Job(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
+        job = JobSpec(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
         recordings = Recordings()
         with _batches(run, occasion.post, is_check) as batch:
 
@@ -313,7 +323,7 @@ class Testing:
                     occasion.post(Collected(run.lane, time.time(), run.id, promised))
                 batch.add(results)
 
-            end = await occasion.session.run(job, take, lambda _text: None, occasion.wish.jobs)
+            end = await occasion.session.run(job, take, lambda _text: None, occasion.wish.job_stops)
             self.selector.end(occasion.situation, recordings)
             execution = reports.execution(_ended(end))
             batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
@@ -362,7 +372,7 @@ def _names(tests: tuple[str, ...]) -> str:
     return ", ".join(tests[:NAMES_SHOWN]) + more
 
 
-def _ended(end: JobEnd) -> Ended:
+def _ended(end: JobResult) -> Ended:
     return Ended(
         exit_code=end.exit_code,
         stopped=end.stopped,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
-from watchtest.boxes.protocols import StopWish
+from watchtest.boxes.protocols import StopSignal
 from watchtest.core.events import (
     EVERYTHING,
     Broke,
@@ -43,7 +43,7 @@ from watchtest.core.model import Lane, Problem, Snapshot, Stop
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
-from watchtest.logs.writer import task_about
+from watchtest.logs.writer import create_logged_task
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25
@@ -69,7 +69,7 @@ class Carrier(Protocol):
     def listen(self, post: Post) -> None:
         """From now on tell of what happens between runs."""
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
+    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         """The whole of a run; raises WatchtestError when the tool, not the code, fails."""
 
     async def is_still(self, snapshot: Snapshot) -> bool:
@@ -96,7 +96,7 @@ class _Under:
     """A run under way."""
 
     task: asyncio.Task[None]
-    wish: StopWish
+    wish: StopSignal
 
 
 class Loop:
@@ -228,17 +228,17 @@ class Loop:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case StartRun(run):
-                wish = StopWish()
-                task = task_about(self._carry_out(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
+                wish = StopSignal()
+                task = create_logged_task(self._carry_out(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
                 self._runs[run.lane] = _Under(task, wish)
             case StopRun(lane, _, stop):
-                self._runs[lane].wish.ask(stop)
+                self._runs[lane].wish.set(stop)
             case WakeAt(lane, at):
                 self._wake_later(lane, at)
             case LookAgain(lane, snapshot):
                 self._look_again_later(lane, snapshot)
             case Peek(lane, run_id):
-                peek = task_about(self._peek(effect), lane.value, run_id, name=f"peek {lane} for run {run_id}")
+                peek = create_logged_task(self._peek(effect), lane.value, run_id, name=f"peek {lane} for run {run_id}")
                 self._peeks[lane].add(peek)
                 peek.add_done_callback(self._peeks[lane].discard)
             case Leave():
@@ -256,7 +256,7 @@ class Loop:
         def look() -> None:
             self._timers.discard(timer)
             look_again = self._look_again(lane, snapshot)
-            self._looks[lane] = task_about(look_again, lane.value, "", name=f"look again {lane}")
+            self._looks[lane] = create_logged_task(look_again, lane.value, "", name=f"look again {lane}")
 
         timer = asyncio.get_running_loop().call_later(self._look_again_s, look)
         self._timers.add(timer)
@@ -295,7 +295,7 @@ class Loop:
         state = self.state.lanes[lane]
         return isinstance(state.activity, Idle) and not state.pending and state.knowledge.snapshot is snapshot
 
-    async def _carry_out(self, start: StartRun, wish: StopWish) -> None:
+    async def _carry_out(self, start: StartRun, wish: StopSignal) -> None:
         """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""
         run = start.run
         ending: Ending = Broke(Problem("bug", "the run was abandoned"), is_passing=False)
@@ -324,7 +324,7 @@ class Loop:
         """Whatever a box says to its end, the others are closed, too."""
         under = [run for run in self._runs.values() if not run.task.done()]
         for run in under:
-            run.wish.ask(Stop.KILLED)
+            run.wish.set(Stop.KILLED)
         tasks = [run.task for run in under]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=LEAVE_LIMIT_S)

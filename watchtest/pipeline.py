@@ -11,9 +11,9 @@ from typing import Protocol
 
 from watchtest.boxes.box import Box
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopWish
-from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
-from watchtest.boxes.services import Services, Surroundings
+from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopSignal
+from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
+from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core.audit import helped, missed
 from watchtest.core.events import (
     EVERYTHING,
@@ -104,7 +104,7 @@ class Pipeline:
     box: Box
     environment: Environment
     services: Services
-    wish: RecipeWish
+    wish: RecipeInput
     testing: Testing
     settings: str
     """A digest of the settings that a verdict depends on."""
@@ -133,7 +133,7 @@ class Pipeline:
         self.box.on_lost = lost
         self.services.on_seen = seen
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
+    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         """The whole of a run. Raises WatchtestError when the tool, not the code, fails."""
 
         def note(text: str) -> None:
@@ -163,7 +163,7 @@ class Pipeline:
             await ready.session.refresh()
             generation, _ = await ready.session.sync(ready.snapshot, self.source.read)
             ready = replace(ready, generation=generation)
-        around = Surroundings(self.environment.variables, self.environment.path_first)
+        around = ProcessEnvironment(self.environment.variables, self.environment.path_first)
         await self.services.ensure(ready.session, ready.snapshot, around, note, wish, is_forced=run.is_forced)
         if wish.stop:
             return Halted(wish.stop)
@@ -248,7 +248,7 @@ class Pipeline:
         info = ready.info
         return environment_name(info.engine, info.image, info.origin, ready.recipe, self.settings) + hand
 
-    async def prepare(self, note: Note, wish: StopWish) -> None:
+    async def prepare(self, note: Note, wish: StopSignal) -> None:
         """All of it but the tests: the box there, at the source as it is now, and set up."""
         telling = _Telling(note, note, lambda _info: None)
         ready = await self._brought_to_the_source(frozenset({EVERYTHING}), telling, wish)
@@ -256,7 +256,7 @@ class Pipeline:
             self._say_what_is_left_out(ready.snapshot, note)
             await self.environment.prepare(ready.session, ready.recipe, note, wish)
 
-    async def _brought_to_the_source(self, paths: frozenset[str], telling: _Telling, wish: StopWish) -> _Ready | None:
+    async def _brought_to_the_source(self, paths: frozenset[str], telling: _Telling, wish: StopSignal) -> _Ready | None:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
             try:
@@ -272,7 +272,7 @@ class Pipeline:
             hint="what writes into the workspace all the time belongs into .gitignore or watch.ignore",
         )
 
-    async def _brought_once(self, paths: frozenset[str], telling: _Telling, wish: StopWish) -> _Ready | None:
+    async def _brought_once(self, paths: frozenset[str], telling: _Telling, wish: StopSignal) -> _Ready | None:
         """None: it was stopped, or the source asks for another box than the one there is."""
         is_opening = not self.box.is_open
         recipe = None if is_opening else self.box.recipe

@@ -1,4 +1,4 @@
-"""From settings to concrete parts: which place, which source, which pipeline. Builds; runs nothing."""
+"""From settings to concrete parts: which provider, which source, which pipeline. Builds; runs nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Literal
 
 from watchtest.boxes.box import Box
 from watchtest.boxes.docker.container_spec import ContainerSpec
-from watchtest.boxes.docker.docker_provider import DockerPlace
+from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
-from watchtest.boxes.docker.images import Owner
+from watchtest.boxes.docker.images import ImageOwner
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
-from watchtest.boxes.protocols import Limits, Place
-from watchtest.boxes.recipe.recipe import RecipeWish
-from watchtest.boxes.service_keys import Check, Definition
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
+from watchtest.boxes.protocols import BoxProvider, JobLimits
+from watchtest.boxes.recipe.recipe import RecipeInput
+from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
 from watchtest.config import Config, Ready, RunnerChoice, Service
 from watchtest.config.project import Project
@@ -35,10 +35,10 @@ from watchtest.selection.selector import Pattern, Selector
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
-from watchtest.workspace import manual_changes as byhand
+from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.machine import machine_id, workspace_digest
-from watchtest.workspace.shrink_consent import take_acceptance
+from watchtest.workspace.shrink_consent import use_consent
 
 log = logging.getLogger(__name__)
 
@@ -59,26 +59,26 @@ def maps_folder(state: Path, workspace: Path) -> Path:
     return state / "maps" / workspace_key(workspace)
 
 
-def choose_place(project: Project, owner: str, say: Callable[[str], None]) -> Place:
+def choose_provider(project: Project, owner: str, say: Callable[[str], None]) -> BoxProvider:
     """The box of a lane, or of the gate; `auto` means a container wherever there is an engine."""
     wish = project.config.box.engine
     if wish == "local":
-        return local_place(project, owner)
+        return local_provider(project, owner)
     if wish != "auto":
-        return docker_place(project, owner, lambda: find_engine(project.environ, wish), wish)
+        return docker_provider(project, owner, lambda: find_engine(project.environ, wish), wish)
     try:
         found = find_engine(project.environ, wish)
     except EngineError as error:
         say(f"no container engine ({error.message}): tests run in the local box")
-        return local_place(project, owner)
+        return local_provider(project, owner)
     found.close()
     for miss in found.passed_over:
         say(f"{found.describe()[0]} makes the box, because {miss}")
     # From now on this one and no other: a box must not move to another engine while its own is away for a moment.
-    return docker_place(project, owner, lambda: connect(found.at), found.kind)
+    return docker_provider(project, owner, lambda: connect(found.at), found.kind)
 
 
-def docker_place(project: Project, lane: str, dial: Callable[[], Engine], engine: str) -> DockerPlace:
+def docker_provider(project: Project, lane: str, dial: Callable[[], Engine], engine: str) -> DockerProvider:
     box = project.config.box
     key = workspace_key(project.workspace)
     if box.ports and box.network != "on":
@@ -89,7 +89,7 @@ def docker_place(project: Project, lane: str, dial: Callable[[], Engine], engine
     spec = ContainerSpec(
         name=f"watchtest-{key}-{lane}",
         lane=lane,
-        owner=Owner(str(project.workspace), machine_id(), f"watchtest/{key}"),
+        owner=ImageOwner(str(project.workspace), machine_id(), f"watchtest/{key}"),
         workdir=box.workdir,
         user=box.user,
         python=box.python,
@@ -103,10 +103,10 @@ def docker_place(project: Project, lane: str, dial: Callable[[], Engine], engine
         cache_volume=f"watchtest-{key}-cache" if box.cache else "",
         ca_bundle=ca_bundle(box.ca, project.environ),
     )
-    return DockerPlace(spec, dial, engine)
+    return DockerProvider(spec, dial, engine)
 
 
-def local_place(project: Project, owner: str) -> LocalPlace:
+def local_provider(project: Project, owner: str) -> LocalProvider:
     box = project.config.box
     ca_bundle(box.ca, project.environ)  # a file that cannot be read is said now, not by pip later
     spec = LocalSpec(
@@ -118,14 +118,14 @@ def local_place(project: Project, owner: str) -> LocalPlace:
         certificates=box.ca,
         without_effect=tuple(f"box.{key}" for key in CONTAINER_KEYS if key in box.model_fields_set),
     )
-    return LocalPlace(spec, project.environ)
+    return LocalProvider(spec, project.environ)
 
 
-def recipe_wish(project: Project, source: Source, detector: RunnerDetector | None = None) -> RecipeWish:
+def recipe_input(project: Project, source: Source, detector: RunnerDetector | None = None) -> RecipeInput:
     """`detector`: who finds the runners of that source, where somebody else asks, too."""
     box = project.config.box
     detector = detector or build_detector(project, source)
-    return RecipeWish(
+    return RecipeInput(
         host_python=sys.version_info[:2],
         dependencies=box.dependencies,
         runs_pytest=lambda snapshot: any(spec.kind == "pytest" for spec in detector.specs(snapshot)),
@@ -160,32 +160,32 @@ def settings_digest(project: Project) -> str:
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def build_environment(project: Project, place: Place, lane: str = Lane.SAVE) -> Environment:
+def build_environment(project: Project, provider: BoxProvider, lane: str = Lane.SAVE) -> Environment:
     box, runner = project.config.box, project.config.runner
     carried = {name: project.environ[name] for name in box.environment if name in project.environ}
     return Environment(
-        place,
+        provider,
         timeout_s=box.setup_timeout_s,
         grace_s=runner.grace_s,
         python=box.python,
         env=carried,
         # Commands of the user go to the box of the save lane.
-        is_touched=lambda: lane == Lane.SAVE and byhand.is_any(project.workspace),
+        is_touched=lambda: lane == Lane.SAVE and manual_changes.exist(project.workspace),
     )
 
 
-def build_services(project: Project, place: Place) -> Services:
+def build_services(project: Project, provider: BoxProvider) -> Services:
     grace_s = project.config.runner.grace_s
     return Services(
         tuple(_definition(service, grace_s) for service in project.config.services),
         lambda globs: specification(globs, "services.restart_on").match_file,
-        is_tied=not place.keeps_processes,
+        is_tied=not provider.keeps_processes,
     )
 
 
-def _definition(service: Service, grace_s: float) -> Definition:
+def _definition(service: Service, grace_s: float) -> ServiceDefinition:
     command, ready = service.command, service.ready
-    return Definition(
+    return ServiceDefinition(
         name=service.name,
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else command,
         ready=_check(ready) if ready is not None else None,
@@ -197,10 +197,10 @@ def _definition(service: Service, grace_s: float) -> Definition:
     )
 
 
-def _check(ready: Ready) -> Check:
+def _check(ready: Ready) -> ReadyCheck:
     if ready.tcp is not None:
-        return Check("tcp", ready.tcp)
-    return Check("http", ready.http) if ready.http is not None else Check("command", ready.command or "")
+        return ReadyCheck("tcp", ready.tcp)
+    return ReadyCheck("http", ready.http) if ready.http is not None else ReadyCheck("command", ready.command or "")
 
 
 def policies(config: Config) -> dict[Lane, Policy]:
@@ -212,22 +212,22 @@ def policies(config: Config) -> dict[Lane, Policy]:
 
 
 def build_pipeline(
-    project: Project, lane: Lane, place: Place, source: Source, *, is_selecting: bool = False
+    project: Project, lane: Lane, provider: BoxProvider, source: Source, *, is_selecting: bool = False
 ) -> Pipeline:
     """`is_selecting`: its runs may leave tests out, so what tests touch has to be recorded."""
-    environment = build_environment(project, place, lane)
+    environment = build_environment(project, provider, lane)
     detector = build_detector(project, source)
     return Pipeline(
         lane=lane,
         source=source,
-        box=Box(place),
+        box=Box(provider),
         environment=environment,
-        services=build_services(project, place),
-        wish=recipe_wish(project, source, detector),
-        testing=build_testing(project, place, environment, detector, build_selector(project, is_selecting)),
+        services=build_services(project, provider),
+        wish=recipe_input(project, source, detector),
+        testing=build_testing(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
-        done_by_hand=(lambda: byhand.take(project.workspace)) if lane is Lane.SAVE else tuple,
-        may_shrink=lambda: not project.config.watch.shrink_guard or take_acceptance(project.workspace),
+        done_by_hand=(lambda: manual_changes.take(project.workspace)) if lane is Lane.SAVE else tuple,
+        may_shrink=lambda: not project.config.watch.shrink_guard or use_consent(project.workspace),
     )
 
 
@@ -238,13 +238,13 @@ def build_detector(project: Project, source: Source) -> RunnerDetector:
 
 
 def build_testing(
-    project: Project, place: Place, environment: Environment, detector: RunnerDetector, selector: Selector
+    project: Project, provider: BoxProvider, environment: Environment, detector: RunnerDetector, selector: Selector
 ) -> Testing:
     runner = project.config.runner
     return Testing(
-        root=place.root,
+        root=provider.root,
         environment=environment,
-        limits=Limits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
+        limits=JobLimits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
         warm=runner.warm,
         choose=detector,
         selector=selector,

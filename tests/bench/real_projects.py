@@ -24,18 +24,28 @@ from projects import PROJECTS, Unpacked, unpack
 
 from watchtest.boxes.box import Box
 from watchtest.boxes.docker.container_spec import ContainerSpec
-from watchtest.boxes.docker.docker_provider import DockerPlace
+from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import find_engine
-from watchtest.boxes.docker.images import Owner
+from watchtest.boxes.docker.images import ImageOwner
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
-from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, NamedImage, Place, PytestWish, Recipe
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
+from watchtest.boxes.protocols import (
+    BoxProvider,
+    BoxSession,
+    Command,
+    JobLimits,
+    JobResult,
+    JobSpec,
+    NamedImage,
+    PytestCommand,
+    Recipe,
+)
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.sources.tree_id import blob_id
 from watchtest.wiring import ca_bundle
 from watchtest.workspace.machine import machine_id
 
-LIMITS = Limits(600, 300, 5)
+LIMITS = JobLimits(600, 300, 5)
 READY_LIMIT_S = 120.0
 REST_S = 2.0
 """Before a warm run, so that it can be one that was begun ahead."""
@@ -50,7 +60,7 @@ Outcomes = dict[str, str]
 @dataclass
 class Ran:
     outcomes: Outcomes
-    end: JobEnd
+    end: JobResult
     took_s: float
 
 
@@ -64,13 +74,13 @@ def snapshot_of(root: Path) -> Snapshot:
     return Snapshot("tree", entries)
 
 
-def place_for(engine: str, around: Path) -> Place:
+def place_for(engine: str, around: Path) -> BoxProvider:
     if engine == "local":
-        return LocalPlace(LocalSpec(around / "box", str(around), python=sys.executable, sandbox="off"), os.environ)
+        return LocalProvider(LocalSpec(around / "box", str(around), python=sys.executable, sandbox="off"), os.environ)
     name = f"watchtest-bench-{os.getpid()}"
-    owner = Owner(str(around), machine_id(), f"watchtest/{name}")
+    owner = ImageOwner(str(around), machine_id(), f"watchtest/{name}")
     spec = ContainerSpec(f"{name}-save", "save", owner, ca_bundle=ca_bundle("auto", os.environ))
-    return DockerPlace(spec, lambda: find_engine(os.environ, "docker"))
+    return DockerProvider(spec, lambda: find_engine(os.environ, "docker"))
 
 
 async def prepared(box: Box, project: Unpacked, image: str) -> BoxSession:
@@ -79,7 +89,7 @@ async def prepared(box: Box, project: Unpacked, image: str) -> BoxSession:
     await session.refresh()
     await session.sync(snapshot_of(project.root), lambda path, _entry: (project.root / path).read_bytes())
     setup = f"python3 -m venv --system-site-packages {VENV} && . {VENV}/bin/activate && {project.setup}"
-    job = Job(Command(("/bin/sh", "-c", setup)), LIMITS, box.place.variables)
+    job = JobSpec(Command(("/bin/sh", "-c", setup)), LIMITS, box.place.variables)
     end = await session.run(job, lambda _rows: None, lambda _text: None)
     if end.exit_code != 0:
         raise SystemExit(f"the setup of {project.real.requirement} failed:\n{end.output}")
@@ -89,9 +99,9 @@ async def prepared(box: Box, project: Unpacked, image: str) -> BoxSession:
 async def run(session: BoxSession, project: Unpacked, is_warm: bool) -> Ran:
     rows: list[dict[str, Any]] = []
     args = ("-q", *project.real.args, *project.real.paths)
-    wish = PytestWish(f"{VENV}/bin/python", args, is_warm=is_warm)
+    wish = PytestCommand(f"{VENV}/bin/python", args, is_warm=is_warm)
     began = time.perf_counter()
-    end = await session.run(Job(wish, LIMITS, path_first=(f"{VENV}/bin",)), rows.extend, lambda _text: None)
+    end = await session.run(JobSpec(wish, LIMITS, path_first=(f"{VENV}/bin",)), rows.extend, lambda _text: None)
     took_s = time.perf_counter() - began
     outcomes = {row["test"]: row["outcome"] for row in rows if row["k"] == "test"}
     outcomes |= {row["test"]: "collection error" for row in rows if row["k"] == "collection_error"}

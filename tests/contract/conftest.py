@@ -13,8 +13,8 @@ from support.box_bench import Bench
 from support.containers import container_spec, docker_place, podman_environ
 
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
-from watchtest.boxes.protocols import Place
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
+from watchtest.boxes.protocols import BoxProvider
 
 WITH_PYTHON = (
     "local",
@@ -44,7 +44,7 @@ def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
     if kind in ("local", "bubblewrap"):
         sandbox = "on" if kind == "bubblewrap" else "off"
         spec = LocalSpec(tmp_path / "box", str(tmp_path / "workspace"), python=sys.executable, sandbox=sandbox)
-        place: Place = LocalPlace(spec, os.environ)
+        place: BoxProvider = LocalProvider(spec, os.environ)
         python = sys.executable
     else:
         place = docker_place(container_spec(tmp_path), environ)

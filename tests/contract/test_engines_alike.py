@@ -11,9 +11,9 @@ import pytest
 from engine.images import PYTHON_313
 from support.containers import container_spec, docker_place, opened, podman_environ, recipe
 
-from watchtest.boxes.docker.engine_check import Wanted, examine, read_back
+from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container
 from watchtest.boxes.docker.engines import Engine, find_engine
-from watchtest.boxes.inventory import on_engine, remove, remove_boxes
+from watchtest.boxes.inventory import engine_resources, remove, remove_boxes
 from watchtest.cli import main
 
 ENGINES = (
@@ -39,13 +39,17 @@ def test_the_limits_of_a_box_are_kept_and_read_back(engine: Engine, tmp_path: Pa
     place.close()
 
     assert (info.engine, place.engine) == (engine.kind, engine.kind)
-    assert not [remark for remark in examine(engine, Wanted("256m", 0.5, 200)) if remark.is_warning]
-    assert [remark.text for remark in read_back(engine, info.id, Wanted("256m", 0.5, 200))][1:] == [
+    assert not [remark for remark in examine(engine, ConfiguredLimits("256m", 0.5, 200)) if remark.is_warning]
+    assert [remark.text for remark in examine_container(engine, info.id, ConfiguredLimits("256m", 0.5, 200))][1:] == [
         "box.memory is kept: the box sees 256 MB",
         "box.cpus is kept: the box sees 0.5",
         "box.pids is kept: the box sees 200",
     ]
-    [wrong] = [remark.text for remark in read_back(engine, info.id, Wanted("1g", 0.5, 200)) if remark.is_warning]
+    [wrong] = [
+        remark.text
+        for remark in examine_container(engine, info.id, ConfiguredLimits("1g", 0.5, 200))
+        if remark.is_warning
+    ]
     assert wrong == "box.memory is 1024 MB, but the box sees 256 MB"
 
 
@@ -56,7 +60,7 @@ def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tm
     place.keep(recipe(PYTHON_313), True, lambda _text: None)
     place.close()
 
-    ours = [one for one in on_engine(engine) if one.workspace == str(tmp_path)]
+    ours = [one for one in engine_resources(engine) if one.workspace == str(tmp_path)]
     assert [(one.what, one.lane, one.state) for one in ours] == [
         ("container", "save", "running"),
         ("image", "", "environment"),
@@ -66,7 +70,7 @@ def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tm
     for one in ours:
         remove(one, [engine])
         remove(one, [engine])  # that it is gone already is fine
-    assert [one for one in on_engine(engine) if one.workspace == str(tmp_path)] == []
+    assert [one for one in engine_resources(engine) if one.workspace == str(tmp_path)] == []
 
 
 @pytest.mark.podman

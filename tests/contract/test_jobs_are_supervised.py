@@ -8,7 +8,7 @@ import time
 import pytest
 from support.box_bench import NASTY, Bench, Tree, left_over
 
-from watchtest.boxes.protocols import Command, Job, JobEnd, Limits, PytestWish
+from watchtest.boxes.protocols import Command, JobLimits, JobResult, JobSpec, PytestCommand
 from watchtest.errors import ChannelLost
 
 
@@ -19,7 +19,7 @@ def test_output_and_exit_code_come_back(bench: Bench) -> None:
 
 
 def test_a_command_that_is_not_there_says_so(bench: Bench) -> None:
-    job = Job(Command(("no-such-command",)), Limits(10, 10, 1))
+    job = JobSpec(Command(("no-such-command",)), JobLimits(10, 10, 1))
     end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: None))
     assert end.exit_code == 127
     assert "cannot start no-such-command" in end.output
@@ -52,14 +52,14 @@ def test_nothing_of_a_finished_job_is_left(bench: Bench) -> None:
 def test_nothing_of_a_stopped_job_is_left(bench: Bench, is_kill: bool) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode()}))
     session = bench.open()
-    job = Job(Command((bench.python, "nasty.py", "mark-of-the-stopped", "stay")), Limits(60, 60, 0.3))
+    job = JobSpec(Command((bench.python, "nasty.py", "mark-of-the-stopped", "stay")), JobLimits(60, 60, 0.3))
     wishes: asyncio.Queue[bool] = asyncio.Queue()
 
     def stop_when_started(text: str) -> None:
         if "started" in text:
             wishes.put_nowait(is_kill)
 
-    end: JobEnd = bench.do(session.run(job, bench.rows.extend, stop_when_started, wishes))
+    end: JobResult = bench.do(session.run(job, bench.rows.extend, stop_when_started, wishes))
     assert end.stopped == ("killed" if is_kill else "cancelled")
     assert left_over(bench, "mark-of-the-stopped") == 0
 
@@ -99,7 +99,7 @@ def test_a_chatty_job_is_not_silent(bench: Bench) -> None:
 def test_the_loss_of_the_agent_is_told_and_its_job_ends(bench: Bench) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode()}))
     session = bench.open()
-    job = Job(Command((bench.python, "nasty.py", "mark-of-the-orphan", "stay")), Limits(60, 60, 0.3))
+    job = JobSpec(Command((bench.python, "nasty.py", "mark-of-the-orphan", "stay")), JobLimits(60, 60, 0.3))
 
     def cut(text: str) -> None:
         if "started" in text:
@@ -126,7 +126,9 @@ time.sleep(60)
     with pytest.raises(ChannelLost):
         bench.do(
             session.run(
-                Job(Command((bench.python, "-c", script)), Limits(60, 60, 0.3)), bench.rows.extend, lambda _text: None
+                JobSpec(Command((bench.python, "-c", script)), JobLimits(60, 60, 0.3)),
+                bench.rows.extend,
+                lambda _text: None,
             )
         )
     assert left_over(bench, "mark-of-the-killed") == 0
@@ -140,7 +142,9 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
     began = time.monotonic()
     with pytest.raises(ChannelLost, match="no sign of life"):
         bench.do(
-            session.run(Job(Command(("/bin/sh", "-c", script)), Limits(60, 60, 0.3)), bench.rows.extend, lambda _: None)
+            session.run(
+                JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(60, 60, 0.3)), bench.rows.extend, lambda _: None
+            )
         )
     assert time.monotonic() - began < 8 + 4
     assert bench.said("echo alive") == "alive\n"
@@ -150,7 +154,7 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
 @pytest.mark.thorough
 def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: Bench) -> None:
     session = bench.open()
-    job = Job(Command(("/bin/sh", "-c", "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)")), Limits(60, 60, 0.3))
+    job = JobSpec(Command(("/bin/sh", "-c", "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)")), JobLimits(60, 60, 0.3))
 
     async def stop_and_sync() -> None:
         running = asyncio.create_task(session.run(job, bench.rows.extend, lambda _: None))
@@ -173,7 +177,7 @@ def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: B
 def test_a_job_that_kills_its_supervisor_is_ended_all_the_same(bench: Bench) -> None:
     began = time.monotonic()
     script = "import os, time; os.kill(os.getppid(), 9); time.sleep(600)"
-    job = Job(Command((bench.python, "-c", script, "mark-of-the-unsupervised")), Limits(60, 60, 0.3))
+    job = JobSpec(Command((bench.python, "-c", script, "mark-of-the-unsupervised")), JobLimits(60, 60, 0.3))
     end = bench.do(bench.open().run(job, bench.rows.extend, lambda _: None))
     assert time.monotonic() - began < 10
     assert end.exit_code is None
@@ -188,7 +192,7 @@ def test_a_session_that_raised_is_not_used_again(bench: Bench) -> None:
 
     bench.sync(Tree({"test_a.py": b"def test_a():\n    pass\n"}))
     session = bench.open()
-    job = Job(PytestWish(bench.python), Limits(30, 30, 0.5))
+    job = JobSpec(PytestCommand(bench.python), JobLimits(30, 30, 0.5))
     with pytest.raises(RuntimeError):
         bench.do(session.run(job, raise_it, lambda _: None))
     assert bench.open() is not session

@@ -12,7 +12,7 @@ from support.box_bench import Bench, Tree, expected, found_in
 from support.containers import container_spec, docker_place, podman_environ
 
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.protocols import REPORT, Command, Job, Limits
+from watchtest.boxes.protocols import REPORT, Command, JobLimits, JobSpec
 
 pytestmark = pytest.mark.podman
 
@@ -39,7 +39,7 @@ def test_the_tree_is_exact_before_and_after_a_run_that_writes_into_it(bench: Ben
 
 def test_a_command_tells_its_rows_report_and_end_and_leaves_nothing(bench: Bench) -> None:
     script = f"""echo '{{"n":1}}'; echo words >&2; printf report > {REPORT}; setsid env -i sleep 600 & exit 3"""
-    job = Job(Command(("sh", "-c", script), has_rows=True), Limits(30, 30, 1))
+    job = JobSpec(Command(("sh", "-c", script), has_rows=True), JobLimits(30, 30, 1))
     end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: None))
     assert (end.exit_code, bench.rows, end.output, end.report) == (3, [{"n": 1}], "words\n", b"report")
     assert bench.said("grep -l '[s]leep.600' /proc/[0-9]*/cmdline || echo none") == "none\n"
@@ -47,7 +47,9 @@ def test_a_command_tells_its_rows_report_and_end_and_leaves_nothing(bench: Bench
 
 def test_a_run_is_stopped(bench: Bench) -> None:
     wishes: asyncio.Queue[bool] = asyncio.Queue()
-    job = Job(Command(("sh", "-c", "trap '' INT TERM; echo on; while :; do sleep 600; done")), Limits(30, 30, 0.2))
+    job = JobSpec(
+        Command(("sh", "-c", "trap '' INT TERM; echo on; while :; do sleep 600; done")), JobLimits(30, 30, 0.2)
+    )
     end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: wishes.put_nowait(False), wishes))
     assert end.stopped == "cancelled"
     assert bench.said("echo alive") == "alive\n"

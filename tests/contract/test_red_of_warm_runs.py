@@ -11,7 +11,7 @@ from support.box_bench import Tree
 from support.warm_bench import WarmBench, local_warm_bench
 
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.protocols import Limits, StopWish
+from watchtest.boxes.protocols import JobLimits, StopSignal
 from watchtest.core.events import Event, StartRun, TestsEnded
 from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Trigger
 from watchtest.core.recorded import FilePrint
@@ -38,7 +38,7 @@ class Bench:
         place = self._bench.place
         environment = Environment(place, timeout_s=60, grace_s=1, python=self._python, env={})
         self.runner = Pytest()
-        limits = Limits(5, 60, 0.5)
+        limits = JobLimits(5, 60, 0.5)
         self.testing = Testing(place.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector())
         self.notes: list[str] = []
         self.known: dict[str, Result] = {}
@@ -60,7 +60,7 @@ class Bench:
             frozenset(),
             self.events.append,
             self.notes.append,
-            StopWish(),
+            StopSignal(),
             Situation(tree.snapshot(), "the environment", None, frozenset(), frozenset(), no_prints),
         )
         return self._bench.do(self.testing.execute(occasion))

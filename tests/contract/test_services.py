@@ -19,16 +19,16 @@ from support.containers import container_spec, docker_place
 
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.protocols import Command, Job, Limits, StopWish
-from watchtest.boxes.service_keys import Check, Definition
-from watchtest.boxes.services import Services, Surroundings, Timing
+from watchtest.boxes.protocols import Command, JobLimits, JobSpec, StopSignal
+from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
+from watchtest.boxes.services import ProcessEnvironment, RestartTiming, Services
 from watchtest.core.model import ServiceInfo, Stop
 from watchtest.errors import ChannelLost, ServiceError
 from watchtest.sources.globs import specification
 
 pytestmark = pytest.mark.python_in_the_box  # the agent keeps them
-QUICK = Timing(backoff_s=0.05, longest_backoff_s=0.2, settled_s=60.0)
-AROUND = Surroundings({"GREETING": "hello"}, ())
+QUICK = RestartTiming(backoff_s=0.05, longest_backoff_s=0.2, settled_s=60.0)
+AROUND = ProcessEnvironment({"GREETING": "hello"}, ())
 
 SERVER = """
 import os, socket, sys
@@ -81,18 +81,18 @@ class Bed:
     seen: list[tuple[ServiceInfo, ...]] = field(default_factory=list)
     services: Services | None = None
 
-    def kv(self, **changes: Any) -> Definition:
+    def kv(self, **changes: Any) -> ServiceDefinition:
         argv = (self.bench.python, "server.py", str(self.port))
-        return replace(Definition("kv", argv, Check("tcp", self.port), grace_s=0.5), **changes)
+        return replace(ServiceDefinition("kv", argv, ReadyCheck("tcp", self.port), grace_s=0.5), **changes)
 
-    def watcher(self, *definitions: Definition, timing: Timing = QUICK) -> None:
+    def watcher(self, *definitions: ServiceDefinition, timing: RestartTiming = QUICK) -> None:
         """A new watcher with these settings."""
         is_tied = not self.bench.place.keeps_processes
         self.services = Services(definitions, matcher, is_tied=is_tied, timing=timing)
         self.services.on_seen = self.seen.append
         self.notes.clear()
 
-    def ensure(self, *, is_forced: bool = False, wish: StopWish | None = None) -> None:
+    def ensure(self, *, is_forced: bool = False, wish: StopSignal | None = None) -> None:
         assert self.services is not None
         self.notes.clear()
 
@@ -103,7 +103,7 @@ class Bed:
         self.bench.sync(self.tree)
         session = self.bench.open()
         action = self.services.ensure(
-            session, self.tree.snapshot(), AROUND, note, wish or StopWish(), is_forced=is_forced
+            session, self.tree.snapshot(), AROUND, note, wish or StopSignal(), is_forced=is_forced
         )
         self.bench.do(action)
 
@@ -151,7 +151,7 @@ def test_a_service_answers_when_it_is_said_to_be_ready_and_outlives_runs(bed: Be
     first = bed.birth()
     bed.ensure()
     assert bed.notes == []
-    job = Job(Command(("/bin/sh", "-c", "echo started; sleep 60")), Limits(60, 60, 0.2))
+    job = JobSpec(Command(("/bin/sh", "-c", "echo started; sleep 60")), JobLimits(60, 60, 0.2))
     for is_kill in (False, True):
         wishes: asyncio.Queue[bool] = asyncio.Queue()
         stop = lambda _text, wishes=wishes, is_kill=is_kill: wishes.put_nowait(is_kill)  # noqa: E731
@@ -201,10 +201,10 @@ def test_the_next_agent_finds_the_steward_although_the_agent_it_came_from_is_rem
     bed.watcher(bed.kv())
     bed.ensure()
     bed.bench.do(bed.bench.box.disconnect())
-    web = Definition(
+    web = ServiceDefinition(
         "web", (bed.bench.python, "-m", "http.server", str(free_port()), "--bind", "127.0.0.1"), grace_s=0.5
     )
-    web = replace(web, ready=Check("http", f"http://127.0.0.1:{web.argv[3]}/"))
+    web = replace(web, ready=ReadyCheck("http", f"http://127.0.0.1:{web.argv[3]}/"))
     bed.watcher(bed.kv(env={"A": "b"}), web)
     bed.ensure()
     assert {info.state for info in bed.seen[-1]} == {"ready"}
@@ -249,7 +249,7 @@ def test_globs_say_which_files_restart_a_service(bed: Bed) -> None:
 
 def test_what_is_no_longer_in_the_settings_is_ended_with_all_it_started(bed: Bed) -> None:
     bed.tree.content["nasty.py"] = NASTY.encode()
-    nasty = Definition("nasty", (bed.bench.python, "nasty.py", "mark-of-the-service", "stay"), grace_s=0.3)
+    nasty = ServiceDefinition("nasty", (bed.bench.python, "nasty.py", "mark-of-the-service", "stay"), grace_s=0.3)
     bed.watcher(nasty)
     bed.ensure()
     deadline = time.monotonic() + 10
@@ -269,7 +269,7 @@ def test_what_is_no_longer_in_the_settings_is_ended_with_all_it_started(bed: Bed
 
 def test_a_service_that_always_crashes_stops_at_its_limit_and_says_why(bed: Bed) -> None:
     bed.tree.content["crash.py"] = CRASHER.encode()
-    crasher = Definition("kv", (bed.bench.python, "crash.py"), Check("tcp", bed.port), restart_limit=3)
+    crasher = ServiceDefinition("kv", (bed.bench.python, "crash.py"), ReadyCheck("tcp", bed.port), restart_limit=3)
     bed.watcher(crasher)
     with pytest.raises(ServiceError) as caught:
         bed.ensure()
@@ -305,7 +305,7 @@ def test_a_service_that_crashes_between_runs_is_started_again_and_told(bed: Bed)
 
 
 def test_failures_long_ago_are_forgiven(bed: Bed) -> None:
-    bed.watcher(bed.kv(restart_limit=1), timing=Timing(0.05, 0.2, settled_s=0.0))
+    bed.watcher(bed.kv(restart_limit=1), timing=RestartTiming(0.05, 0.2, settled_s=0.0))
     bed.ensure()
     for _ in range(3):
         bed.seen.clear()
@@ -322,7 +322,7 @@ def test_a_service_that_fails_for_good_is_told_although_nobody_waits(bed: Bed) -
 
 
 def test_one_that_does_not_become_ready_in_time_says_so(bed: Bed) -> None:
-    lazy = Definition("kv", ("sleep", "600"), Check("tcp", bed.port), 0.5, restart_limit=1, grace_s=0.2)
+    lazy = ServiceDefinition("kv", ("sleep", "600"), ReadyCheck("tcp", bed.port), 0.5, restart_limit=1, grace_s=0.2)
     bed.watcher(lazy)
     with pytest.raises(ServiceError, match=r"not ready within 0.5 s: nothing answers on port \d+ \(.*refused\)"):
         bed.ensure()
@@ -330,9 +330,9 @@ def test_one_that_does_not_become_ready_in_time_says_so(bed: Bed) -> None:
 
 def test_a_port_that_somebody_else_serves_is_not_taken_for_ready(bed: Bed) -> None:
     other = replace(bed.kv(restart_limit=0), name="other", argv=("sleep", "600"))
-    bed.watcher(bed.kv(ready=Check("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")))
+    bed.watcher(bed.kv(ready=ReadyCheck("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")))
     bed.ensure()
-    bed.watcher(bed.kv(ready=Check("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")), other)
+    bed.watcher(bed.kv(ready=ReadyCheck("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")), other)
     with pytest.raises(ServiceError, match=f"service other failed: port {bed.port} is taken: another process"):
         bed.ensure()
 
@@ -340,7 +340,7 @@ def test_a_port_that_somebody_else_serves_is_not_taken_for_ready(bed: Bed) -> No
 def test_an_answer_above_400_is_not_ready(bed: Bed) -> None:
     argv = (bed.bench.python, "-m", "http.server", str(bed.port), "--bind", "127.0.0.1")
     url = f"http://127.0.0.1:{bed.port}/health"
-    web = Definition("web", argv, Check("http", url), 1.5, restart_limit=0, grace_s=0.2)
+    web = ServiceDefinition("web", argv, ReadyCheck("http", url), 1.5, restart_limit=0, grace_s=0.2)
     bed.watcher(web)
     with pytest.raises(ServiceError, match=f"not ready within 1.5 s: {url} answers 404"):
         bed.ensure()
@@ -353,19 +353,21 @@ def test_an_answer_above_400_is_not_ready(bed: Bed) -> None:
 def test_a_command_says_when_a_service_is_ready(bed: Bed) -> None:
     script = "rm -f ../flag; sleep 0.4; touch ../flag; exec sleep 600"
     flag = "test -f ../flag || { echo no flag yet; exit 1; }"
-    one = Definition("slow", ("/bin/sh", "-c", script), Check("command", flag), grace_s=0.2)
+    one = ServiceDefinition("slow", ("/bin/sh", "-c", script), ReadyCheck("command", flag), grace_s=0.2)
     bed.watcher(one)
     bed.ensure()
     assert bed.bench.said("ls ../flag")
-    bed.watcher(replace(one, ready=Check("command", "echo not today; exit 7"), ready_timeout_s=0.5, restart_limit=0))
+    bed.watcher(
+        replace(one, ready=ReadyCheck("command", "echo not today; exit 7"), ready_timeout_s=0.5, restart_limit=0)
+    )
     with pytest.raises(ServiceError, match="the ready command exited with code 7: not today"):
         bed.ensure()
 
 
 def test_a_stop_ends_the_waiting(bed: Bed) -> None:
-    bed.watcher(Definition("kv", ("sleep", "600"), Check("tcp", bed.port), grace_s=0.2))
-    wish = StopWish()
-    wish.ask(Stop.CANCELLED)
+    bed.watcher(ServiceDefinition("kv", ("sleep", "600"), ReadyCheck("tcp", bed.port), grace_s=0.2))
+    wish = StopSignal()
+    wish.set(Stop.CANCELLED)
     began = time.monotonic()
     bed.ensure(wish=wish)
     assert time.monotonic() - began < 8
@@ -392,14 +394,14 @@ def test_a_steward_that_dies_with_an_order_in_its_hands_is_not_waited_for(bed: B
     steward = bed.steward()
     session = bed.bench.open()
     script = f"kill -STOP {steward}; echo stopped; sleep 0.5; kill -KILL {steward}"
-    job = Job(Command(("/bin/sh", "-c", script)), Limits(30, 30, 0.2))
+    job = JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(30, 30, 0.2))
 
     async def order_while_it_stands_still() -> None:
         assert bed.services is not None
         stopped = asyncio.Event()
         running = asyncio.create_task(session.run(job, lambda _rows: None, lambda _text: stopped.set()))
         await stopped.wait()
-        await bed.services.ensure(session, bed.tree.snapshot(), AROUND, bed.notes.append, StopWish())
+        await bed.services.ensure(session, bed.tree.snapshot(), AROUND, bed.notes.append, StopSignal())
         await running
 
     began = time.monotonic()
@@ -471,7 +473,7 @@ def test_a_service_that_eats_all_memory_is_said_to_have_done_so(tmp_path: Path) 
     eater = b"import time\ntime.sleep(0.6)\neaten = []\nwhile True:\n    eaten.append(bytearray(1_000_000))\n"
     try:
         bed = Bed(bench, Tree({"eat.py": eater}), 0)
-        bed.watcher(Definition("eater", ("python3", "eat.py"), restart_limit=0))
+        bed.watcher(ServiceDefinition("eater", ("python3", "eat.py"), restart_limit=0))
         bed.ensure()
         assert bed.wait_for("failed").reason.startswith("was killed by the kernel: out of memory after it was ready")
         assert bench.said("echo alive") == "alive\n"

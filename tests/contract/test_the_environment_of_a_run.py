@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.box_bench import Bench, Tree
 
-from watchtest.boxes.protocols import Manner
+from watchtest.boxes.protocols import ExecMode
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "the-secret-of-the-host", "SSH_AUTH_SOCK": "/the-secret-of-the-host"}
 
@@ -22,7 +22,7 @@ def test_a_secret_of_the_host_is_seen_neither_by_a_job_nor_by_a_command(bench: B
     assert "the-secret-of-the-host" not in bench.said("env")
     assert bench.place.execute(["sh", "-c", "env | grep -q the-secret-of-the-host"], {}, ()) == 1
     script = "env | grep -c the-secret-of-the-host > said; touch done"
-    assert bench.place.execute(["sh", "-c", script], {}, (), Manner.DETACHED) == 0
+    assert bench.place.execute(["sh", "-c", script], {}, (), ExecMode.DETACHED) == 0
     assert bench.said("while [ ! -e done ]; do sleep 0.05; done; cat said") == "0\n"
 
 

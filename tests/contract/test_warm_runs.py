@@ -11,7 +11,7 @@ import pytest
 from support.box_bench import Bench
 from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench
 
-from watchtest.boxes.protocols import Job, Limits, PytestWish
+from watchtest.boxes.protocols import JobLimits, JobSpec, PytestCommand
 
 pytestmark = [pytest.mark.in_two_boxes, pytest.mark.python_in_the_box]
 
@@ -344,7 +344,7 @@ def test_a_warm_run_can_be_stopped_and_the_next_is_right(warm: WarmBench, is_kil
             if {"k": "start", "test": "test_a.py::test_hangs"} in rows:
                 wishes.put_nowait(is_kill)
 
-        job = Job(PytestWish(warm.python, is_warm=True), Limits(60, 60, 0.5))
+        job = JobSpec(PytestCommand(warm.python, is_warm=True), JobLimits(60, 60, 0.5))
         end = warm.bench.do(warm.bench.open().run(job, stop_when_it_hangs, lambda _text: None, wishes))
         assert (end.stopped, end.is_warm) == ("killed" if is_kill else "cancelled", True)
         seen = warm.start(True, quick)
@@ -356,7 +356,7 @@ def test_a_warm_run_can_be_stopped_and_the_next_is_right(warm: WarmBench, is_kil
 def test_a_warm_run_that_takes_too_long_shows_where_it_hung(warm: WarmBench) -> None:
     warm.put(HANGING)
     warm.warm("test_a.py::test_quick")
-    warm.limits = Limits(1, 60, 0.3)
+    warm.limits = JobLimits(1, 60, 0.3)
     for rest_s in (0.0, PARKED_AFTER_S):
         time.sleep(rest_s)
         seen = warm.start(True)

@@ -15,7 +15,7 @@ from engine.images import BARE, PYTHON_311
 from support.containers import Make, container_spec, docker_place
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
-from watchtest.boxes.docker.docker_provider import DockerPlace
+from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.inventory import remove_boxes
 
 HERE = Path(__file__).parent
@@ -55,9 +55,9 @@ def spec(tmp_path: Path) -> ContainerSpec:
 @pytest.fixture
 def place(spec: ContainerSpec) -> Iterator[Make]:
     """Places of one workspace; whatever they make is gone afterwards."""
-    made: list[DockerPlace] = []
+    made: list[DockerProvider] = []
 
-    def make(**changes: object) -> DockerPlace:
+    def make(**changes: object) -> DockerProvider:
         made.append(docker_place(dataclasses.replace(spec, **changes)))  # type: ignore[arg-type]
         return made[-1]
 

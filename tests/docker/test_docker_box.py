@@ -15,10 +15,10 @@ import docker
 import pytest
 from support.containers import Make, opened, recipe
 
-from watchtest.boxes.docker.container_spec import ContainerSpec, make
-from watchtest.boxes.docker.docker_provider import DockerPlace
+from watchtest.boxes.docker.container_spec import ContainerSpec, create_container
+from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import find_engine
-from watchtest.boxes.docker.images import Origin
+from watchtest.boxes.docker.images import BoxOrigin
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.errors import BoxError, EngineError, ImageError
 
@@ -69,8 +69,8 @@ def test_a_box_that_was_only_created_is_filled_and_started(
 ) -> None:
     """What a watcher leaves that is killed between the two calls."""
     base = docker_client.images.get(python_image)
-    origin = Origin(python_image, str(base.id))
-    made = make(docker_client.api, spec, origin, python_image, spec.name, lambda _text: None)
+    origin = BoxOrigin(python_image, str(base.id))
+    made = create_container(docker_client.api, spec, origin, python_image, spec.name, lambda _text: None)
     info = opened(place())
     assert info.id == made
     assert info.state == "running"
@@ -214,14 +214,14 @@ def docker_py_leaks() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("docker_py_leaks")
 def test_no_engine_says_what_to_do(spec: ContainerSpec, tmp_path: Path) -> None:
-    place = DockerPlace(spec, lambda: find_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}))
+    place = DockerProvider(spec, lambda: find_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}))
     with pytest.raises(EngineError, match="no Docker engine answers") as caught:
         opened(place)
     assert "local" in caught.value.hint
 
 
 def test_a_bad_docker_host_says_so(spec: ContainerSpec) -> None:
-    place = DockerPlace(spec, lambda: find_engine({"DOCKER_HOST": "carrier-pigeon://roof"}))
+    place = DockerProvider(spec, lambda: find_engine({"DOCKER_HOST": "carrier-pigeon://roof"}))
     with pytest.raises(EngineError, match="carrier-pigeon://roof"):
         place.inspect()
 
@@ -278,9 +278,9 @@ def test_a_watcher_killed_while_it_carried_content_over_costs_nothing(
     old = docker_client.containers.get(first.id)
     old.exec_run(["touch", "/var/installed-by-hand"])
     carried = old.commit(spec.owner.repository, "carried-test")
-    origin = Origin(python_image, str(docker_client.images.get(python_image).id))
+    origin = BoxOrigin(python_image, str(docker_client.images.get(python_image).id))
     time.sleep(1.1)  # the engine tells ages in whole seconds
-    made = make(docker_client.api, spec, origin, carried.id, f"{spec.name}-x", lambda _text: None)
+    made = create_container(docker_client.api, spec, origin, carried.id, f"{spec.name}-x", lambda _text: None)
     info = opened(place())
     assert info.id == made
     assert docker_client.containers.get(made).exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0

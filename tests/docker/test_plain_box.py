@@ -23,7 +23,7 @@ from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.no_python.shell_session import PlainSession
-from watchtest.boxes.protocols import REPORT, Command, Job, JobEnd, Limits, Recipe, StopWish
+from watchtest.boxes.protocols import REPORT, Command, JobLimits, JobResult, JobSpec, Recipe, StopSignal
 from watchtest.errors import BoxError, BoxGone, ChannelLost, ServiceError
 
 # Children of every kind: in a session of its own, with an empty environment, orphaned, and all of that at once.
@@ -53,27 +53,27 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         remove_boxes(str(tmp_path), os.environ)
 
 
-def run(bench: Bench, job: Job, stop: asyncio.Queue[bool] | None = None, on_output: Any = None) -> JobEnd:
+def run(bench: Bench, job: JobSpec, stop: asyncio.Queue[bool] | None = None, on_output: Any = None) -> JobResult:
     bench.rows.clear()
     return bench.do(bench.open().run(job, bench.rows.extend, on_output or (lambda _text: None), stop))
 
 
-def sh(script: str, *, limits: Limits | None = None, **options: Any) -> Job:
-    return Job(Command(("sh", "-c", script), **options), limits or Limits(30, 30, 0.3))
+def sh(script: str, *, limits: JobLimits | None = None, **options: Any) -> JobSpec:
+    return JobSpec(Command(("sh", "-c", script), **options), limits or JobLimits(30, 30, 0.3))
 
 
 def test_a_command_is_green_or_red_by_its_exit_code(bench: Bench) -> None:
     bench.sync(
         Tree({"sub/check.sh": b'#!/bin/sh\ntest "$1" = "$(cat wanted)"\n', "sub/wanted": b"3"}, {"sub/check.sh": 0o755})
     )
-    green = run(bench, Job(Command(("./check.sh", "3"), folder="sub"), Limits(30, 30, 1)))
-    red = run(bench, Job(Command(("./check.sh", "4"), folder="sub"), Limits(30, 30, 1)))
+    green = run(bench, JobSpec(Command(("./check.sh", "3"), folder="sub"), JobLimits(30, 30, 1)))
+    red = run(bench, JobSpec(Command(("./check.sh", "4"), folder="sub"), JobLimits(30, 30, 1)))
     assert (green.exit_code, red.exit_code, green.reason, red.reason) == (0, 1, "", "")
 
 
 def test_variables_and_folders_of_a_job_are_there(bench: Bench) -> None:
     bench.sync(Tree({"tools/hello": b'#!/bin/sh\necho "$GREETING from $PWD"\n'}, {"tools/hello": 0o755}))
-    job = Job(Command(("hello",)), Limits(30, 30, 1), {"GREETING": "good day"}, ("/workspace/tools",))
+    job = JobSpec(Command(("hello",)), JobLimits(30, 30, 1), {"GREETING": "good day"}, ("/workspace/tools",))
     assert run(bench, job).output == "good day from /workspace\n"
 
 
@@ -131,7 +131,7 @@ def test_a_run_that_takes_too_long_is_ended_with_all_it_started(
 ) -> None:
     bench.open()
     began = time.monotonic()
-    end = run(bench, sh(f"{NASTY} trap '' INT TERM; while :; do sleep 606; done", limits=Limits(1, 30, 0.3)))
+    end = run(bench, sh(f"{NASTY} trap '' INT TERM; while :; do sleep 606; done", limits=JobLimits(1, 30, 0.3)))
     assert time.monotonic() - began < 1 + 5
     assert (end.stopped, end.reason) == ("timed_out", "the run took longer than 1 s")
     assert left_over(docker_client, bench) == []
@@ -142,7 +142,7 @@ def test_a_fork_of_two_hundred_children_is_ended(bench: Bench, docker_client: do
     script = "i=0; while [ $i -lt 200 ]; do setsid sleep 608 & i=$((i+1)); done; wait"
     bench.open()
     began = time.monotonic()
-    end = run(bench, sh(script, limits=Limits(2, 30, 0.3)))
+    end = run(bench, sh(script, limits=JobLimits(2, 30, 0.3)))
     assert time.monotonic() - began < 2 + 5
     assert end.stopped == "timed_out"
     assert left_over(docker_client, bench) == []
@@ -237,7 +237,7 @@ def test_odd_names_arrive_and_stay(bench: Bench) -> None:
     tree = Tree({name: name.encode() for name in names} | {"li\nnk": b"-> -n"})
     bench.sync(tree)
     for name in names:
-        end = run(bench, Job(Command(("cat", f"./{name}")), Limits(30, 30, 1)))
+        end = run(bench, JobSpec(Command(("cat", f"./{name}")), JobLimits(30, 30, 1)))
         assert end.output == name
     bench.said("echo wrong > 'new\nline'")
     bench.sync(tree)
@@ -340,7 +340,7 @@ def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_sessio
 def prepare(bench: Bench, of: Recipe, notes: list[str]) -> Any:
     environment = Environment(bench.place, timeout_s=60, grace_s=1, python="", env={})
     session = bench.open()
-    return bench.do(environment.prepare(session, of, notes.append, StopWish()))
+    return bench.do(environment.prepare(session, of, notes.append, StopSignal()))
 
 
 def test_setup_runs_once_without_a_virtualenv(bench: Bench) -> None:

@@ -14,8 +14,8 @@ from engine.images import PYTHON_313
 
 from support.containers import recipe
 from watchtest.boxes.box import Box
-from watchtest.boxes.docker.docker_provider import DockerPlace
-from watchtest.boxes.protocols import BoxSession, Command, Job, JobEnd, Limits, Place, PytestWish
+from watchtest.boxes.docker.docker_provider import DockerProvider
+from watchtest.boxes.protocols import BoxProvider, BoxSession, Command, JobLimits, JobResult, JobSpec, PytestCommand
 from watchtest.core.model import Delta, Entry, Kind, Snapshot
 from watchtest.sources.tree_id import blob_id
 
@@ -49,7 +49,7 @@ class Tree:
 class Bench:
     """A box under test, opened and used step by step in one event loop."""
 
-    def __init__(self, place: Place, python: str, image: str = PYTHON_313) -> None:
+    def __init__(self, place: BoxProvider, python: str, image: str = PYTHON_313) -> None:
         """`python`: its interpreter, as seen from inside; "" if it has none."""
         self.place = place
         self.image = image
@@ -80,8 +80,8 @@ class Bench:
         self.do(session.refresh())
         return self.do(session.sync(tree.snapshot(), tree.read))[1]
 
-    def sh(self, script: str, limit_s: float = 30, silence_s: float = 30, requires: int | None = None) -> JobEnd:
-        job = Job(Command(("/bin/sh", "-c", script)), Limits(limit_s, silence_s, 0.5), requires=requires)
+    def sh(self, script: str, limit_s: float = 30, silence_s: float = 30, requires: int | None = None) -> JobResult:
+        job = JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(limit_s, silence_s, 0.5), requires=requires)
         return self.do(self.open().run(job, self.rows.extend, lambda _text: None))
 
     def said(self, script: str) -> str:
@@ -89,11 +89,11 @@ class Bench:
         assert end.exit_code == 0, end
         return end.output
 
-    def pytest(self, *tests: str, limit_s: float = 30, silence_s: float = 30) -> JobEnd:
+    def pytest(self, *tests: str, limit_s: float = 30, silence_s: float = 30) -> JobResult:
         self.rows.clear()
         session = self.open()
-        wish = PytestWish(self.python, tests=tests or None)
-        job = Job(wish, Limits(limit_s, silence_s, 0.5), requires=session.generation)
+        wish = PytestCommand(self.python, tests=tests or None)
+        job = JobSpec(wish, JobLimits(limit_s, silence_s, 0.5), requires=session.generation)
         return self.do(session.run(job, self.rows.extend, lambda _text: None))
 
     def outcomes(self) -> dict[str, str]:
@@ -135,7 +135,7 @@ def found_in(bench: Bench) -> dict[str, list[object]]:
 
 
 def found_by_the_engine(bench: Bench) -> dict[str, list[object]]:
-    assert isinstance(bench.place, DockerPlace)
+    assert isinstance(bench.place, DockerProvider)
     assert bench.box.info is not None
     stream, _ = bench.place._api.get_archive(bench.box.info.id, bench.place.root)
     found: dict[str, list[object]] = {}

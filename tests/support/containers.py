@@ -11,14 +11,14 @@ from engine.main import podman_place
 
 from watchtest.boxes.box import agent_zip
 from watchtest.boxes.docker.container_spec import ContainerSpec
-from watchtest.boxes.docker.docker_provider import DockerPlace
+from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import find_engine
-from watchtest.boxes.docker.images import Owner
-from watchtest.boxes.protocols import NamedImage, Place, Recipe
+from watchtest.boxes.docker.images import ImageOwner
+from watchtest.boxes.protocols import BoxProvider, NamedImage, Recipe
 from watchtest.core.model import BoxInfo
 from watchtest.workspace.machine import machine_id
 
-Make = Callable[..., DockerPlace]
+Make = Callable[..., DockerProvider]
 
 
 def recipe(image: str = PYTHON_311, *commands: str, key: str = "key") -> Recipe:
@@ -27,11 +27,11 @@ def recipe(image: str = PYTHON_311, *commands: str, key: str = "key") -> Recipe:
 
 def container_spec(workspace: Path, lane: str = "save") -> ContainerSpec:
     name = f"watchtest-test-{os.getpid()}-{workspace.name}".lower()
-    return ContainerSpec(f"{name}-{lane}", lane, Owner(str(workspace), machine_id(), f"watchtest/{name}"))
+    return ContainerSpec(f"{name}-{lane}", lane, ImageOwner(str(workspace), machine_id(), f"watchtest/{name}"))
 
 
-def docker_place(spec: ContainerSpec, environ: Mapping[str, str] = os.environ) -> DockerPlace:
-    return DockerPlace(spec, lambda: find_engine(environ, "docker"))
+def docker_place(spec: ContainerSpec, environ: Mapping[str, str] = os.environ) -> DockerProvider:
+    return DockerProvider(spec, lambda: find_engine(environ, "docker"))
 
 
 def podman_environ() -> dict[str, str]:
@@ -39,7 +39,7 @@ def podman_environ() -> dict[str, str]:
     return {**os.environ, "DOCKER_HOST": podman_place(os.environ).host}
 
 
-def opened(place: Place, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
+def opened(place: BoxProvider, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
     """A box that was opened and whose agent was let go again."""
     box = place.open(agent_zip(), of or recipe(), (notes if notes is not None else []).append)
     box.close()

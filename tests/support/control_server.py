@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from watchtest.boxes.protocols import StopWish
+from watchtest.boxes.protocols import StopSignal
 from watchtest.control.address import socket_places
 from watchtest.control.api.requests import RunsWish
 from watchtest.control.client import Client, NobodyListens
@@ -75,7 +75,7 @@ class HandRun:
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
         return frozenset()
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
+    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         self.started.append(start)
         run = start.run.id
         post(SnapshotTaken(self.lane, time.time(), run, SNAPSHOT))
@@ -97,8 +97,8 @@ class HandRun:
         code = 1 if any(each.outcome.is_red for each in results.values()) else 0
         return Judged(SNAPSHOT, Execution(code, frozenset(results), results))
 
-    async def _next(self, wish: StopWish) -> Outcome | Exception | tuple[Result, ...] | None:
-        asked, outcome = asyncio.create_task(wish.jobs.get()), asyncio.create_task(self.outcomes.get())
+    async def _next(self, wish: StopSignal) -> Outcome | Exception | tuple[Result, ...] | None:
+        asked, outcome = asyncio.create_task(wish.job_stops.get()), asyncio.create_task(self.outcomes.get())
         await asyncio.wait({asked, outcome}, return_when=asyncio.FIRST_COMPLETED)
         for task in (asked, outcome):
             task.cancel()

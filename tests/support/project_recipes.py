@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from watchtest.boxes.protocols import Recipe
-from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
+from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.config.keys import DEPENDENCIES
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.runners.detect import detect
@@ -29,5 +29,5 @@ def recipe(
     def runs_pytest(_snapshot: Snapshot) -> bool:
         return any(wish.kind == "pytest" for wish in detect(files, lambda path: files[path].encode()))
 
-    wish = RecipeWish(HOST, dependencies, runs_pytest, image, dockerfile, setup)
+    wish = RecipeInput(HOST, dependencies, runs_pytest, image, dockerfile, setup)
     return recipe_of(wish, snapshot_of(files), lambda path, _entry: files[path].encode())

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from support.box_bench import Bench, Tree
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
-from watchtest.boxes.protocols import Job, JobEnd, Limits, PytestWish
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
+from watchtest.boxes.protocols import JobLimits, JobResult, JobSpec, PytestCommand
 
 READY_LIMIT_S = 40.0
 GETTING_READY = "the warm process is getting ready"
@@ -42,7 +42,7 @@ for name in os.listdir('/proc'):
 class Seen:
     """One run: how it ended, and every row that it sent."""
 
-    end: JobEnd
+    end: JobResult
     rows: list[dict[str, Any]]
 
     @property
@@ -69,7 +69,7 @@ class WarmBench:
     record: bool = False
     runs: int = 0
     """How many there have been."""
-    limits: Limits = field(default_factory=lambda: Limits(60, 60, 0.5))
+    limits: JobLimits = field(default_factory=lambda: JobLimits(60, 60, 0.5))
 
     def put(self, content: dict[str, str]) -> None:
         self.bench.sync(Tree({path: text.encode() for path, text in content.items()}))
@@ -78,8 +78,8 @@ class WarmBench:
         rows: list[dict[str, Any]] = []
         self.runs += 1
         session = self.bench.open()
-        wish = PytestWish(self.python, self.args, tests or None, is_warm=is_warm, record=self.record)
-        job = Job(wish, self.limits, self.env, self.path_first, requires=session.generation)
+        wish = PytestCommand(self.python, self.args, tests or None, is_warm=is_warm, record=self.record)
+        job = JobSpec(wish, self.limits, self.env, self.path_first, requires=session.generation)
         return Seen(self.bench.do(session.run(job, rows.extend, lambda _text: None)), rows)
 
     def install(self, **modules: str) -> None:
@@ -126,7 +126,7 @@ class WarmBench:
 def local_warm_bench(folder: Path, python: str = sys.executable) -> Iterator[WarmBench]:
     """For what is alike in every kind of box, because only the agent has to do with it."""
     spec = LocalSpec(folder / "box", str(folder / "workspace"), python=sys.executable, sandbox="off")
-    bench = Bench(LocalPlace(spec, os.environ), sys.executable)
+    bench = Bench(LocalProvider(spec, os.environ), sys.executable)
     try:
         yield WarmBench(bench, python)
     finally:

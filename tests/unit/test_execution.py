@@ -12,17 +12,17 @@ from typing import Any, cast
 import pytest
 
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 from watchtest.boxes.protocols import (
     BoxSession,
     Command,
-    Job,
-    JobEnd,
-    Limits,
+    JobLimits,
+    JobResult,
+    JobSpec,
     OnOutput,
     OnResults,
-    PytestWish,
-    StopWish,
+    PytestCommand,
+    StopSignal,
 )
 from watchtest.core.events import StartRun
 from watchtest.core.model import (
@@ -52,27 +52,27 @@ from watchtest.selection.selector import Selector, Situation
 
 RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
 TREE = Snapshot("t1", {})
-GREEN = JobEnd(0, None, "", "", "", 0.1)
-CANCELLED = JobEnd(None, "cancelled", "", "", "", 0.1)
-KILLED = JobEnd(None, "killed", "", "", "", 0.1)
-TIMED_OUT = JobEnd(None, "timed_out", "the run took longer than 5 s", "", "", 5.0)
+GREEN = JobResult(0, None, "", "", "", 0.1)
+CANCELLED = JobResult(None, "cancelled", "", "", "", 0.1)
+KILLED = JobResult(None, "killed", "", "", "", 0.1)
+TIMED_OUT = JobResult(None, "timed_out", "the run took longer than 5 s", "", "", 5.0)
 
 
 class FakeSession:
     """Ends each job as `ends` says of its command; a job with a wish to stop it is stopped."""
 
-    def __init__(self, ends: Callable[[str], JobEnd]) -> None:
+    def __init__(self, ends: Callable[[str], JobResult]) -> None:
         self._ends = ends
         self.begun: list[str] = []
         self.asked: list[tuple[str, ...] | None] = []
 
     async def run(
-        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
-    ) -> JobEnd:
+        self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobResult:
         assert stop is not None
         command = job.what.argv[0] if isinstance(job.what, Command) else "pytest"
         self.begun.append(command)
-        if isinstance(job.what, PytestWish):
+        if isinstance(job.what, PytestCommand):
             self.asked.append(job.what.tests)
             on_results([{"k": "collected", "tests": ["test_a.py::test_a"]}, {"k": "collection_end"}])
         if not stop.empty():
@@ -85,18 +85,18 @@ SECOND = CommandRunner(("second",), name="second")
 
 
 def executed(
-    folder: Path, wish: StopWish, session: FakeSession, *runners: AnyRunner, selection: Selection | None = None
+    folder: Path, wish: StopSignal, session: FakeSession, *runners: AnyRunner, selection: Selection | None = None
 ) -> Execution:
-    place = LocalPlace(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    place = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
     chosen = runners or (FIRST, SECOND)
-    testing = Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all"))
+    testing = Testing("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all"))
     return asyncio.run(testing.execute(an_occasion(session, wish, selection)))
 
 
 def an_occasion(
     session: FakeSession,
-    wish: StopWish,
+    wish: StopSignal,
     selection: Selection | None = None,
     tree: Snapshot = TREE,
     known: frozenset[str] = frozenset(),
@@ -111,11 +111,11 @@ def an_occasion(
 
 @pytest.mark.parametrize("stop", [Stop.CANCELLED, Stop.KILLED, Stop.SUPERSEDED])
 def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path, stop: Stop) -> None:
-    wish = StopWish()
+    wish = StopSignal()
 
-    def ends(_command: str) -> JobEnd:
-        wish.ask(stop)
-        wish.jobs.get_nowait()  # taken by the job that ends by itself at this moment
+    def ends(_command: str) -> JobResult:
+        wish.set(stop)
+        wish.job_stops.get_nowait()  # taken by the job that ends by itself at this moment
         return GREEN
 
     execution = executed(tmp_path, wish, FakeSession(ends))
@@ -124,11 +124,11 @@ def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path,
 
 
 def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) -> None:
-    wish = StopWish()
+    wish = StopSignal()
 
-    def ends(command: str) -> JobEnd:
+    def ends(command: str) -> JobResult:
         if command == "second":
-            wish.ask(Stop.CANCELLED)
+            wish.set(Stop.CANCELLED)
         return GREEN
 
     assert judge(executed(tmp_path, wish, FakeSession(ends))).state is RunState.PASSED
@@ -136,7 +136,7 @@ def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) ->
 
 def test_what_a_runner_would_have_found_behind_one_that_hung_is_not_taken_for_gone(tmp_path: Path) -> None:
     session = FakeSession(lambda _command: TIMED_OUT)
-    execution = executed(tmp_path, StopWish(), session, Pytest(), SECOND)
+    execution = executed(tmp_path, StopSignal(), session, Pytest(), SECOND)
     assert session.begun == ["pytest"]
     known = Knowledge(tests={"second::run": KnownTest(Result("second::run", Outcome.FAILED, 0.1), "t0", "s.0")})
     assert "second::run" in {what.result.test for what in learn(known, RUN, TREE, execution, 1.0).red}
@@ -146,7 +146,7 @@ def test_each_of_several_pytests_is_asked_for_the_tests_below_its_own_folder(tmp
     session = FakeSession(lambda _command: GREEN)
     runners = (Pytest(folder="back", name="back"), Pytest(folder="backdoor", name="backdoor"))
     tests = ("backdoor/test_b.py::test_b", "back/test_a.py::test_a")
-    executed(tmp_path, StopWish(), session, *runners, selection=Only(tests, ""))
+    executed(tmp_path, StopSignal(), session, *runners, selection=Only(tests, ""))
     assert session.asked == [("back/test_a.py::test_a",), ("backdoor/test_b.py::test_b",)]
 
 
@@ -158,20 +158,20 @@ CHANGED = Snapshot("t2", {"a.json": Entry(Kind.FILE, 0o644, 1, "1")})
 
 
 def a_testing(folder: Path, *runners: AnyRunner) -> Testing:
-    place = LocalPlace(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    place = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
     selector = Selector(patterns=(("*.list -> lint", lambda path: path.endswith(".list"), "lint"),))
-    return Testing("/tree", environment, Limits(5, 5, 1), "off", lambda _snapshot: runners, selector)
+    return Testing("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: runners, selector)
 
 
 def selected(testing: Testing, session: FakeSession, known: frozenset[str]) -> Selection:
     """After a run of everything, for a change of a.json."""
-    asyncio.run(testing.execute(an_occasion(session, StopWish())))
-    return asyncio.run(testing.select(an_occasion(session, StopWish(), tree=CHANGED, known=known)))
+    asyncio.run(testing.execute(an_occasion(session, StopSignal())))
+    return asyncio.run(testing.select(an_occasion(session, StopSignal(), tree=CHANGED, known=known)))
 
 
 def test_a_runner_that_was_only_found_and_lacks_its_tool_is_not_asked_again(tmp_path: Path) -> None:
-    session = FakeSession(lambda command: GREEN if command == "lint" else JobEnd(127, None, "", "no jest", "", 0.1))
+    session = FakeSession(lambda command: GREEN if command == "lint" else JobResult(127, None, "", "no jest", "", 0.1))
     selection = selected(a_testing(tmp_path, LINT, JestRunner()), session, LINTED)
     assert isinstance(selection, Only)
     assert (selection.tests, selection.whole, selection.is_proof) == ((), (), True)
@@ -182,22 +182,22 @@ def test_a_runner_that_cannot_tell_runs_whole_beside_one_that_can(tmp_path: Path
     selection = selected(a_testing(tmp_path, LINT, SECOND), session, LINTED | {"second::run"})
     assert isinstance(selection, Only)
     assert (selection.tests, selection.whole) == (("second::run",), ("second",))
-    wholly = executed(tmp_path, StopWish(), session, LINT, SECOND, selection=selection)
+    wholly = executed(tmp_path, StopSignal(), session, LINT, SECOND, selection=selection)
     assert set(wholly.results) == {"second::run"}
 
 
 def test_what_was_never_tried_in_this_environment_runs_whole(tmp_path: Path) -> None:
     testing = a_testing(tmp_path, LINT)
-    occasion = an_occasion(FakeSession(lambda _command: GREEN), StopWish(), tree=CHANGED, known=LINTED)
+    occasion = an_occasion(FakeSession(lambda _command: GREEN), StopSignal(), tree=CHANGED, known=LINTED)
     assert isinstance(asyncio.run(testing.select(occasion)), All)
 
 
 def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
-    session, wish = FakeSession(lambda _command: GREEN), StopWish()
+    session, wish = FakeSession(lambda _command: GREEN), StopSignal()
     testing = a_testing(tmp_path, LINT, GoRunner())
-    asyncio.run(testing.execute(an_occasion(session, StopWish())))
+    asyncio.run(testing.execute(an_occasion(session, StopSignal())))
     begun = len(session.begun)
-    wish.ask(Stop.CANCELLED)
+    wish.set(Stop.CANCELLED)
     go = frozenset({".::TestIt"})
     selection = asyncio.run(testing.select(an_occasion(session, wish, tree=CHANGED, known=LINTED | go)))
     assert len(session.begun) == begun

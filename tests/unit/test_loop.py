@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from watchtest.boxes.protocols import StopWish
+from watchtest.boxes.protocols import StopSignal
 from watchtest.core.events import (
     EVERYTHING,
     Changed,
@@ -37,7 +37,7 @@ TREE = Snapshot("t1", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")})
 GREEN = Execution(0, frozenset({"a.py::t"}), {"a.py::t": Result("a.py::t", Outcome.PASSED, 0.1)})
 LIMIT_S = 10.0
 
-Runs = Callable[[StartRun, Post, StopWish], Awaitable[Ending]]
+Runs = Callable[[StartRun, Post, StopSignal], Awaitable[Ending]]
 
 
 @dataclass
@@ -51,7 +51,7 @@ class FakeBox:
             raise self.error
 
 
-async def at_once(start: StartRun, post: Post, _wish: StopWish) -> Ending:
+async def at_once(start: StartRun, post: Post, _wish: StopSignal) -> Ending:
     post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
     return Judged(TREE, GREEN)
 
@@ -68,7 +68,7 @@ class FakePipeline:
     def listen(self, post: Post) -> None:
         pass
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopWish) -> Ending:
+    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         return await self.runs(start, post, wish)
 
     async def is_still(self, snapshot: Snapshot) -> bool:
@@ -145,7 +145,7 @@ def is_idle_after_a_run(state: State) -> bool:
 
 
 def test_a_run_that_fails_by_a_bug_is_broken_and_says_where(caplog: pytest.LogCaptureFixture) -> None:
-    async def fails(_start: StartRun, _post: Post, _wish: StopWish) -> Ending:
+    async def fails(_start: StartRun, _post: Post, _wish: StopSignal) -> Ending:
         raise KeyError("a bug of ours")
 
     watched = Watched(FakePipeline(fails))
@@ -165,7 +165,7 @@ def test_a_run_that_fails_by_a_bug_is_broken_and_says_where(caplog: pytest.LogCa
 
 
 def test_a_run_that_breaks_for_a_known_reason_says_that_one() -> None:
-    async def fails(_start: StartRun, _post: Post, _wish: StopWish) -> Ending:
+    async def fails(_start: StartRun, _post: Post, _wish: StopSignal) -> Ending:
         raise WorkspaceError("the disk is gone", hint="plug it in")
 
     watched = Watched(FakePipeline(fails))
@@ -189,9 +189,9 @@ def failing_view(error: Exception) -> View:
 
 
 def test_a_view_that_fails_ends_the_watcher_and_the_history_is_closed() -> None:
-    async def endless(start: StartRun, post: Post, wish: StopWish) -> Ending:
+    async def endless(start: StartRun, post: Post, wish: StopSignal) -> Ending:
         post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
-        await wish.jobs.get()
+        await wish.job_stops.get()
         return Halted(wish.stop or Stop.CANCELLED)
 
     watched = Watched(FakePipeline(endless), views=(failing_view(ZeroDivisionError("the view")),))
@@ -301,13 +301,13 @@ def test_a_failure_in_a_callback_or_a_dropped_task_is_said(caplog: pytest.LogCap
 # -- looking at the source -------------------------------------------------------------------------
 
 
-async def long_run(start: StartRun, post: Post, wish: StopWish) -> Ending:
+async def long_run(start: StartRun, post: Post, wish: StopSignal) -> Ending:
     """Tests run until they are stopped."""
     post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
     post(Collected(SAVE, time.time(), start.run.id, frozenset()))
     post(Collected(SAVE, time.time(), start.run.id, frozenset({"a.py::t"})))
     if start.run.id.endswith(".1"):
-        await wish.jobs.get()
+        await wish.job_stops.get()
         return Halted(wish.stop or Stop.CANCELLED)
     return Judged(TREE, GREEN)
 

@@ -15,8 +15,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from . import PROTOCOL
-from . import box_lock as holding
+from . import PROTOCOL, box_lock
 from .code.fingerprint_job import Printing
 from .frames import BadFrame, Decoder, Header, MirrorError, code_of, encode, in_pieces
 from .jobs.job_control import Jobs
@@ -73,9 +72,9 @@ class Agent:
 
     def open(self) -> None:
         os.makedirs(self._home, exist_ok=True)
-        self._lock = holding.take_over(os.path.join(self._home, "agent.lock"), "agent")
-        holding.wait_until_free(self._jobs.lock_file, "a run of an earlier watcher")
-        holding.end_marked(holding.JOB, self._home)  # of a run that lost its supervisor
+        self._lock = box_lock.take_over(os.path.join(self._home, "agent.lock"), "agent")
+        box_lock.wait_until_free(self._jobs.lock_file, "a run of an earlier watcher")
+        box_lock.end_marked(box_lock.JOB, self._home)  # of a run that lost its supervisor
         _remove_old_agents(self._home)
         self._mirror = Mirror(self._root, self._home, self._show_life)
         self.send(

@@ -1,4 +1,4 @@
-"""A box as the pipeline uses it: a place, and a session with its agent that is opened again whenever it was lost.
+"""A box as the pipeline uses it: a provider, and a session with its agent that is opened again whenever it was lost.
 
 The agent's source as a zip, and the command that starts it. Built once a process.
 """
@@ -14,9 +14,18 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from watchtest.boxes.blocking_calls import in_daemon_thread
-from watchtest.boxes.channel import Channel
+from watchtest.boxes.channel import AgentChannel
 from watchtest.boxes.no_python.shell_session import PlainSession
-from watchtest.boxes.protocols import BoxLine, BoxSession, ImageWish, Note, Opened, OpenedPlain, Place, Recipe
+from watchtest.boxes.protocols import (
+    BoxConnection,
+    BoxProvider,
+    BoxSession,
+    ImageSource,
+    Note,
+    OpenBox,
+    OpenShellBox,
+    Recipe,
+)
 from watchtest.boxes.session import Session
 from watchtest.core.model import BoxInfo
 from watchtest.errors import EngineError
@@ -55,13 +64,13 @@ CLOSE_LIMIT_S = 5.0
 class Box:
     """`ensure` is all that has to be called before a run: it returns at once while the session lives."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, provider: BoxProvider) -> None:
+        self.provider = provider
         self.session: BoxSession | None = None
         self.info: BoxInfo | None = None
         self.on_lost: Callable[[str], None] = lambda _reason: None
         """Told when a session that stood ends without our doing, by whatever hand."""
-        self._channel: BoxLine | None = None
+        self._channel: BoxConnection | None = None
         self.recipe: Recipe | None = None
         """What it was last opened with."""
 
@@ -75,7 +84,7 @@ class Box:
         await self.disconnect()
         try:
             opened = await in_daemon_thread(
-                lambda: self.place.open(agent_zip(), recipe, note), OPEN_LIMIT_S, lambda late: late.close()
+                lambda: self.provider.open(agent_zip(), recipe, note), OPEN_LIMIT_S, lambda late: late.close()
             )
         except TimeoutError as error:
             raise EngineError(f"the box was not ready within {OPEN_LIMIT_S:g} s") from error
@@ -91,16 +100,16 @@ class Box:
         self._channel.on_lost = self.on_lost
         return session, self.info
 
-    async def _session(self, opened: Opened | OpenedPlain) -> BoxSession:
+    async def _session(self, opened: OpenBox | OpenShellBox) -> BoxSession:
         match opened:
-            case Opened(stream=stream):
-                channel = Channel(stream)
+            case OpenBox(stream=stream):
+                channel = AgentChannel(stream)
                 await channel.open()
                 return Session(channel)
-            case OpenedPlain(tools=tools):
-                return PlainSession(tools, self.place.root, self.place.home)
+            case OpenShellBox(tools=tools):
+                return PlainSession(tools, self.provider.root, self.provider.home)
 
-    def _is_of(self, image: ImageWish) -> bool:
+    def _is_of(self, image: ImageSource) -> bool:
         return self.recipe is not None and self.recipe.image == image
 
     async def disconnect(self) -> None:
@@ -112,4 +121,4 @@ class Box:
 
     async def close(self) -> None:
         await self.disconnect()
-        await in_daemon_thread(self.place.close, CLOSE_LIMIT_S)
+        await in_daemon_thread(self.provider.close, CLOSE_LIMIT_S)

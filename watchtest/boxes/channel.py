@@ -31,7 +31,7 @@ FREE_ROOM = (
 class Conversation:
     """The frames that carry one id, in their order."""
 
-    def __init__(self, identity: int, channel: Channel) -> None:
+    def __init__(self, identity: int, channel: AgentChannel) -> None:
         self.identity = identity
         self._channel = channel
         self._inbox: asyncio.Queue[Frame | None] = asyncio.Queue()
@@ -63,8 +63,8 @@ class Conversation:
         self._inbox.put_nowait(frame)
 
 
-class Channel:
-    """`async with Channel(stream) as channel` — on leaving, the connection and both threads are gone."""
+class AgentChannel:
+    """`async with AgentChannel(stream) as channel` — on leaving, the connection and both threads are gone."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream

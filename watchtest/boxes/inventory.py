@@ -16,21 +16,21 @@ from typing import Any, Literal, get_args
 from docker.errors import APIError, NotFound
 
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.engine_addresses import Address, EngineKind, EngineWish, addresses
+from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, EngineKind, addresses
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.boxes.local.box_folder import remove_box
 from watchtest.errors import BoxError, EngineError
 from watchtest.workspace.machine import machine_id
 
-What = Literal["container", "image", "volume", "local box"]
+ResourceKind = Literal["container", "image", "volume", "local box"]
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class Resource:
     """One thing of ours, and whose it is. Unknown texts are "", an unknown size is None."""
 
-    what: What
+    what: ResourceKind
     engine: str
     address: str
     """Of the engine."""
@@ -49,7 +49,7 @@ class Belonging:
         return bool(self.workspace) and self.host == this_host and not _may_exist(self.workspace)
 
 
-def reachable(environ: Mapping[str, str], wish: EngineWish, say: Callable[[str], None]) -> list[Engine]:
+def reachable_engines(environ: Mapping[str, str], wish: EngineChoice, say: Callable[[str], None]) -> list[Engine]:
     """Every engine that can be asked: of `auto`, all there are. One that should answer and does not is said."""
     if wish != "auto":
         return [find_engine(environ, wish)]
@@ -82,7 +82,7 @@ def _add(found: dict[str, Engine], address: Address, say: Callable[[str], None])
         found[identity] = engine
 
 
-def on_engine(engine: Engine) -> list[Belonging]:
+def engine_resources(engine: Engine) -> list[Resource]:
     """Containers first: what is removed in this order can be removed."""
     ours = {"label": [labels.WORKSPACE]}
     with explained_api("the engine"):
@@ -100,14 +100,14 @@ def _is_ours(image: Mapping[str, Any]) -> bool:
     return any("/watchtest/" in f"/{tag}" for tag in image.get("RepoTags") or ())  # podman puts a registry before it
 
 
-def local_boxes(folder: Path) -> list[Belonging]:
+def local_resources(folder: Path) -> list[Resource]:
     """The boxes of the cache folder, each with a note of its workspace."""
     try:
         boxes = sorted(box for box in (folder / "boxes").iterdir() if box.is_dir())
     except FileNotFoundError:
         return []
     return [
-        Belonging(
+        Resource(
             what="local box",
             engine="local",
             address="",
@@ -125,7 +125,7 @@ def local_boxes(folder: Path) -> list[Belonging]:
     ]
 
 
-def remove(belonging: Belonging, engines: Iterable[Engine]) -> None:
+def remove(belonging: Resource, engines: Iterable[Engine]) -> None:
     """Remove one thing. That somebody was quicker is fine."""
     if belonging.what == "local box":
         remove_box(Path(belonging.name))
@@ -147,11 +147,11 @@ def remove(belonging: Belonging, engines: Iterable[Engine]) -> None:
             raise BoxError(f"{belonging.name} is in use: {error.explanation}", hint="it stays") from error
 
 
-def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineWish = "auto") -> int:
+def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineChoice = "auto") -> int:
     """Remove all that a workspace has on the engine; how many containers there were."""
     engine = find_engine(environ, wish)
     try:
-        found = [one for one in on_engine(engine) if (one.workspace, one.host) == (workspace, machine_id())]
+        found = [one for one in engine_resources(engine) if (one.workspace, one.host) == (workspace, machine_id())]
         for belonging in found:
             with contextlib.suppress(BoxError):  # in use by something of the user's own
                 remove(belonging, [engine])
@@ -160,27 +160,27 @@ def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineWish = 
     return sum(one.what == "container" for one in found)
 
 
-def _container(engine: Engine, found: Mapping[str, Any]) -> Belonging:
+def _container(engine: Engine, found: Mapping[str, Any]) -> Resource:
     name = next(iter(found.get("Names") or ()), found["Id"]).lstrip("/")
     return _labelled(engine, "container", found, name=name, state=str(found.get("State", "")))
 
 
-def _image(engine: Engine, found: Mapping[str, Any]) -> Belonging:
+def _image(engine: Engine, found: Mapping[str, Any]) -> Resource:
     name = next(iter(found.get("RepoTags") or ()), "") or str(found["Id"])
     role = str((found.get("Labels") or {}).get(labels.ROLE, ""))
     return _labelled(engine, "image", found, name=name, state=role, size=int(found.get("Size") or 0))
 
 
-def _volume(engine: Engine, found: Mapping[str, Any]) -> Belonging:
+def _volume(engine: Engine, found: Mapping[str, Any]) -> Resource:
     full = {**found, "Id": found["Name"], "Created": _epoch(str(found.get("CreatedAt", "")))}
     return _labelled(engine, "volume", full, name=str(found["Name"]), state="")
 
 
 def _labelled(
-    engine: Engine, what: What, found: Mapping[str, Any], *, name: str, state: str, size: int | None = None
-) -> Belonging:
+    engine: Engine, what: ResourceKind, found: Mapping[str, Any], *, name: str, state: str, size: int | None = None
+) -> Resource:
     marks: Mapping[str, str] = found.get("Labels") or {}
-    return Belonging(
+    return Resource(
         what=what,
         engine=engine.kind,
         address=engine.at.url,

@@ -15,7 +15,7 @@ from watchtest.errors import BoxError, ChannelLost
 
 Note = Callable[[str], None]
 """Says a line to the user while something takes its time."""
-Read = Callable[[str, Entry], bytes]
+ContentReader = Callable[[str, Entry], bytes]
 """The content of a path, or an exception if it is no longer that entry."""
 OnResults = Callable[[list[dict[str, Any]]], None]
 OnOutput = Callable[[str], None]
@@ -37,20 +37,20 @@ class ByteStream(Protocol):
 
 
 @dataclass(slots=True)
-class StopWish:
+class StopSignal:
     """What was asked of a run that is under way: the loop writes it, the stages read it."""
 
-    jobs: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
+    job_stops: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
     """A wish each, for the job that runs: True kills, False asks politely first."""
     stop: Stop | None = None
 
     @property
-    def is_wanted(self) -> bool:
+    def is_set(self) -> bool:
         return self.stop is not None
 
-    def ask(self, stop: Stop) -> None:
+    def set(self, stop: Stop) -> None:
         self.stop = stop
-        self.jobs.put_nowait(stop is Stop.KILLED)
+        self.job_stops.put_nowait(stop is Stop.KILLED)
 
 
 # -- what a box is made of -------------------------------------------------------------------------
@@ -75,17 +75,17 @@ class BuiltImage:
     arguments: tuple[tuple[str, str], ...] = ()
     target: str = ""
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
-    read: Read | None = field(default=None, compare=False, repr=False)
+    read: ContentReader | None = field(default=None, compare=False, repr=False)
 
 
-ImageWish = NamedImage | BuiltImage
+ImageSource = NamedImage | BuiltImage
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """What a box of this project is made of: an image, and the shell commands that make it ready for tests."""
 
-    image: ImageWish
+    image: ImageSource
     because: str
     """Why this image, in words for the user."""
     commands: tuple[str, ...]
@@ -98,7 +98,7 @@ class Recipe:
 # -- places ----------------------------------------------------------------------------------------
 
 
-class Manner(Enum):
+class ExecMode(Enum):
     """How a command of the user is run in the box."""
 
     ATTACHED = auto()
@@ -110,7 +110,7 @@ class Manner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenBox:
     """A living box with an agent that is about to say hello."""
 
     info: BoxInfo
@@ -121,7 +121,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedPlain:
+class OpenShellBox:
     """A living box in which no agent can run, for want of a Python."""
 
     info: BoxInfo
@@ -131,7 +131,7 @@ class OpenedPlain:
         self.tools.close()
 
 
-def lacks_python() -> BoxError:
+def no_python_error() -> BoxError:
     """What asks for Python in a box that has none."""
     return BoxError(
         "no Python 3.8 or newer in the image",
@@ -139,7 +139,7 @@ def lacks_python() -> BoxError:
     )
 
 
-class Place(Protocol):
+class BoxProvider(Protocol):
     """One kind of box: makes, finds and heals it. Every call is blocking and bounded in time."""
 
     root: str
@@ -154,7 +154,7 @@ class Place(Protocol):
     keeps_processes: bool
     """Whether what was started in it lives on when the agent ends: services then outlive the watcher."""
 
-    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened | OpenedPlain:
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox | OpenShellBox:
         """Create, adopt, start or recreate the box, and start an agent in it from this zip, if it has a Python."""
 
     def image_of(self, recipe: Recipe) -> str:
@@ -173,7 +173,7 @@ class Place(Protocol):
         """Connect or cut the box, where `box.network` says that only setup may use it."""
 
     def execute(
-        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: Manner = Manner.ATTACHED
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: ExecMode = ExecMode.ATTACHED
     ) -> int:
         """Run a command of the user in the box; its exit code (0 once it is started, if detached)."""
 
@@ -196,7 +196,7 @@ class Place(Protocol):
 
 
 REPORT = "{watchtest-report}"
-"""In a command's words: the file that it shall write its report to. Wherever that is, it comes back in `JobEnd`."""
+"""In a command's words: the file that it shall write its report to. Wherever that is, it comes back in `JobResult`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class PytestWish:
+class PytestCommand:
     """pytest by this interpreter; no tests given means all of them."""
 
     python: str
@@ -230,7 +230,7 @@ class PytestWish:
 
 
 @dataclass(frozen=True, slots=True)
-class UnittestWish:
+class UnittestCommand:
     """unittest by this interpreter, from `folder`; no tests given means all that discovery finds."""
 
     python: str
@@ -241,7 +241,7 @@ class UnittestWish:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobLimits:
     run_s: float
     silence_s: float
     grace_s: float
@@ -250,11 +250,11 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSpec:
     """One supervised process in the box."""
 
-    what: Command | PytestWish | UnittestWish
-    limits: Limits
+    what: Command | PytestCommand | UnittestCommand
+    limits: JobLimits
     env: Mapping[str, str] = field(default_factory=dict)
     path_first: tuple[str, ...] = ()
     """Folders before all others on PATH."""
@@ -263,7 +263,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobResult:
     """How a job ended, as the agent says: an explicit end, never just a stream that stopped."""
 
     exit_code: int | None
@@ -286,7 +286,7 @@ class JobEnd:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-class BoxLine(Protocol):
+class BoxConnection(Protocol):
     """Whether a box is still there. Once lost, it stays so."""
 
     on_lost: Callable[[str], None]
@@ -313,7 +313,7 @@ class BoxSession(Protocol):
     has_services: bool
 
     @property
-    def channel(self) -> BoxLine: ...
+    def channel(self) -> BoxConnection: ...
 
     @property
     def path_count(self) -> int:
@@ -328,13 +328,13 @@ class BoxSession(Protocol):
     async def refresh(self) -> None:
         """Learn what became of the tree since it was last looked at."""
 
-    async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
+    async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
         """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
 
     async def prints(self, python: str, paths: Collection[str]) -> Mapping[str, Any]:
         """Rows of prints of Python files, by path, made by that interpreter; fewer where that cannot be."""
 
     async def run(
-        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
-    ) -> JobEnd:
+        self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobResult:
         """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""

@@ -42,7 +42,7 @@ FOREIGN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReadyCheck:
     """How a service is known to be ready: a port or URL that answers, or a command that succeeds."""
 
     kind: Literal["tcp", "http", "command"]
@@ -50,12 +50,12 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ServiceDefinition:
     """A service as the settings describe it."""
 
     name: str
     argv: tuple[str, ...]
-    ready: Check | None = None
+    ready: ReadyCheck | None = None
     ready_timeout_s: float = 30.0
     restart_on: Literal["auto"] | tuple[str, ...] = "auto"
     env: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class ServiceInputs:
     """What a key was made of."""
 
     definition: str
@@ -75,22 +75,22 @@ class Basis:
         text = json.dumps([self.definition, sorted(self.files.items())])
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
-    def difference(self, other: Basis) -> tuple[str, ...]:
+    def difference(self, other: ServiceInputs) -> tuple[str, ...]:
         """The files that differ."""
         paths = self.files.keys() | other.files.keys()
         return tuple(sorted(path for path in paths if self.files.get(path) != other.files.get(path)))
 
 
-class Dependencies:
+class ServiceDependencies:
     """The files of one service, found again in every snapshot. Each path is matched once."""
 
-    def __init__(self, definition: Definition, matcher: Matcher) -> None:
+    def __init__(self, definition: ServiceDefinition, matcher: Matcher) -> None:
         self._definition = definition
         globs = definition.restart_on
         self._matches = matcher(globs) if not isinstance(globs, str) else None
         self._known: dict[str, bool] = {}
 
-    def basis(self, snapshot: Snapshot, surroundings: Mapping[str, object]) -> Basis:
+    def basis(self, snapshot: Snapshot, surroundings: Mapping[str, object]) -> ServiceInputs:
         """`surroundings`: what else it is started with; its environment, say."""
         matches = self._remembered if self._matches is not None else automatic(self._definition.argv, snapshot.entries)
         files = {
@@ -101,7 +101,7 @@ class Dependencies:
         one = self._definition
         ready = [one.ready.kind, one.ready.what] if one.ready else None
         described = [one.argv, ready, sorted(one.env.items()), sorted(surroundings.items())]
-        return Basis(json.dumps(described), files)
+        return ServiceInputs(json.dumps(described), files)
 
     def _remembered(self, path: str) -> bool:
         assert self._matches is not None

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watchtest.agent.frames import Frame
-from watchtest.boxes.protocols import BoxSession, Note, StopWish
-from watchtest.boxes.service_keys import Basis, Definition, Dependencies, Matcher
+from watchtest.boxes.protocols import BoxSession, Note, StopSignal
+from watchtest.boxes.service_keys import Matcher, ServiceDefinition, ServiceDependencies, ServiceInputs
 from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.errors import ChannelLost, ServiceError
 
@@ -28,7 +28,7 @@ TAIL_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ServiceReport:
     """One service as it stands."""
 
     info: ServiceInfo
@@ -43,10 +43,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ServiceReports:
     """All of them, and what was just done to each of them, by name."""
 
-    services: Mapping[str, Report] = field(default_factory=dict)
+    services: Mapping[str, ServiceReport] = field(default_factory=dict)
     did: Mapping[str, str] = field(default_factory=dict)
     seq: int | None = None
     """Grows; without one, it is the agent that speaks, and the last word."""
@@ -58,7 +58,7 @@ class Reports:
         return tuple(report.info for report in self.services.values())
 
 
-def reports_of(body: bytes) -> Reports:
+def reports_of(body: bytes) -> ServiceReports:
     try:
         said = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -70,10 +70,10 @@ def reports_of(body: bytes) -> Reports:
     did = said.get("did")
     done = {str(name): str(what) for name, what in did.items()} if isinstance(did, dict) else {}
     seq = said.get("seq")
-    return Reports(services, done, seq if isinstance(seq, int) else None, said.get("lost") is True)
+    return ServiceReports(services, done, seq if isinstance(seq, int) else None, said.get("lost") is True)
 
 
-def _report(row: Any) -> Report:
+def _report(row: Any) -> ServiceReport:
     match row:
         case {"name": str(name), "key": str(key), "state": str(state), "restarts": int(restarts)} if state in STATES:
             tail = row.get("tail")
@@ -85,7 +85,7 @@ def _report(row: Any) -> Report:
                 reason=str(row.get("reason") or "")[:TEXT_LIMIT],
             )
             lines = tail[-TAIL_LINES:] if isinstance(tail, list) else []
-            return Report(info, key, tuple(str(line)[:TEXT_LIMIT] for line in lines))
+            return ServiceReport(info, key, tuple(str(line)[:TEXT_LIMIT] for line in lines))
         case _:
             raise ChannelLost(f"the agent sent a service that is none: {row!r:.200}")
 
@@ -101,7 +101,7 @@ SHOWN_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class RestartTiming:
     """When a service that fails is started again; how long it must have been ready to be forgiven all failures."""
 
     backoff_s: float = 0.5
@@ -115,7 +115,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessEnvironment:
     """What every service is started with besides its own settings."""
 
     variables: Mapping[str, str]
@@ -126,14 +126,19 @@ class Services:
     """The services of one lane's box. `is_tied`: they end with the agent."""
 
     def __init__(
-        self, definitions: tuple[Definition, ...], matcher: Matcher, *, is_tied: bool, timing: Timing | None = None
+        self,
+        definitions: tuple[ServiceDefinition, ...],
+        matcher: Matcher,
+        *,
+        is_tied: bool,
+        timing: RestartTiming | None = None,
     ) -> None:
         self._definitions = definitions
-        self._dependencies = {one.name: Dependencies(one, matcher) for one in definitions}
+        self._dependencies = {one.name: ServiceDependencies(one, matcher) for one in definitions}
         self._is_tied = is_tied
-        self._timing = timing or Timing()
-        self._bases: Mapping[str, Basis] = {}
-        self._reports = Reports()
+        self._timing = timing or RestartTiming()
+        self._bases: Mapping[str, ServiceInputs] = {}
+        self._reports = ServiceReports()
         self._news = asyncio.Event()
         self._has_ordered = False
         self._losses = 0
@@ -145,9 +150,9 @@ class Services:
         self,
         session: BoxSession,
         snapshot: Snapshot,
-        surroundings: Surroundings,
+        surroundings: ProcessEnvironment,
         note: Note,
-        stop: StopWish,
+        stop: StopSignal,
         *,
         is_forced: bool = False,
     ) -> None:
@@ -157,7 +162,7 @@ class Services:
         before = self._bases
         self._bases = await asyncio.to_thread(self._bases_of, snapshot, surroundings)
         session.channel.on_news = lambda frame: self._hear(session, frame, note)
-        self._reports = Reports()
+        self._reports = ServiceReports()
         for _ in range(ORDER_TRIES):
             # A failed one gets another chance where somebody asks for it: by a command, or by starting a watcher.
             losses = self._losses
@@ -166,7 +171,7 @@ class Services:
             self._say_what_was_done(answer, before, note)
             self._take(answer)
             self._has_ordered = True
-            if await self._until_settled(session, losses, note, stop) or stop.is_wanted:
+            if await self._until_settled(session, losses, note, stop) or stop.is_set:
                 return
             before = self._bases
         raise ServiceError(
@@ -181,18 +186,18 @@ class Services:
 
     # -- ordering ----------------------------------------------------------------------------------
 
-    def _bases_of(self, snapshot: Snapshot, surroundings: Surroundings) -> dict[str, Basis]:
+    def _bases_of(self, snapshot: Snapshot, surroundings: ProcessEnvironment) -> dict[str, ServiceInputs]:
         around = {"variables": sorted(surroundings.variables.items()), "path_first": list(surroundings.path_first)}
         return {one.name: self._dependencies[one.name].basis(snapshot, around) for one in self._definitions}
 
-    def _order(self, surroundings: Surroundings, *, is_retry: bool) -> dict[str, object]:
+    def _order(self, surroundings: ProcessEnvironment, *, is_retry: bool) -> dict[str, object]:
         return {
             "tied": self._is_tied,
             "retry": is_retry,
             "services": [self._row(one, surroundings) for one in self._definitions],
         }
 
-    def _row(self, one: Definition, surroundings: Surroundings) -> dict[str, object]:
+    def _row(self, one: ServiceDefinition, surroundings: ProcessEnvironment) -> dict[str, object]:
         return {
             "name": one.name,
             "key": self._bases[one.name].key,
@@ -221,7 +226,7 @@ class Services:
         self._say_what_was_done(reports, self._bases, note)
         self._take(reports)
 
-    def _take(self, reports: Reports) -> None:
+    def _take(self, reports: ServiceReports) -> None:
         if reports.seq is not None and self._reports.seq is not None and reports.seq < self._reports.seq:
             return  # an answer that was overtaken by news
         if reports.is_lost:
@@ -235,7 +240,7 @@ class Services:
         self.on_seen(reports.infos)
         self._news.set()
 
-    def _say_what_was_done(self, reports: Reports, before: Mapping[str, Basis], note: Note) -> None:
+    def _say_what_was_done(self, reports: ServiceReports, before: Mapping[str, ServiceInputs], note: Note) -> None:
         for name, what in reports.did.items():
             words = _DONE.get(what, "")
             if what == "restarted":
@@ -247,12 +252,12 @@ class Services:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    async def _until_settled(self, session: BoxSession, losses: int, note: Note, stop: StopWish) -> bool:
+    async def _until_settled(self, session: BoxSession, losses: int, note: Note, stop: StopSignal) -> bool:
         """True when all are ready; False if the steward was lost meanwhile, or a stop was asked for."""
         limit_s = max((self._patience_s(one) for one in self._definitions), default=0.0)
         deadline = time.monotonic() + limit_s
         has_said = False
-        while not stop.is_wanted:
+        while not stop.is_set:
             self._news.clear()
             if session.channel.is_lost:
                 raise session.channel.loss()
@@ -276,15 +281,15 @@ class Services:
                 continue  # a stop, a loss and the deadline are looked at by the clock
         return False
 
-    def _is_settled(self, one: Definition) -> bool:
+    def _is_settled(self, one: ServiceDefinition) -> bool:
         report = self._reports.services.get(one.name)
         return report is not None and report.key == self._bases[one.name].key and report.is_settled
 
-    def _patience_s(self, one: Definition) -> float:
+    def _patience_s(self, one: ServiceDefinition) -> float:
         """The steward keeps the limits; this one is for the run that waits for it."""
         return one.ready_timeout_s + one.grace_s + self._timing.all_backoffs_s(one.restart_limit) + self._timing.slack_s
 
-    def _lateness(self, one: Definition, limit_s: float) -> ServiceError:
+    def _lateness(self, one: ServiceDefinition, limit_s: float) -> ServiceError:
         report = self._reports.services.get(one.name)
         why = f": {report.info.reason}" if report and report.info.reason else ""
         return ServiceError(
@@ -300,7 +305,7 @@ _DONE = {
 }
 
 
-def _why(before: Basis | None, now: Basis | None) -> str:
+def _why(before: ServiceInputs | None, now: ServiceInputs | None) -> str:
     if before is None or now is None:
         return "it was started with other files or settings"
     files = before.difference(now)
@@ -310,7 +315,7 @@ def _why(before: Basis | None, now: Basis | None) -> str:
     return f"{', '.join(files[:SHOWN_FILES])}{more} changed"
 
 
-def _failure(report: Report) -> ServiceError:
+def _failure(report: ServiceReport) -> ServiceError:
     info = report.info
     tries = f" ({info.restarts} restart{'s' * (info.restarts != 1)})" if info.restarts else ""
     return ServiceError(
@@ -319,5 +324,5 @@ def _failure(report: Report) -> ServiceError:
     )
 
 
-def _tail(report: Report | None) -> str:
+def _tail(report: ServiceReport | None) -> str:
     return "".join(f"\n{line}" for line in report.tail) if report else ""

@@ -17,8 +17,18 @@ from typing import Any
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import BODY_PIECE, encode, in_pieces
-from watchtest.boxes.channel import Channel, Conversation
-from watchtest.boxes.protocols import REPORT, Command, Job, JobEnd, OnOutput, OnResults, PytestWish, Read, UnittestWish
+from watchtest.boxes.channel import AgentChannel, Conversation
+from watchtest.boxes.protocols import (
+    REPORT,
+    Command,
+    ContentReader,
+    JobResult,
+    JobSpec,
+    OnOutput,
+    OnResults,
+    PytestCommand,
+    UnittestCommand,
+)
 from watchtest.core.model import Delta, Entry, Kind, Snapshot, difference
 from watchtest.errors import BoxError, ChannelLost
 
@@ -37,7 +47,7 @@ REPORT_LIMIT = 65 * 1024 * 1024
 class Session:
     """One agent, from its hello to its end."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: AgentChannel) -> None:
         self.channel = channel
         self.generation = 0
         self.python = ""
@@ -95,7 +105,7 @@ class Session:
         """Learn what became of the tree since it was last looked at: tests may write anywhere in it."""
         await self._ask_for_rows("check")
 
-    async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
+    async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
         """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
         delta = difference(self._tree, snapshot.entries)
         lost = tuple(self._lost - snapshot.entries.keys())
@@ -106,7 +116,7 @@ class Session:
         self._tree, self._lost = dict(snapshot.entries), set()
         return self.generation, delta
 
-    async def _apply(self, talk: Conversation, delta: Delta, lost: tuple[str, ...], read: Read) -> None:
+    async def _apply(self, talk: Conversation, delta: Delta, lost: tuple[str, ...], read: ContentReader) -> None:
         frames = self._frames(talk.identity, delta, lost, read)
         # Files are read in a thread, a buffer at a time, so that a large tree does not hold up everything else.
         while data := await asyncio.to_thread(_next_buffer, frames):
@@ -114,7 +124,7 @@ class Session:
         header, _ = await talk.expect("committed", COMMIT_LIMIT_S)
         self.generation = _generation(header)
 
-    def _frames(self, identity: int, delta: Delta, lost: tuple[str, ...], read: Read) -> Iterator[bytes]:
+    def _frames(self, identity: int, delta: Delta, lost: tuple[str, ...], read: ContentReader) -> Iterator[bytes]:
         def frame(kind: str, body: bytes = b"", **fields: object) -> bytes:
             return encode({"t": kind, "id": identity, **fields}, body)
 
@@ -166,8 +176,8 @@ class Session:
     # -- jobs --------------------------------------------------------------------------------------
 
     async def run(
-        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
-    ) -> JobEnd:
+        self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobResult:
         """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
         async with self._conversation() as talk:
             await talk.send("job", _json(_order(job)), requires=job.requires)
@@ -180,7 +190,9 @@ class Session:
                     stopper.cancel()
                     await asyncio.gather(stopper, return_exceptions=True)
 
-    async def _until_ended(self, talk: Conversation, job: Job, on_results: OnResults, on_output: OnOutput) -> JobEnd:
+    async def _until_ended(
+        self, talk: Conversation, job: JobSpec, on_results: OnResults, on_output: OnOutput
+    ) -> JobResult:
         # The agent keeps the limits; this one is for an agent that answers pings and never ends its job.
         limit_s = job.limits.run_s + 3 * job.limits.grace_s + STOP_SLACK_S
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -224,7 +236,7 @@ async def _pass_on(stop: asyncio.Queue[bool], talk: Conversation) -> None:
         await talk.send("stop", kill=is_kill)
 
 
-def _order(job: Job) -> dict[str, Any]:
+def _order(job: JobSpec) -> dict[str, Any]:
     order: dict[str, Any] = {
         "env": dict(job.env),
         "path_first": list(job.path_first),
@@ -239,10 +251,10 @@ def _order(job: Job) -> dict[str, Any]:
             order["cwd"] = command.folder
             order["results"] = "stdout" if command.has_rows else "none"
             order["report"] = REPORT if any(REPORT in word for word in command.argv) else None
-        case PytestWish() as wish:
+        case PytestCommand() as wish:
             order["pytest"] = asdict(wish)
             order["cwd"] = wish.folder
-        case UnittestWish() as wish:
+        case UnittestCommand() as wish:
             order["unittest"] = asdict(wish)
             order["cwd"] = wish.folder
     return order
@@ -295,11 +307,11 @@ def _result_rows(body: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-def _job_end(header: Mapping[str, Any], output: str, report: bytes) -> JobEnd:
+def _job_end(header: Mapping[str, Any], output: str, report: bytes) -> JobResult:
     exit_code, stopped, duration = header.get("exit_code"), header.get("stopped"), header.get("duration_s")
     dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:TEXT_LIMIT]
     gap = f"\n[... {dropped} bytes of output left out ...]\n" if isinstance(dropped, int) and dropped else ""
-    return JobEnd(
+    return JobResult(
         exit_code=exit_code if isinstance(exit_code, int) else None,
         stopped=stopped if stopped in ("cancelled", "killed", "timed_out") else None,
         reason=str(header.get("reason", ""))[:2000],

@@ -26,7 +26,7 @@ def run_on_new_terminal(command: list[str], environ: Mapping[str, str]) -> int:
     """Until the command ends; its exit status. Our own terminal is as before, however it ended."""
     ours, theirs = pty.openpty()
     try:
-        with following_size(lambda: _pass_size(ours)), raw(sys.stdin.fileno()):
+        with forward_size(lambda: _pass_size(ours)), raw_mode(sys.stdin.fileno()):
             try:
                 process = subprocess.Popen(
                     command,
@@ -66,7 +66,7 @@ def _pass_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def raw(keyboard: int) -> Iterator[None]:
+def raw_mode(keyboard: int) -> Iterator[None]:
     """Every key goes through, Ctrl-C included; restored whatever happens."""
     if not os.isatty(keyboard):
         yield
@@ -88,7 +88,7 @@ def _pass_size(terminal: int) -> None:
 
 
 @contextmanager
-def following_size(pass_on: Callable[[], None]) -> Iterator[None]:
+def forward_size(pass_on: Callable[[], None]) -> Iterator[None]:
     """Pass the size of our terminal on, now and whenever it changes."""
 
     def follow(_number: int, _frame: FrameType | None) -> None:
@@ -106,7 +106,7 @@ ENDS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(
 
 
 @contextmanager
-def leaving_in_order(is_held: bool = False) -> Iterator[Callable[[], None]]:
+def exit_on_signals(is_held: bool = False) -> Iterator[Callable[[], None]]:
     """A terminal that closes, or a `kill`, becomes a SystemExit here: whoever has something to end, ends it.
 
     With `is_held` only from when the function that it gives is called: what is being started can be ended by then.

@@ -26,7 +26,7 @@ from watchtest.client.status_file import is_locked, load
 from watchtest.control.address import socket_places
 from watchtest.control.client import Client
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
-from watchtest.logs.reader import last_lines, told
+from watchtest.logs.reader import format_record, last_lines
 from watchtest.logs.writer import NAME
 from watchtest.workspace.folder import FOLDER, make_folder
 from watchtest.workspace.lock import TAKEN
@@ -278,7 +278,9 @@ class Workspace:
             lines, _ = last_lines(self.own / NAME, LAST_WORDS)
         except WorkspaceError:
             return ""
-        return "\n  ".join(["the last lines of its log:", *(told(line).replace("\n", "\n  ") for line in lines)])
+        return "\n  ".join(
+            ["the last lines of its log:", *(format_record(line).replace("\n", "\n  ") for line in lines)]
+        )
 
 
 def make_own(folder: Path) -> None:

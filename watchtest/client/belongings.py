@@ -15,7 +15,7 @@ from watchtest.workspace.machine import machine_id
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engines import Engine
-    from watchtest.boxes.inventory import Belonging
+    from watchtest.boxes.inventory import Resource
     from watchtest.core.model import EngineName
 
 
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 class Seen:
     """Everything that was found. The engines stay connected, to remove some of it."""
 
-    belongings: tuple[Belonging, ...]
+    belongings: tuple[Resource, ...]
     engines: tuple[Engine, ...]
     host: str
 
-    def orphans(self) -> tuple[Belonging, ...]:
+    def orphans(self) -> tuple[Resource, ...]:
         return tuple(one for one in self.belongings if one.is_orphan(self.host))
 
-    def as_json(self, ones: tuple[Belonging, ...]) -> list[dict[str, Any]]:
+    def as_json(self, ones: tuple[Resource, ...]) -> list[dict[str, Any]]:
         return [{**asdict(one), "is_orphan": one.is_orphan(self.host)} for one in ones]
 
 
 @contextmanager
 def look(arguments: argparse.Namespace) -> Iterator[Seen]:
     """Ask every engine there is, or the one that was named, and the cache folder."""
-    from watchtest.boxes.inventory import local_boxes, on_engine, reachable
+    from watchtest.boxes.inventory import engine_resources, local_resources, reachable_engines
     from watchtest.workspace.user_dirs import cache_dir
 
     wish: EngineName = arguments.engine or "auto"
-    engines = [] if wish == "local" else reachable(os.environ, wish, _say)
+    engines = [] if wish == "local" else reachable_engines(os.environ, wish, _say)
     try:
-        found = [one for engine in engines for one in on_engine(engine)]
+        found = [one for engine in engines for one in engine_resources(engine)]
         if wish in ("auto", "local"):
-            found += local_boxes(cache_dir())
+            found += local_resources(cache_dir())
         yield Seen(tuple(found), tuple(engines), machine_id())
     finally:
         for engine in engines:

@@ -16,13 +16,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.protocols import Manner, Place, StopWish
+from watchtest.boxes.protocols import BoxProvider, ExecMode, StopSignal
 from watchtest.client.status_file import is_locked, load
 from watchtest.config.project import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
-from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_place
-from watchtest.workspace import manual_changes as byhand
+from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_provider
+from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER, make_folder
 
 POLL_S = 0.2
@@ -30,56 +30,56 @@ AT_WORK = ("starting", "syncing", "running")
 Say = Callable[[str], None]
 
 
-def visit(project: Project, argv: list[str], manner: Manner, say: Say) -> int:
+def visit(project: Project, argv: list[str], manner: ExecMode, say: Say) -> int:
     """Run a command in the box of the save lane; its exit code."""
-    place = visited_place(project, say)
+    provider = visited_provider(project, say)
     try:
-        environment = ready(project, place, say)
-        code = place.execute(argv, environment.variables, environment.path_first, manner)
-        if code == 0 and manner is Manner.ATTACHED:
-            byhand.record(project.workspace, argv)
-        elif manner is Manner.TERMINAL:
-            byhand.record(project.workspace, ["(what was typed in `watchtest shell`)"])
+        environment = ready(project, provider, say)
+        code = provider.execute(argv, environment.variables, environment.path_first, manner)
+        if code == 0 and manner is ExecMode.ATTACHED:
+            manual_changes.record(project.workspace, argv)
+        elif manner is ExecMode.TERMINAL:
+            manual_changes.record(project.workspace, ["(what was typed in `watchtest shell`)"])
         return code
     finally:
-        place.close()
+        provider.close()
 
 
-def visited_place(project: Project, say: Say) -> Place:
+def visited_provider(project: Project, say: Say) -> BoxProvider:
     """The box that a watcher uses, if there is one and nothing else was asked for."""
     engine = _box_of_watcher(project).get("engine")
     if project.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
         box = project.config.box.model_copy(update={"engine": engine})
         project = replace(project, config=project.config.model_copy(update={"box": box}))
-    return choose_place(project, Lane.SAVE, say)
+    return choose_provider(project, Lane.SAVE, say)
 
 
-def ready(project: Project, place: Place, say: Say) -> Environment:
+def ready(project: Project, provider: BoxProvider, say: Say) -> Environment:
     """Make the box ready for a command, and give what commands in it need."""
-    environment = build_environment(project, place)
+    environment = build_environment(project, provider)
     try:
         if not is_watched(project.workspace):
-            _prepare(project, place, say)
+            _prepare(project, provider, say)
             return environment
     except ChannelLost as error:
         if not is_watched(project.workspace):
             raise
         say(f"a watcher has taken the box over ({error.message})")
     except WatchtestError as error:
-        if place.inspect() is None:
+        if provider.inspect() is None:
             raise
         say(f"the box is not as it should be: {error}")
         return environment
-    _wait_for_the_watcher(project, place, say)
+    _wait_for_the_watcher(project, provider, say)
     return environment
 
 
-def _prepare(project: Project, place: Place, say: Say) -> None:
-    pipeline = build_pipeline(project, Lane.SAVE, place, build_worktree(project))
+def _prepare(project: Project, provider: BoxProvider, say: Say) -> None:
+    pipeline = build_pipeline(project, Lane.SAVE, provider, build_worktree(project))
 
     async def prepare() -> None:
         try:
-            await pipeline.prepare(say, StopWish())
+            await pipeline.prepare(say, StopSignal())
         finally:
             await pipeline.box.disconnect()
 
@@ -98,13 +98,13 @@ def _prepare(project: Project, place: Place, say: Say) -> None:
         lock.release()
 
 
-def _wait_for_the_watcher(project: Project, place: Place, say: Say) -> None:
+def _wait_for_the_watcher(project: Project, provider: BoxProvider, say: Say) -> None:
     deadline = time.monotonic() + project.config.box.setup_timeout_s
     has_said = False
-    while not place.is_prepared():
+    while not provider.is_prepared():
         if not is_watched(project.workspace):
             raise BoxError("the watcher ended before the box was ready", hint="try again")
-        if place.inspect() is not None and _status(project).get("activity") not in AT_WORK:
+        if provider.inspect() is not None and _status(project).get("activity") not in AT_WORK:
             say("the watcher could not set up the box: going in as it is")
             return
         if time.monotonic() > deadline:

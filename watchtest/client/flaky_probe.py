@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from watchtest.boxes.protocols import Place, StopWish
+from watchtest.boxes.protocols import BoxProvider, StopSignal
 from watchtest.config.project import Project
 from watchtest.core.events import EVERYTHING, Collected, Event, Halted, Judged, SnapshotTaken, StartRun, TestsEnded
 from watchtest.core.model import Entry, Lane, Only, Result, Run, RunState, Snapshot, Trigger
@@ -66,12 +66,12 @@ class Frozen:
 
 
 async def probe(
-    project: Project, source: Source, place: Place, test: str, times: int, store: Store | None
+    project: Project, source: Source, provider: BoxProvider, test: str, times: int, store: Store | None
 ) -> AsyncGenerator[Repeat, None]:
     """So many runs of that test on the tree as it is now, each told as it ends. The caller holds the gate's lock."""
     frozen = Frozen(source)
     # As the commit lane: what was done by hand in the box of saves is none of this one's.
-    pipeline = build_pipeline(project, Lane.COMMIT, place, frozen)
+    pipeline = build_pipeline(project, Lane.COMMIT, provider, frozen)
     pipeline.listen(lambda _event: None)
     session = secrets.token_hex(3)
     if store is not None:
@@ -104,7 +104,7 @@ class _Once:
         end, reason, raw_output = RunState.CANCELLED, "the probe was ended", ""
         results: tuple[Result, ...] = ()
         try:
-            ending = await self._pipeline.carry_out(start, self._hear, StopWish())
+            ending = await self._pipeline.carry_out(start, self._hear, StopSignal())
             if not isinstance(ending, Judged):
                 reason = f"it was {ending.stop.value}" if isinstance(ending, Halted) else "there was nothing to run"
                 raise BoxError(f"the probe came to no result: {reason}")

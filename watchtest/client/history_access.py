@@ -40,10 +40,10 @@ def add_filters(parser: argparse.ArgumentParser, *, lane: bool = True, since: st
 
 
 def workspace_of(arguments: argparse.Namespace) -> Path:
-    from watchtest.workspace.folder import find
+    from watchtest.workspace.folder import find_workspace
 
     try:
-        return find(arguments.workspace or Path.cwd())
+        return find_workspace(arguments.workspace or Path.cwd())
     except FileNotFoundError as error:
         raise WorkspaceError(
             "the current folder no longer exists", hint="change to another, or name one with -C"

@@ -15,13 +15,13 @@ from watchtest.config import Loaded, load
 from watchtest.config.project import Project
 from watchtest.core.model import EngineName
 from watchtest.errors import UsageError
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import find_workspace
 from watchtest.workspace.user_dirs import config_dir, user_dirs
 
 
 def load_settings(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> tuple[Path, Loaded]:
     """The workspace, and its settings with where each came from."""
-    folder = workspace.find(arguments.workspace or Path.cwd())
+    folder = find_workspace(arguments.workspace or Path.cwd())
     loaded = load(
         folder,
         explicit=arguments.config,

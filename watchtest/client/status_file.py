@@ -13,7 +13,7 @@ import time
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.views.status.status_words import line
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import FOLDER, workspace_root
 
 TYPE_CHECKING = False  # typing itself would cost more than all that is done here
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Life:
 def glance(start: str, lane: str | None = None) -> int:
     """`watchtest status --line`."""
     now = time.time()
-    document, life = read(f"{workspace.top_of(start)}/{workspace.FOLDER}", now)
+    document, life = read(f"{workspace_root(start)}/{FOLDER}", now)
     document = of_lane(document, lane)
     say(line(document, life.trouble, now))
     return exit_code(document, life)

@@ -21,7 +21,7 @@ from watchtest.control.client import TIMEOUT_S, Client, Declined, NobodyListens
 from watchtest.core.model import Lane
 from watchtest.core.text import one_line
 from watchtest.errors import ControlError
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import FOLDER, find_workspace
 from watchtest.workspace.user_dirs import runtime_dirs
 
 START_LIMIT_S = 5.0
@@ -41,7 +41,7 @@ class Watcher:
     def __init__(
         self, arguments: argparse.Namespace, *, timeout_s: float = TIMEOUT_S, start_limit_s: float = START_LIMIT_S
     ) -> None:
-        self.folder = workspace.find(arguments.workspace or Path.cwd())
+        self.folder = find_workspace(arguments.workspace or Path.cwd())
         self._client = Client(socket_places(self.folder, runtime_dirs()), timeout_s)
         self._start_limit_s = start_limit_s
 
@@ -71,7 +71,7 @@ class Watcher:
     def _spoken(self, speak: Callable[[], Report]) -> Report:
         deadline = time.monotonic() + self._start_limit_s
         while True:
-            is_watched = is_locked(self.folder / workspace.FOLDER / "lock")
+            is_watched = is_locked(self.folder / FOLDER / "lock")
             try:
                 return speak()
             except Declined:
@@ -85,7 +85,7 @@ class Watcher:
                 if time.monotonic() > deadline:
                     raise ControlError(
                         f"the watcher of {self.folder} takes no commands: {error.message}",
-                        hint=f"`watch --once` takes none; else see {workspace.FOLDER}/watchtest.log",
+                        hint=f"`watch --once` takes none; else see {FOLDER}/watchtest.log",
                     ) from error
             time.sleep(POLL_S)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from watchtest import __version__
 from watchtest.client.watcher import Watcher
 from watchtest.errors import ControlError
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import find_workspace
 
 TURN_ON = 'set api.listen = "127.0.0.1:7357" (or port 0 for any that is free) and start the watcher again'
 
@@ -65,7 +65,7 @@ def _token(arguments: argparse.Namespace) -> int:
     from watchtest.control.address import kept_token, token_file
     from watchtest.workspace.user_dirs import state_dir
 
-    file = token_file(state_dir(), workspace.find(arguments.workspace or Path.cwd()))
+    file = token_file(state_dir(), find_workspace(arguments.workspace or Path.cwd()))
     token = kept_token(file)
     if not token:
         raise ControlError(f"there is no token yet in {file}", hint=TURN_ON)

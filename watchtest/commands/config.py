@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watchtest.errors import ConfigError
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import find_workspace
 
 if TYPE_CHECKING:
     from watchtest.config import Loaded
@@ -73,7 +73,7 @@ def _load(arguments: argparse.Namespace) -> Loaded:
     from watchtest.config import load
     from watchtest.workspace.user_dirs import config_dir
 
-    folder = workspace.find(Path(arguments.workspace or "."))
+    folder = find_workspace(Path(arguments.workspace or "."))
     file = getattr(arguments, "file", None)
     if file is not None:  # that file alone: what the machine adds is not its fault
         return load(folder, explicit=file, environ={}, user_folder=None, flags={})

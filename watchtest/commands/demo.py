@@ -22,7 +22,7 @@ from watchtest.client.settings import add_engine
 from watchtest.errors import BoxError, EngineError
 
 if TYPE_CHECKING:
-    from watchtest.boxes.docker.engine_addresses import EngineWish
+    from watchtest.boxes.docker.engine_addresses import EngineChoice
     from watchtest.core.model import EngineName
 
 FIRST_LIMIT_S = 600.0
@@ -152,7 +152,7 @@ def _end(watcher: subprocess.Popen[bytes]) -> None:
         watcher.wait(END_LIMIT_S)
 
 
-def _remove_box(folder: Path, engine: EngineWish) -> None:
+def _remove_box(folder: Path, engine: EngineChoice) -> None:
     """The demo's container, if it made one."""
     from watchtest.boxes.inventory import remove_boxes
     from watchtest.errors import WatchtestError

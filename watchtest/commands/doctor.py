@@ -18,7 +18,7 @@ from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_check import Remark
-    from watchtest.boxes.protocols import Place
+    from watchtest.boxes.protocols import BoxProvider
     from watchtest.config.project import Project
     from watchtest.core.model import BoxInfo
 
@@ -136,22 +136,22 @@ def _repository(project: Project) -> list[Finding]:
 
 def _box(project: Project) -> list[Finding]:
     from watchtest.core.model import Lane
-    from watchtest.wiring import choose_place
+    from watchtest.wiring import choose_provider
 
     notes: list[str] = []
-    place = choose_place(project, Lane.SAVE, notes.append)
+    provider = choose_provider(project, Lane.SAVE, notes.append)
     found = [Finding("engine", WARNING, note) for note in notes]
     try:
-        if place.engine == "local":
-            found += _local(place)
-            info = place.inspect()
+        if provider.engine == "local":
+            found += _local(provider)
+            info = provider.inspect()
         else:
             # Asked first: it says what is wrong where nothing answers.
-            info = place.inspect()
-            found += _engine(project, place, info)
+            info = provider.inspect()
+            found += _engine(project, provider, info)
             found += _local_too(project)
     finally:
-        place.close()
+        provider.close()
     if info is None:
         found.append(Finding("box", GOOD, "none yet: it is made at the first run"))
     else:
@@ -159,26 +159,26 @@ def _box(project: Project) -> list[Finding]:
     return found
 
 
-def _engine(project: Project, place: Place, info: BoxInfo | None) -> list[Finding]:
+def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> list[Finding]:
     """The engine that carries the box, the image for it, and the limits as they are."""
-    from watchtest.boxes.docker.engine_check import Wanted, examine, has_image, read_back
+    from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container, has_image
     from watchtest.boxes.docker.engines import find_engine
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.wiring import build_worktree, recipe_wish
+    from watchtest.wiring import build_worktree, recipe_input
 
     box = project.config.box
     assert box.engine != "local"
-    wanted = Wanted(box.memory, box.cpus, box.pids)
+    wanted = ConfiguredLimits(box.memory, box.cpus, box.pids)
     engine = find_engine(project.environ, box.engine)
     try:
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
         source = build_worktree(project)
-        recipe = recipe_of(recipe_wish(project, source), source.snapshot(), source.read)
-        image = place.image_of(recipe)
+        recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
+        image = provider.image_of(recipe)
         is_here = "is here" if has_image(engine, image) else "is not here yet: it is had when the box is made"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))
         if info is not None:
-            found += [_remark("limits", remark) for remark in read_back(engine, info.id, wanted)]
+            found += [_remark("limits", remark) for remark in examine_container(engine, info.id, wanted)]
         return found
     finally:
         engine.close()
@@ -188,17 +188,17 @@ def _remark(what: str, remark: Remark) -> Finding:
     return Finding(what, WARNING if remark.is_warning else GOOD, remark.text, remark.hint)
 
 
-def _local(place: Place) -> list[Finding]:
-    return [Finding("local box", WARNING if line.startswith(LACKS) else GOOD, line) for line in place.describe()]
+def _local(provider: BoxProvider) -> list[Finding]:
+    return [Finding("local box", WARNING if line.startswith(LACKS) else GOOD, line) for line in provider.describe()]
 
 
 def _local_too(project: Project) -> list[Finding]:
     """What the embedded box would be, for whoever thinks of `--engine local`."""
     from watchtest.core.model import Lane
-    from watchtest.wiring import local_place
+    from watchtest.wiring import local_provider
 
     try:
-        lines = local_place(project, Lane.SAVE).describe()
+        lines = local_provider(project, Lane.SAVE).describe()
     except WatchtestError as error:
         return [Finding("local box", GOOD, f"would not work: {error.message}")]
     return [Finding("local box", GOOD, f"would be used with --engine local: {lines[1]}")]

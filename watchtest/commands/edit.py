@@ -11,7 +11,7 @@ from pathlib import Path
 from watchtest.client.status_file import load
 from watchtest.errors import UsageError
 from watchtest.views.dashboard.dashboard import editor
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import FOLDER, find_workspace
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,8 +21,8 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = workspace.find(arguments.workspace or Path())
-    failures = [each for each in load(folder / workspace.FOLDER / "status.json")["failures"] if each["file"]]
+    folder = find_workspace(arguments.workspace or Path())
+    failures = [each for each in load(folder / FOLDER / "status.json")["failures"] if each["file"]]
     if not failures:
         raise UsageError("no failure names a line", hint="`watchtest status` tells what is known")
     if not 1 <= arguments.number <= len(failures):

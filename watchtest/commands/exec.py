@@ -28,8 +28,8 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.protocols import Manner
-    from watchtest.client.box_visit import ready, visit, visited_place
+    from watchtest.boxes.protocols import ExecMode
+    from watchtest.client.box_visit import ready, visit, visited_provider
     from watchtest.client.settings import project_of
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
@@ -37,18 +37,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("exec: no command given", hint="write it after two dashes: watchtest exec -- ls -l")
     project = project_of(arguments, engine_flag(arguments))
     if not arguments.detach:
-        return visit(project, argv, Manner.ATTACHED, say)
-    place = visited_place(project, say)
+        return visit(project, argv, ExecMode.ATTACHED, say)
+    provider = visited_provider(project, say)
     name = f"{log_name(argv)}-{secrets.token_hex(2)}"
     try:
-        environment = ready(project, place, say)
-        known = place.execute(["/bin/sh", "-c", KNOWN, "sh", argv[0]], environment.variables, environment.path_first)
+        environment = ready(project, provider, say)
+        known = provider.execute(["/bin/sh", "-c", KNOWN, "sh", argv[0]], environment.variables, environment.path_first)
         if known != 0:
             raise BoxError(f"exec: there is no {argv[0]} in the box")
-        command = ["/bin/sh", "-c", DETACHED, "sh", f"{place.home}/logs", name, *argv]
-        place.execute(command, environment.variables, environment.path_first, Manner.DETACHED)
+        command = ["/bin/sh", "-c", DETACHED, "sh", f"{provider.home}/logs", name, *argv]
+        provider.execute(command, environment.variables, environment.path_first, ExecMode.DETACHED)
     finally:
-        place.close()
+        provider.close()
     print(f"started {name}; its output: watchtest logs {name}")
     return 0
 

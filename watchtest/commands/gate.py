@@ -20,7 +20,7 @@ from watchtest.client.settings import add_engine, engine_flag
 from watchtest.errors import BoxError, WorkspaceError
 
 if TYPE_CHECKING:
-    from watchtest.boxes.protocols import Place
+    from watchtest.boxes.protocols import BoxProvider
     from watchtest.config.project import Project
     from watchtest.core.model import Lane, Result, RunState
     from watchtest.core.state import State
@@ -67,15 +67,15 @@ class Answer:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import project_of
-    from watchtest.wiring import choose_place
+    from watchtest.wiring import choose_provider
 
     project = project_of(arguments, engine_flag(arguments))
     asked = _asked(project, arguments.commit)
-    place = choose_place(project, "gate", _say)
+    provider = choose_provider(project, "gate", _say)
     try:
-        answer = _answer(project, asked, place, arguments.timeout)
+        answer = _answer(project, asked, provider, arguments.timeout)
     finally:
-        place.close()
+        provider.close()
         asked.source.close()
     if answer is None:
         _say(f"no verdict on {asked.name} within {arguments.timeout:g} s")
@@ -110,28 +110,28 @@ def _asked(project: Project, revision: str | None) -> Asked:
     return Asked(tree, Lane.COMMIT, f"commit {commit[:12]}", source, commit == git.head().commit)
 
 
-def _answer(project: Project, asked: Asked, place: Place, timeout_s: float) -> Answer | None:
-    environment = _environment(project, asked, place)
+def _answer(project: Project, asked: Asked, provider: BoxProvider, timeout_s: float) -> Answer | None:
+    environment = _environment(project, asked, provider)
     known = _known(project, asked.tree, environment)
     if known is not None:
         return known
     deadline = time.monotonic() + timeout_s
     if asked.can_be_watched and project.config.history.enabled and _is_watched(project, asked.lane):
         return _wait_for_the_watcher(project, asked, environment, deadline)
-    return _run_here(project, asked, place, deadline)
+    return _run_here(project, asked, provider, deadline)
 
 
-def _environment(project: Project, asked: Asked, place: Place) -> str:
+def _environment(project: Project, asked: Asked, provider: BoxProvider) -> str:
     """In what that very tree would be tested."""
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.core.events import EVERYTHING
     from watchtest.pipeline import environment_name
-    from watchtest.wiring import recipe_wish, settings_digest
+    from watchtest.wiring import recipe_input, settings_digest
 
     snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
-    recipe = recipe_of(recipe_wish(project, asked.source), snapshot, asked.source.read)
-    origin = place.origin_of(recipe)  # asks the engine, and so learns which one it is
-    return environment_name(place.engine, place.image_of(recipe), origin, recipe, settings_digest(project))
+    recipe = recipe_of(recipe_input(project, asked.source), snapshot, asked.source.read)
+    origin = provider.origin_of(recipe)  # asks the engine, and so learns which one it is
+    return environment_name(provider.engine, provider.image_of(recipe), origin, recipe, settings_digest(project))
 
 
 def _known(project: Project, tree: str, environment: str) -> Answer | None:
@@ -174,7 +174,7 @@ def _wait_for_the_watcher(project: Project, asked: Asked, environment: str, dead
     return None
 
 
-def _run_here(project: Project, asked: Asked, place: Place, deadline: float) -> Answer | None:
+def _run_here(project: Project, asked: Asked, provider: BoxProvider, deadline: float) -> Answer | None:
     from filelock import FileLock, Timeout
 
     from watchtest.app import run_tree
@@ -184,7 +184,7 @@ def _run_here(project: Project, asked: Asked, place: Place, deadline: float) -> 
     make_folder(folder)
     try:
         with FileLock(folder / "gate.lock", timeout=max(0.0, deadline - time.monotonic())):
-            running = run_tree(project, asked.lane, asked.source, place, _say)
+            running = run_tree(project, asked.lane, asked.source, provider, _say)
             last = asyncio.run(asyncio.wait_for(running, max(0.1, deadline - time.monotonic())))
     except (Timeout, TimeoutError):
         return None

@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from watchtest.boxes.protocols import ImageWish, NamedImage
+from watchtest.boxes.protocols import ImageSource, NamedImage
 from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
@@ -84,9 +84,9 @@ def _write_hooks(arguments: argparse.Namespace) -> int:
     import os
 
     from watchtest.sources.git import Git
-    from watchtest.workspace import folder as workspace
+    from watchtest.workspace.folder import find_workspace
 
-    folder = workspace.find(arguments.workspace or Path.cwd())
+    folder = find_workspace(arguments.workspace or Path.cwd())
     hooks = Git(folder, os.environ).hooks()
     for name, body in HOOKS.items():
         print(_write_hook(hooks / name, body))
@@ -115,12 +115,12 @@ def _indented(text: str) -> str:
 def _write_config(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.client.settings import project_of
-    from watchtest.wiring import build_detector, build_worktree, recipe_wish
+    from watchtest.wiring import build_detector, build_worktree, recipe_input
 
     project = project_of(arguments)
     source = build_worktree(project)
     snapshot = source.snapshot()
-    recipe = recipe_of(recipe_wish(project, source), snapshot, source.read)
+    recipe = recipe_of(recipe_input(project, source), snapshot, source.read)
     image = _line(f"{_words(recipe.image)} ({recipe.because})")
     commands = [_line(command) for command in recipe.commands]
     if recipe.needs_pytest:
@@ -152,7 +152,7 @@ def _write_config(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _words(image: ImageWish) -> str:
+def _words(image: ImageSource) -> str:
     return image.name if isinstance(image, NamedImage) else f"built from {image.dockerfile}"
 
 

@@ -52,14 +52,14 @@ def _of_watcher(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from watchtest.core.text import encodable
-    from watchtest.logs.reader import last_lines, told
+    from watchtest.logs.reader import format_record, last_lines
     from watchtest.logs.writer import NAME
-    from watchtest.workspace import folder as workspace
+    from watchtest.workspace.folder import FOLDER, find_workspace
 
-    file = workspace.find(arguments.workspace or Path.cwd()) / workspace.FOLDER / NAME
+    file = find_workspace(arguments.workspace or Path.cwd()) / FOLDER / NAME
 
     def show(line: str) -> None:
-        text = clean(line) if arguments.json else told(line)
+        text = clean(line) if arguments.json else format_record(line)
         print(encodable(text, sys.stdout.encoding), flush=arguments.follow)
 
     lines, follower = last_lines(file, arguments.lines)
@@ -72,25 +72,25 @@ def _of_watcher(arguments: argparse.Namespace) -> int:
 
 
 def _of_service(arguments: argparse.Namespace) -> int:
-    from watchtest.client.box_visit import visited_place
+    from watchtest.client.box_visit import visited_provider
     from watchtest.client.settings import project_of
     from watchtest.errors import UsageError
 
     project = project_of(arguments, engine_flag(arguments))
-    place = visited_place(project, say)
-    folder = f"{place.home}/logs"
+    provider = visited_provider(project, say)
+    folder = f"{provider.home}/logs"
     try:
         if arguments.name is None:
             with _cleaned():
-                return place.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())
+                return provider.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())
         if "/" in arguments.name:
             raise UsageError(f"logs: {arguments.name}: not a name", hint="`watchtest logs` lists them")
         file = f"{folder}/{arguments.name}.log"
         follow = "-F" if arguments.follow else ""
         with _cleaned():
-            code = place.execute(["/bin/sh", "-c", SHOW, "sh", file, str(arguments.lines), follow], {}, ())
+            code = provider.execute(["/bin/sh", "-c", SHOW, "sh", file, str(arguments.lines), follow], {}, ())
     finally:
-        place.close()
+        provider.close()
     if code == NOT_THERE:
         raise UsageError(
             f"logs: nothing was ever said by {arguments.name!r}", hint="`watchtest logs` lists what there is"
@@ -102,7 +102,7 @@ def _of_service(arguments: argparse.Namespace) -> int:
 def _cleaned() -> Iterator[None]:
     """Whatever is written to our stdout meanwhile, by us or by a process of ours, comes out without control sequences.
 
-    A service may print anything; a terminal obeys what it is told.
+    A service may print anything; a terminal obeys what it is format_record.
     """
     sys.stdout.flush()
     real = os.dup(1)

@@ -13,7 +13,7 @@ from watchtest.client.settings import add_engine
 from watchtest.errors import UsageError, WatchtestError
 
 if TYPE_CHECKING:
-    from watchtest.boxes.inventory import Belonging
+    from watchtest.boxes.inventory import Resource
     from watchtest.client.belongings import Seen
 
 NOT_REMOVED = 4
@@ -60,7 +60,7 @@ def _sweep(*, is_quiet: bool) -> None:
         print(f"removed {len(dead)} socket{'' if len(dead) == 1 else 's'} of watchers that were killed")
 
 
-def _tell(orphans: tuple[Belonging, ...], host: str) -> None:
+def _tell(orphans: tuple[Resource, ...], host: str) -> None:
     from watchtest.client.belongings import nearest
     from watchtest.commands.ps import show
     from watchtest.core.text import clean
@@ -83,7 +83,7 @@ def _is_confirmed(arguments: argparse.Namespace, count: int) -> bool:
     return input(f"Remove {'this' if count == 1 else f'all {count}'}? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _remove(orphans: tuple[Belonging, ...], seen: Seen) -> list[str]:
+def _remove(orphans: tuple[Resource, ...], seen: Seen) -> list[str]:
     """In order, so that nothing is still in use; what could not be removed."""
     from watchtest.boxes.inventory import remove
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from watchtest.client.settings import add_engine
 
 if TYPE_CHECKING:
-    from watchtest.boxes.inventory import Belonging
+    from watchtest.boxes.inventory import Resource
 
 KIBI = 1024
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show(belongings: tuple[Belonging, ...], host: str) -> None:
+def show(belongings: tuple[Resource, ...], host: str) -> None:
     """As a table; nothing is cut, so that a narrow terminal or a pipe loses nothing."""
     from watchtest.core.text import age, clean
 
@@ -75,7 +75,7 @@ def size(count: int | None) -> str:
     return f"{value:.1f} GB"
 
 
-def _workspace(one: Belonging, host: str) -> str:
+def _workspace(one: Resource, host: str) -> str:
     if one.host != host and one.workspace:
         return f"{one.workspace or '?'} (on {one.host or 'an unknown machine'})"
     return f"{one.workspace or '?'}{' (gone)' if one.is_orphan(host) else ''}"

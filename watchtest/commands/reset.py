@@ -20,21 +20,21 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.box_visit import is_watched, ready, visited_place
+    from watchtest.client.box_visit import is_watched, ready, visited_provider
     from watchtest.client.settings import project_of
-    from watchtest.workspace import manual_changes as byhand
+    from watchtest.workspace import manual_changes
 
     project = project_of(arguments, engine_flag(arguments))
-    place = visited_place(project, say)
+    provider = visited_provider(project, say)
     try:
-        gone = place.reset(arguments.environment)
-        byhand.take(project.workspace)
+        gone = provider.reset(arguments.environment)
+        manual_changes.take(project.workspace)
         print(f"thrown away: {', '.join(gone)}", flush=True)
         if is_watched(project.workspace):
             print("the watcher makes its box anew, at once or with the next save")
             return 0
-        ready(project, place, say)
+        ready(project, provider, say)
     finally:
-        place.close()
+        provider.close()
     print("made anew")
     return 0

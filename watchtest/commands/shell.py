@@ -20,11 +20,11 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.protocols import Manner
+    from watchtest.boxes.protocols import ExecMode
     from watchtest.client.box_visit import visit
     from watchtest.client.settings import project_of
 
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise UsageError("shell: this is not a terminal", hint="for a script: watchtest exec -- sh -c '…'")
     project = project_of(arguments, engine_flag(arguments))
-    return visit(project, ["/bin/sh", "-c", SHELL], Manner.TERMINAL, say)
+    return visit(project, ["/bin/sh", "-c", SHELL], ExecMode.TERMINAL, say)

@@ -18,19 +18,19 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.client.box_visit import visited_place
+    from watchtest.client.box_visit import visited_provider
     from watchtest.client.settings import project_of
-    from watchtest.wiring import build_worktree, recipe_wish
-    from watchtest.workspace import manual_changes as byhand
+    from watchtest.wiring import build_worktree, recipe_input
+    from watchtest.workspace import manual_changes
 
     project = project_of(arguments, engine_flag(arguments))
     source = build_worktree(project)
-    recipe = recipe_of(recipe_wish(project, source), source.snapshot(), source.read)
-    place = visited_place(project, say)
+    recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
+    provider = visited_provider(project, say)
     try:
-        kept = place.snapshot(recipe, say)
-        byhand.take(project.workspace)
+        kept = provider.snapshot(recipe, say)
+        manual_changes.take(project.workspace)
     finally:
-        place.close()
+        provider.close()
     print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")
     return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from watchtest.client.status_file import LANES, Life, exit_code, glance, of_lane, read, say
 from watchtest.views.status.status_words import block, line
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import FOLDER, find_workspace
 
 TYPE_CHECKING = False  # as in `reading`
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     start = arguments.workspace or Path()
     if arguments.line:
         return glance(str(start), arguments.lane)
-    document, life = read(workspace.find(start) / workspace.FOLDER, time.time())
+    document, life = read(find_workspace(start) / FOLDER, time.time())
     document = of_lane(document, arguments.lane)
     _tell(arguments, document, life)
     return exit_code(document, life)

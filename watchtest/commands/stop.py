@@ -14,9 +14,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.background import Workspace
-    from watchtest.workspace import folder as workspace
+    from watchtest.workspace.folder import find_workspace
 
-    folder = workspace.find(arguments.workspace or Path.cwd())
+    folder = find_workspace(arguments.workspace or Path.cwd())
     holder = Workspace(folder).stop(say)
     print(f"no watcher runs on {folder}" if holder is None else f"stopped the watcher of {folder}: {holder}")
     return 0

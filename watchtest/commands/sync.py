@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from watchtest.errors import UsageError
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import find_workspace
 
 
 def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,10 +18,10 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.workspace.shrink_consent import give_acceptance
+    from watchtest.workspace.shrink_consent import grant_consent
 
     if not arguments.accept:
         raise UsageError("sync: nothing to do", hint="syncing is done by itself; `watchtest sync --accept` answers it")
-    give_acceptance(workspace.find(arguments.workspace or Path.cwd()))
+    grant_consent(find_workspace(arguments.workspace or Path.cwd()))
     print("accepted: the next sync may delete most of the box (for ten minutes)")
     return 0

@@ -19,7 +19,7 @@ from watchtest.client.watcher import Watcher, add_lane
 from watchtest.core.model import Lane
 from watchtest.core.text import clean
 from watchtest.errors import ControlError, UsageError
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import FOLDER, workspace_root
 
 FUNCTIONS_SHOWN = 5
 FILES_SHOWN = 15
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell_last_run(arguments: argparse.Namespace) -> int:
     """What the key `w` shows, by the status file: why these tests, of all that there are."""
-    folder = f"{workspace.top_of(str(Path.cwd()))}/{workspace.FOLDER}"
+    folder = f"{workspace_root(str(Path.cwd()))}/{FOLDER}"
     document, _ = read(folder, time.time())
     scope = of_lane(document, arguments.lane).get("scope")
     if arguments.json:

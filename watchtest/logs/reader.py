@@ -18,9 +18,9 @@ from watchtest.logs.writer import CONTEXT, OLD_FILES
 POLL_S = 0.2
 
 
-def last_lines(file: Path, count: int) -> tuple[list[str], Follower]:
+def last_lines(file: Path, count: int) -> tuple[list[str], LogFollower]:
     """The last lines of the log and of the files it was rotated into; and who goes on from there."""
-    follower = Follower(file)
+    follower = LogFollower(file)
     lines: deque[str] = deque(maxlen=count)
     for number in range(OLD_FILES, 0, -1):
         try:
@@ -36,7 +36,7 @@ def last_lines(file: Path, count: int) -> tuple[list[str], Follower]:
     return list(lines), follower
 
 
-class Follower:
+class LogFollower:
     """Reads what is new, by whole lines; goes on in the next file once the present one was rotated or removed."""
 
     def __init__(self, file: Path) -> None:
@@ -88,7 +88,7 @@ class Follower:
         return (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
 
 
-def told(line: str) -> str:
+def format_record(line: str) -> str:
     """A record in the words of a terminal: `2026-11-17 06:41:45 warning [save 3f2a.1] message`, then its traceback."""
     try:
         record: dict[str, Any] = json.loads(line)

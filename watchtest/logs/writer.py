@@ -47,7 +47,7 @@ class _Scope:
 _scope: ContextVar[_Scope | None] = ContextVar("watchtest_log_scope", default=None)
 
 
-def task_about(work: Coroutine[Any, Any, None], lane: str, run: str, *, name: str) -> asyncio.Task[None]:
+def create_logged_task(work: Coroutine[Any, Any, None], lane: str, run: str, *, name: str) -> asyncio.Task[None]:
     """A task; all that it logs, also by tasks and threads it begins, carries these words, the run's until its end."""
     scope = _Scope(lane, run)
     before = _scope.set(scope)
@@ -63,7 +63,7 @@ def task_about(work: Coroutine[Any, Any, None], lane: str, run: str, *, name: st
     return task
 
 
-def known_context() -> Mapping[str, str]:
+def log_context() -> Mapping[str, str]:
     """The words for a record that is made here and now."""
     scope = _scope.get()
     if scope is None:
@@ -169,7 +169,7 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
 
 def _with_context(record: logging.LogRecord) -> bool:
-    for key, value in known_context().items():
+    for key, value in log_context().items():
         if not hasattr(record, key):
             setattr(record, key, value)
     if not hasattr(record, "task") and (name := _task_name()):

@@ -17,13 +17,13 @@ FOLDER = ".watchtest"
 """The workspace's own folder of watchtest: ignored by git, never watched, never synced."""
 
 
-def find(start: Path) -> Path:
+def find_workspace(start: Path) -> Path:
     """The git top level of `start`; where there is none, `start` itself."""
-    return type(start)(top_of(start))
+    return type(start)(workspace_root(start))
 
 
-def top_of(start: str | Path) -> str:
-    """`find`, for those who do without paths."""
+def workspace_root(start: str | Path) -> str:
+    """`find_workspace`, for those who do without paths."""
     try:
         folder = os.path.realpath(start, strict=True)
     except (OSError, RuntimeError, ValueError) as error:

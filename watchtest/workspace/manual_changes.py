@@ -27,7 +27,7 @@ def record(workspace: Path, argv: list[str]) -> None:
         return  # a courtesy, no more: the command has done what it should
 
 
-def is_any(workspace: Path) -> bool:
+def exist(workspace: Path) -> bool:
     return (workspace / FOLDER / NAME).exists()
 
 

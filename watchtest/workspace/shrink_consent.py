@@ -16,7 +16,7 @@ def _file(workspace: Path) -> Path:
     return workspace / FOLDER / "accept-shrink"
 
 
-def give_acceptance(workspace: Path) -> None:
+def grant_consent(workspace: Path) -> None:
     try:
         make_folder(_file(workspace).parent)
         _file(workspace).touch()
@@ -24,15 +24,15 @@ def give_acceptance(workspace: Path) -> None:
         raise WorkspaceError(f"{_file(workspace)} cannot be written: {error.strerror}") from error
 
 
-def is_acceptance_given(workspace: Path) -> bool:
+def has_consent(workspace: Path) -> bool:
     try:
         return time.time() - _file(workspace).stat().st_mtime < VALID_S
     except OSError:
         return False
 
 
-def take_acceptance(workspace: Path) -> bool:
+def use_consent(workspace: Path) -> bool:
     """Whether it was given; it holds for one sync."""
-    is_given = is_acceptance_given(workspace)
+    is_given = has_consent(workspace)
     _file(workspace).unlink(missing_ok=True)
     return is_given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.boxes.service_keys import Check, Definition, Dependencies, automatic
+from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition, ServiceDependencies, automatic
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.sources.globs import specification
 
@@ -59,13 +59,13 @@ def test_a_command_without_a_shell_is_read_word_by_word() -> None:
     assert sorted(path for path in FILES if matches(path)) == sorted(OWN)
 
 
-def basis(definition: Definition, of: Snapshot, variables: str = "") -> str:
-    dependencies = Dependencies(definition, lambda globs: specification(globs, "test").match_file)
+def basis(definition: ServiceDefinition, of: Snapshot, variables: str = "") -> str:
+    dependencies = ServiceDependencies(definition, lambda globs: specification(globs, "test").match_file)
     return dependencies.basis(of, {"variables": variables}).key
 
 
 def test_a_key_follows_the_content_of_its_files_and_nothing_else() -> None:
-    one = Definition("kv", ("python", "server.py"))
+    one = ServiceDefinition("kv", ("python", "server.py"))
     before = basis(one, snapshot())
     assert basis(one, snapshot()) == before
     assert basis(one, snapshot(test_new__dot__py="1")) == before
@@ -75,7 +75,7 @@ def test_a_key_follows_the_content_of_its_files_and_nothing_else() -> None:
 
 
 def test_globs_in_the_settings_are_those_of_gitignore() -> None:
-    one = Definition("kv", ("python", "server.py"), restart_on=("*.json", "/shop/"))
+    one = ServiceDefinition("kv", ("python", "server.py"), restart_on=("*.json", "/shop/"))
     before = basis(one, snapshot())
     assert basis(one, snapshot(server__dot__py="1")) == before
     assert basis(one, snapshot(data__dot__json="1")) != before
@@ -84,24 +84,26 @@ def test_globs_in_the_settings_are_those_of_gitignore() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Definition("kv", ("python", "server.py", "--fast")),
-        Definition("kv", ("python", "server.py"), Check("tcp", 80)),
-        Definition("kv", ("python", "server.py"), env={"A": "b"}),
+        ServiceDefinition("kv", ("python", "server.py", "--fast")),
+        ServiceDefinition("kv", ("python", "server.py"), ReadyCheck("tcp", 80)),
+        ServiceDefinition("kv", ("python", "server.py"), env={"A": "b"}),
     ],
 )
-def test_a_key_follows_what_is_started_and_how(other: Definition) -> None:
-    assert basis(other, snapshot()) != basis(Definition("kv", ("python", "server.py")), snapshot())
+def test_a_key_follows_what_is_started_and_how(other: ServiceDefinition) -> None:
+    assert basis(other, snapshot()) != basis(ServiceDefinition("kv", ("python", "server.py")), snapshot())
 
 
 def test_a_key_follows_the_environment_of_the_box_but_no_limit() -> None:
-    one = Definition("kv", ("python", "server.py"))
+    one = ServiceDefinition("kv", ("python", "server.py"))
     assert basis(one, snapshot(), "A=b") != basis(one, snapshot(), "A=c")
-    limited = Definition("kv", ("python", "server.py"), restart_limit=99, grace_s=9, ready_timeout_s=9)
+    limited = ServiceDefinition("kv", ("python", "server.py"), restart_limit=99, grace_s=9, ready_timeout_s=9)
     assert basis(limited, snapshot()) == basis(one, snapshot())
 
 
 def test_the_files_that_differ_are_named() -> None:
-    dependencies = Dependencies(Definition("kv", ("python", "server.py")), lambda _globs: lambda _path: False)
+    dependencies = ServiceDependencies(
+        ServiceDefinition("kv", ("python", "server.py")), lambda _globs: lambda _path: False
+    )
     before = dependencies.basis(snapshot(), {})
     after = dependencies.basis(snapshot(server__dot__py="1", new__dot__py="1", data__dot__json="1"), {})
     assert before.difference(after) == ("data.json", "new.py", "server.py")

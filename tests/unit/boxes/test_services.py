@@ -12,17 +12,17 @@ import pytest
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import Decoder, encode
-from watchtest.boxes.channel import Channel
-from watchtest.boxes.protocols import StopWish
-from watchtest.boxes.service_keys import Check, Definition
-from watchtest.boxes.services import Services, Surroundings, Timing
+from watchtest.boxes.channel import AgentChannel
+from watchtest.boxes.protocols import StopSignal
+from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
+from watchtest.boxes.services import ProcessEnvironment, RestartTiming, Services
 from watchtest.boxes.session import Session
 from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.errors import ChannelLost, ServiceError
 
 Said = tuple[dict[str, Any], bytes]
 Script = Callable[[int, dict[str, Any]], Sequence[Said]]
-KV = Definition("kv", ("serve",), Check("tcp", 1), ready_timeout_s=0.1, restart_limit=0, grace_s=0)
+KV = ServiceDefinition("kv", ("serve",), ReadyCheck("tcp", 1), ready_timeout_s=0.1, restart_limit=0, grace_s=0)
 NOTHING = Snapshot("tree", {})
 
 
@@ -71,21 +71,21 @@ def told(state: str, seq: int, order: dict[str, Any], *, is_answer: bool = False
 LOST: Said = ({"t": "services", "id": None}, b'{"lost": true, "services": []}')
 
 
-def ensured(agent: ScriptedAgent, *definitions: Definition, times: int = 1) -> list[tuple[ServiceInfo, ...]]:
+def ensured(agent: ScriptedAgent, *definitions: ServiceDefinition, times: int = 1) -> list[tuple[ServiceInfo, ...]]:
     seen: list[tuple[ServiceInfo, ...]] = []
 
     async def act() -> None:
-        channel = Channel(agent)
+        channel = AgentChannel(agent)
         await channel.open()
         try:
             session = Session(channel)
             await session.open()
             services = Services(
-                definitions, lambda _globs: lambda _path: False, is_tied=False, timing=Timing(slack_s=0.2)
+                definitions, lambda _globs: lambda _path: False, is_tied=False, timing=RestartTiming(slack_s=0.2)
             )
             services.on_seen = seen.append
             for _ in range(times):
-                await services.ensure(session, NOTHING, Surroundings({}, ()), lambda _text: None, StopWish())
+                await services.ensure(session, NOTHING, ProcessEnvironment({}, ()), lambda _text: None, StopSignal())
         finally:
             await channel.close()
 

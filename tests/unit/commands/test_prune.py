@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from watchtest.boxes.inventory import Belonging, local_boxes
+from watchtest.boxes.inventory import Resource, local_resources
 from watchtest.cli import main
 from watchtest.control.address import ensure_token, token_file
 from watchtest.workspace.machine import machine_id
@@ -124,7 +124,7 @@ def test_ps_says_when_there_is_nothing(cache: Path, capsys: pytest.CaptureFixtur
 
 def test_a_workspace_that_cannot_be_looked_at_is_not_gone(cache: Path, tmp_path: Path) -> None:
     local_box(cache, "box-1-save", str(tmp_path))
-    box: Belonging = local_boxes(cache)[0]
+    box: Resource = local_resources(cache)[0]
 
     assert not replace(box, workspace=f"{tmp_path}/{'x' * 5000}").is_orphan(HOST)  # its name is too long to ask
     assert not replace(box, workspace="a\0b").is_orphan(HOST)

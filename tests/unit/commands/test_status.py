@@ -25,7 +25,7 @@ from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.views.status.status_writer import StatusFile, Writer
-from watchtest.workspace import folder as workspace
+from watchtest.workspace.folder import find_workspace
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 Watch = Callable[[State], None]
@@ -323,12 +323,12 @@ def test_it_imports_nothing_heavy() -> None:
 def test_the_workspace_is_found_from_below(tmp_path: Path) -> None:
     below = tmp_path / "repository" / "a" / "b"
     below.mkdir(parents=True)
-    assert workspace.find(below) == below.resolve()
+    assert find_workspace(below) == below.resolve()
     (tmp_path / "repository" / ".git").write_text("gitdir: elsewhere\n")
-    assert workspace.find(below) == (tmp_path / "repository").resolve()
+    assert find_workspace(below) == (tmp_path / "repository").resolve()
     (below.parent / ".watchtest").mkdir()
     (below.parent / ".watchtest" / "status.json").write_text("{}")
-    assert workspace.find(below) == (tmp_path / "repository").resolve(), "a watcher that once ran there owns nothing"
+    assert find_workspace(below) == (tmp_path / "repository").resolve(), "a watcher that once ran there owns nothing"
 
 
 def test_a_home_folder_kept_in_git_is_not_the_project_of_all_below(
@@ -337,16 +337,16 @@ def test_a_home_folder_kept_in_git_is_not_the_project_of_all_below(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".git").mkdir()
     (tmp_path / "project").mkdir()
-    assert workspace.find(tmp_path / "project") == (tmp_path / "project").resolve()
-    assert workspace.find(tmp_path) == tmp_path.resolve()
+    assert find_workspace(tmp_path / "project") == (tmp_path / "project").resolve()
+    assert find_workspace(tmp_path) == tmp_path.resolve()
 
 
 def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="no such folder"):
-        workspace.find(tmp_path / "nowhere")
+        find_workspace(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(WorkspaceError, match="not a folder"):
-        workspace.find(tmp_path / "file")
+        find_workspace(tmp_path / "file")
 
 
 def test_the_schema_is_printed_without_a_status_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,8 @@ from support.watcher_states import Story, failed
 
 from watchtest import cli
 from watchtest.errors import WorkspaceError
-from watchtest.logs.reader import Follower, last_lines, told
-from watchtest.logs.writer import LOG_BYTES, NAME, OLD_FILES, logging_to, task_about
+from watchtest.logs.reader import LogFollower, format_record, last_lines
+from watchtest.logs.writer import LOG_BYTES, NAME, OLD_FILES, create_logged_task, logging_to
 from watchtest.views.lines.plain_lines import log_event
 from watchtest.workspace.lock import WatcherLock
 
@@ -76,7 +76,7 @@ def test_what_a_task_logs_names_its_lane_and_its_run_while_that_goes_on(folder: 
         await asyncio.to_thread(log.info, "in a thread of it")
 
     async def whole() -> None:
-        await task_about(run(), "save", "s.7", name="run s.7")
+        await create_logged_task(run(), "save", "s.7", name="run s.7")
         over.set()
         await asyncio.gather(*others)
         log.info("elsewhere")
@@ -192,7 +192,7 @@ def test_what_could_not_be_written_is_counted(folder: Path) -> None:
 
 def test_a_follower_goes_on_in_the_next_file(tmp_path: Path) -> None:
     file = tmp_path / NAME
-    follower = Follower(file)
+    follower = LogFollower(file)
     assert follower.new_lines() == []
     file.write_text("one\ntwo\nha")
     assert follower.new_lines() == ["one", "two"]
@@ -214,12 +214,12 @@ def test_people_see_time_level_context_message_and_traceback(monkeypatch: pytest
     monkeypatch.setenv("TZ", "UTC")
     record = {"at": "2026-11-17T06:41:45.123Z", "level": "error", "message": "m", "lane": "save", "run": "s.1"}
     record |= {"error": {"type": "E", "message": "m", "traceback": "Traceback:\n  at\x1b[1m x\n"}}  # type: ignore[dict-item]
-    assert told(json.dumps(record)) == "2026-11-17 06:41:45 error [save s.1] m\n    Traceback:\n      at x"
+    assert format_record(json.dumps(record)) == "2026-11-17 06:41:45 error [save s.1] m\n    Traceback:\n      at x"
 
 
 @pytest.mark.parametrize("line", ["2026 INFO x: of an older watchtest \x1b[1m", '{"at": "20', "[]", '{"at": 5}', "7"])
 def test_a_line_that_is_no_record_is_shown_as_it_is(line: str) -> None:
-    assert told(line) == line.replace("\x1b[1m", "")
+    assert format_record(line) == line.replace("\x1b[1m", "")
 
 
 def test_the_command_shows_the_last_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from watchtest.workspace import manual_changes as byhand
+from watchtest.workspace import manual_changes
 
 
 def test_commands_are_told_once_in_their_order(tmp_path: Path) -> None:
-    byhand.record(tmp_path, ["pip", "install", "a b"])
-    byhand.record(tmp_path, ["sh", "-c", "one\ntwo"])
-    assert byhand.take(tmp_path) == ("pip install 'a b'", "sh -c 'one two'")
-    assert byhand.take(tmp_path) == ()
+    manual_changes.record(tmp_path, ["pip", "install", "a b"])
+    manual_changes.record(tmp_path, ["sh", "-c", "one\ntwo"])
+    assert manual_changes.take(tmp_path) == ("pip install 'a b'", "sh -c 'one two'")
+    assert manual_changes.take(tmp_path) == ()
 
 
 def test_a_look_is_not_worth_a_line(tmp_path: Path) -> None:
-    byhand.record(tmp_path, ["/bin/ls", "-l"])
-    assert byhand.take(tmp_path) == ()
+    manual_changes.record(tmp_path, ["/bin/ls", "-l"])
+    assert manual_changes.take(tmp_path) == ()
 
 
 def test_the_list_does_not_grow_without_end(tmp_path: Path) -> None:
-    for number in range(byhand.LINES_LIMIT + 5):
-        byhand.record(tmp_path, ["touch", str(number)])
-    taken = byhand.take(tmp_path)
-    assert len(taken) == byhand.LINES_LIMIT
-    assert taken[-1] == f"touch {byhand.LINES_LIMIT + 4}"
+    for number in range(manual_changes.LINES_LIMIT + 5):
+        manual_changes.record(tmp_path, ["touch", str(number)])
+    taken = manual_changes.take(tmp_path)
+    assert len(taken) == manual_changes.LINES_LIMIT
+    assert taken[-1] == f"touch {manual_changes.LINES_LIMIT + 4}"
 
 
 def test_a_folder_that_cannot_be_written_costs_nobody_their_command(tmp_path: Path) -> None:
-    byhand.record(tmp_path / "gone", ["touch", "x"])
-    assert byhand.take(tmp_path / "gone") == ()
+    manual_changes.record(tmp_path / "gone", ["touch", "x"])
+    assert manual_changes.take(tmp_path / "gone") == ()

@@ -7,7 +7,7 @@ import selectors
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
-from .. import box_lock as holding
+from .. import box_lock
 from ..frames import BODY_PIECE, Header, MirrorError, full_disk
 from ..in_pytest import pytest_command as pytest_job
 from ..in_unittest import unittest_main as unittest_job
@@ -52,7 +52,7 @@ class Jobs:
     def start(self, identity: int, order: Dict[str, Any]) -> None:
         if self._job is not None:
             raise MirrorError("busy", "a job is running already")
-        order = complete(order, holding.JOB, self._home, self._root)
+        order = complete(order, box_lock.JOB, self._home, self._root)
         if "pytest" in order:
             pytest_job.complete(order, self._home)
         if "unittest" in order:
@@ -147,7 +147,7 @@ class Jobs:
         self._job = None
         end = job.finish()
         if end.pop("is_orphaned"):
-            holding.end_marked(holding.JOB, self._home)
+            box_lock.end_marked(box_lock.JOB, self._home)
         if job.wants_cold:
             self._zygote.doubt(job.order, job.wants_cold, job.avoid)
         if job.wants_cold and not job.has_been_stopped:

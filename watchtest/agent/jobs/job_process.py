@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Any, Dict, List
 
-from .. import box_lock as holding
+from .. import box_lock
 from . import supervisor as supervise
 
 TESTS_OOM_SCORE = 1000
@@ -68,7 +68,7 @@ def cold(order: Dict[str, Any], pipes: Pipes, close_in_child: List[int], runs_lo
         for fd in close_in_child:
             os.close(fd)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # in place of the channel
-        holding.share(runs_lock)
+        box_lock.share(runs_lock)
         pid = start(order, pipes.given.output, pipes.given.results, pipes.given.stacks)
         guard(pid, pipes.given, hard_limit_s)
     finally:

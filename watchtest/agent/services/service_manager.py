@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, Dict, List, NoReturn, Optional, Set
 
-from .. import box_lock as holding
+from .. import box_lock
 from ..frames import MirrorError, explained
 from ..jobs import supervisor as supervise
 from ..jobs.job import complete
@@ -110,9 +110,9 @@ class Steward:
 
     def open(self) -> None:
         """Be the only one, with nothing of an earlier one left."""
-        holding.take_over(LOCK, "steward", PATIENCE_S)
-        holding.wait_until_free(SUPERVISORS, "a service of an earlier watcher")
-        holding.end_marked(holding.SERVICE, self._home)
+        box_lock.take_over(LOCK, "steward", PATIENCE_S)
+        box_lock.wait_until_free(SUPERVISORS, "a service of an earlier watcher")
+        box_lock.end_marked(box_lock.SERVICE, self._home)
         supervise.become_subreaper()
         self._remembered = _read_remembered()
         self._wake, wake = os.pipe()
@@ -200,7 +200,7 @@ class Steward:
                 service.end()
                 did[name] = "ended"
         for name, one in listed.items():
-            definition = complete(one, holding.SERVICE, self._home, self._root)
+            definition = complete(one, box_lock.SERVICE, self._home, self._root)
             definition["oom_score"] = 500  # after the tests, before us
             did[name] = self._make(name, definition, bool(order.get("retry")))
         self._remembered = set()
@@ -260,7 +260,7 @@ class Steward:
             if not strays:
                 return
             for pid in strays:
-                holding.kill(pid)
+                box_lock.kill(pid)
             _reap()
             time.sleep(0.002)
 

@@ -14,8 +14,7 @@ import socket
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from .. import FOLDER
-from .. import box_lock as holding
+from .. import FOLDER, box_lock
 from ..frames import Header, MirrorError
 from .service_manager import LOCK, SOCKET, Client, steward
 from .supervised_process import shed
@@ -51,7 +50,7 @@ class StewardLink:
     @property
     def is_there(self) -> bool:
         """A steward lives in this box, whoever started it."""
-        return holding.is_held(os.path.join(self._home, LOCK))
+        return box_lock.is_held(os.path.join(self._home, LOCK))
 
     def order(self, message: Message) -> None:
         """Pass an order on; the answer comes by `receive`."""

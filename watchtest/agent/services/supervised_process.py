@@ -11,7 +11,7 @@ import os
 import signal
 from typing import Any, Dict, List, Optional
 
-from .. import box_lock as holding
+from .. import box_lock
 from ..jobs import job
 from ..jobs import job_process as launch
 from ..jobs import supervisor as supervise
@@ -32,7 +32,7 @@ class Supervised:
         if self.supervisor == 0:
             try:
                 shed([output_child, status_child, control_child])
-                holding.share(lock)
+                box_lock.share(lock)
                 pid = launch.start(order, output_child)
                 os.close(output_child)
                 supervise.supervise(pid, control_child, status_child, limit_s)

@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import Any, Dict, List, NoReturn
 
-from .. import box_lock as holding
+from .. import box_lock
 from ..jobs import job_process as launch
 from ..jobs import supervisor as supervise
 from ..messages import hear, say
@@ -78,7 +78,7 @@ def _answer(channel: socket.socket, request: Dict[str, Any], fds: List[int], hel
 def _supervise(request: Dict[str, Any], given: launch.Ends, waiting: List[int], held: Held) -> None:
     os.setsid()
     supervise.become_subreaper()
-    lock = holding.share(request["runs_lock"])
+    lock = box_lock.share(request["runs_lock"])
     pid = os.fork()
     if pid == 0:
         code = 70

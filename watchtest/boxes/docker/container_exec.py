@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import docker
 from docker.errors import APIError, NotFound
 
-from watchtest.boxes.terminal import following_size, leaving_in_order, raw
+from watchtest.boxes.terminal import exit_on_signals, forward_size, raw_mode
 from watchtest.errors import BoxError
 
 HEADER = struct.Struct(">BxxxL")
@@ -110,7 +110,7 @@ def run_attached(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
     """Run a command on this process's own stdin, stdout and stderr; its exit code."""
-    with running(client, container, argv, env, user=user, workdir=workdir) as command:
+    with started_exec(client, container, argv, env, user=user, workdir=workdir) as command:
         # A daemon: a read of our terminal cannot be interrupted when the command ends first.
         threading.Thread(target=_pass_stdin, args=(command.socket,), daemon=True).start()
         frames = Demultiplexer()
@@ -127,7 +127,7 @@ def run_attached(
 
 
 @contextmanager
-def running(
+def started_exec(
     client: docker.APIClient,
     container: str,
     argv: list[str],
@@ -136,7 +136,7 @@ def running(
     user: str,
     workdir: str,
     is_terminal: bool = False,
-) -> Iterator[Command]:
+) -> Iterator[RunningExec]:
     """A command of the user, with a connection. Left before its end, by whatever cause, it is ended: the engine itself
     lets a command run on whose terminal is gone."""
     pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
@@ -152,9 +152,9 @@ def running(
         workdir=workdir,
         environment=dict(env),
     )
-    command = Command(client, str(created["Id"]), Connection(client, str(created["Id"]), is_terminal=is_terminal))
+    command = RunningExec(client, str(created["Id"]), Connection(client, str(created["Id"]), is_terminal=is_terminal))
     try:
-        with leaving_in_order():
+        with exit_on_signals():
             yield command
     finally:
         command.connection.close()
@@ -164,7 +164,7 @@ def running(
 
 
 @dataclass
-class Command:
+class RunningExec:
     """One that runs, or has ended."""
 
     client: docker.APIClient
@@ -242,9 +242,9 @@ def run_on_terminal(
     """Until the command ends; its exit code. Our own terminal is as before, however it ended."""
     env = {"TERM": os.environ.get("TERM", "xterm"), **env}
     with (
-        running(client, container, argv, env, user=user, workdir=workdir, is_terminal=True) as command,
-        raw(sys.stdin.fileno()),
-        following_size(lambda: _pass_size(client, command.id)),
+        started_exec(client, container, argv, env, user=user, workdir=workdir, is_terminal=True) as command,
+        raw_mode(sys.stdin.fileno()),
+        forward_size(lambda: _pass_size(client, command.id)),
     ):
         _pass_both_ways(command.socket)
         return command.ended()

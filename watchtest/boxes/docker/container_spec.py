@@ -13,8 +13,8 @@ from docker.errors import APIError, NotFound
 
 from watchtest import __version__
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.container_tools import Archives
-from watchtest.boxes.docker.images import Origin, Owner
+from watchtest.boxes.docker.container_tools import ContainerFiles
+from watchtest.boxes.docker.images import BoxOrigin, ImageOwner
 from watchtest.boxes.protocols import Note
 from watchtest.errors import BoxError
 
@@ -46,7 +46,7 @@ class ContainerSpec:
 
     name: str
     lane: str
-    owner: Owner
+    owner: ImageOwner
     workdir: str = "/workspace"
     user: str = ""
     python: str = ""
@@ -79,20 +79,22 @@ def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def make(client: docker.APIClient, spec: ContainerSpec, origin: Origin, image: str, name: str, note: Note) -> str:
+def create_container(
+    client: docker.APIClient, spec: ContainerSpec, origin: BoxOrigin, image: str, name: str, note: Note
+) -> str:
     """A container of that image, filled and not yet started; its id."""
     if spec.cache_volume:
         client.create_volume(spec.cache_volume, labels={**spec.owner.labels, labels.VERSION: __version__})
     for command, files in KEEP_ALIVE.items():
         made = _make(client, spec, origin, image, name, list(command), note)
-        archives = Archives(client, made)
+        archives = ContainerFiles(client, made)
         if not any(archives.has(file) for file in files):
-            remove(client, made)
+            remove_container(client, made)
             continue
         try:
-            fill(client, spec, origin.image, made)
+            create_folders(client, spec, origin.image, made)
         except BaseException:
-            remove(client, made)
+            remove_container(client, made)
             raise
         return made
     raise BoxError(
@@ -101,21 +103,21 @@ def make(client: docker.APIClient, spec: ContainerSpec, origin: Origin, image: s
     )
 
 
-def start(client: docker.APIClient, spec: ContainerSpec, container: str) -> None:
+def start_container(client: docker.APIClient, spec: ContainerSpec, container: str) -> None:
     try:
         client.start(container)
     except APIError as error:
         raise _start_refused(spec, error) from error
 
 
-def remove(client: docker.APIClient, container: str) -> None:
+def remove_container(client: docker.APIClient, container: str) -> None:
     with contextlib.suppress(NotFound):
         client.remove_container(container, force=True, v=True)
 
 
-def fill(client: docker.APIClient, spec: ContainerSpec, image: str, container: str) -> None:
+def create_folders(client: docker.APIClient, spec: ContainerSpec, image: str, container: str) -> None:
     """The folders we need, owned by the box's user, before anything runs in it."""
-    archives = Archives(client, container)
+    archives = ContainerFiles(client, container)
     uid, gid = _ids(client, spec, image, archives)
     if spec.hardened and uid == 0:
         raise BoxError(
@@ -132,7 +134,7 @@ def fill(client: docker.APIClient, spec: ContainerSpec, image: str, container: s
 def _make(
     client: docker.APIClient,
     spec: ContainerSpec,
-    origin: Origin,
+    origin: BoxOrigin,
     image: str,
     name: str,
     command: list[str],
@@ -214,7 +216,7 @@ def _start_refused(spec: ContainerSpec, error: Exception) -> Exception:
     )
 
 
-def _ids(client: docker.APIClient, spec: ContainerSpec, image: str, archives: Archives) -> tuple[int, int]:
+def _ids(client: docker.APIClient, spec: ContainerSpec, image: str, archives: ContainerFiles) -> tuple[int, int]:
     """Numeric user and group of whoever runs things in the box."""
     settings: Mapping[str, Any] = client.inspect_container(archives.container)["Config"]
     name, _, group = (spec.user or settings.get("User") or "0").partition(":")

@@ -183,7 +183,7 @@ NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
-class Archives:
+class ContainerFiles:
     client: docker.APIClient
     container: str
 

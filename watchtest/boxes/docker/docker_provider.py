@@ -18,13 +18,13 @@ from watchtest.boxes.box import start_command
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.container_exec import ExecStream, run_attached, run_detached
 from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec
-from watchtest.boxes.docker.container_tools import DEFAULT_PATH, Archives, DockerTools
-from watchtest.boxes.docker.containers import Containers, Found
+from watchtest.boxes.docker.container_tools import DEFAULT_PATH, ContainerFiles, DockerTools
+from watchtest.boxes.docker.containers import Containers, ContainerSummary
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine
 from watchtest.boxes.docker.images import Images
 from watchtest.boxes.environment import has_setup
-from watchtest.boxes.protocols import Manner, Note, Opened, OpenedPlain, Recipe, lacks_python
+from watchtest.boxes.protocols import ExecMode, Note, OpenBox, OpenShellBox, Recipe, no_python_error
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone
 
@@ -45,7 +45,7 @@ CA_VARIABLES = (
 )
 
 
-class DockerPlace:
+class DockerProvider:
     """The container of one workspace and lane. `dial` finds the engine; it is called again after every failure."""
 
     home = HOME
@@ -66,7 +66,7 @@ class DockerPlace:
 
     # -- the box -----------------------------------------------------------------------------------
 
-    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened | OpenedPlain:
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox | OpenShellBox:
         with explained_api(self._spec.name):
             self._need_answer()
             container, how = self._containers.ensure(self._api, recipe, note)
@@ -75,7 +75,9 @@ class DockerPlace:
             python = self._find_python(container)
             info = self._info(self._api.inspect_container(container), how)
             if python is None:
-                return OpenedPlain(info, DockerTools(self._dial, container, user=self._spec.user, name=self._spec.name))
+                return OpenShellBox(
+                    info, DockerTools(self._dial, container, user=self._spec.user, name=self._spec.name)
+                )
             command = start_command(python, self.home, self.root, agent)
             stream = ExecStream(self._api, container, command, user=self._spec.user)
             try:
@@ -83,7 +85,7 @@ class DockerPlace:
             except OSError:
                 stream.close()
                 raise
-            return Opened(info, stream)
+            return OpenBox(info, stream)
 
     def image_of(self, recipe: Recipe) -> str:
         return self._spec.owner.name_of(recipe.image)
@@ -123,7 +125,7 @@ class DockerPlace:
                 self._api.disconnect_container_from_network(container, network, force=True)
 
     def execute(
-        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: Manner = Manner.ATTACHED
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: ExecMode = ExecMode.ATTACHED
     ) -> int:
         with explained_api(self._spec.name):
             container = self._containers.need(self._api)
@@ -139,7 +141,9 @@ class DockerPlace:
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
             found = self._containers.find(self._api)
-            return found is not None and has_setup(Archives(self._api, found["Id"]).read(f"{HOME}/remembered.json"))
+            return found is not None and has_setup(
+                ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json")
+            )
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
@@ -200,7 +204,7 @@ class DockerPlace:
         finally:
             client.timeout = usual
 
-    def _opened(self) -> Found:
+    def _opened(self) -> ContainerSummary:
         found = next((one for one in self._containers.all(self._api) if one["Id"] == self._container), None)
         if found is None:
             raise BoxGone("the box was removed", hint=BY_ITSELF)
@@ -221,7 +225,7 @@ class DockerPlace:
     def _refresh_certificates(self, container: str) -> None:
         """The host's certificates as they are now; a renewed bundle is no reason for a new box."""
         bundle = self._spec.ca_bundle
-        archives = Archives(self._api, container)
+        archives = ContainerFiles(self._api, container)
         if bundle and archives.read(CA_FILE) != bundle:
             archives.write(CA_FILE, bundle)
 
@@ -243,11 +247,11 @@ class DockerPlace:
             if code not in NOT_A_PYTHON:
                 # The connection was cut or the box stopped: that says nothing about the image.
                 raise BoxGone(f"the box was lost while its Python was looked for (exit code {code})", hint=BY_ITSELF)
-        if self._spec.python or not Archives(self._api, container).has("/bin/sh"):
-            raise lacks_python()
+        if self._spec.python or not ContainerFiles(self._api, container).has("/bin/sh"):
+            raise no_python_error()
         return None
 
-    def _info(self, found: Found, notes: tuple[str, ...]) -> BoxInfo:
+    def _info(self, found: ContainerSummary, notes: tuple[str, ...]) -> BoxInfo:
         return BoxInfo(
             engine=self.engine,
             id=found["Id"],
@@ -260,13 +264,13 @@ class DockerPlace:
         )
 
 
-def _way(manner: Manner) -> Callable[..., int]:
+def _way(manner: ExecMode) -> Callable[..., int]:
     match manner:
-        case Manner.ATTACHED:
+        case ExecMode.ATTACHED:
             return run_attached
-        case Manner.DETACHED:
+        case ExecMode.DETACHED:
             return run_detached
-        case Manner.TERMINAL:
+        case ExecMode.TERMINAL:
             from watchtest.boxes.docker.container_exec import (
                 run_on_terminal,  # needs a Unix terminal; Windows has the others
             )

@@ -22,7 +22,7 @@ DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class TlsFiles:
     """Certificates for an engine behind TLS: files, each "" where there is none."""
 
     ca: str = ""
@@ -32,15 +32,15 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class DockerContext:
     name: str
     host: str
-    tls: Tls | None
+    tls: TlsFiles | None
     is_from_environment: bool
     """Chosen by DOCKER_CONTEXT, not by `docker context use`."""
 
 
-def current_context(environ: Mapping[str, str], home: Path) -> Context | None:
+def current_context(environ: Mapping[str, str], home: Path) -> DockerContext | None:
     """The context that was chosen; None is the default one: this machine's own engine."""
     folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
     chosen = environ.get("DOCKER_CONTEXT", "")
@@ -58,24 +58,24 @@ def current_context(environ: Mapping[str, str], home: Path) -> Context | None:
             hint="`docker context ls` shows those that are; `docker context use default` goes back to this machine's",
         )
     tls = _tls(folder / "contexts" / "tls" / identity / "docker", is_verified=not endpoint.get("SkipTLSVerify"))
-    return Context(name, host, tls, bool(chosen))
+    return DockerContext(name, host, tls, bool(chosen))
 
 
-def tls_of_environment(environ: Mapping[str, str], home: Path) -> Tls | None:
+def tls_of_environment(environ: Mapping[str, str], home: Path) -> TlsFiles | None:
     """What DOCKER_TLS_VERIFY and DOCKER_CERT_PATH ask for. They belong to DOCKER_HOST."""
     is_verified = bool(environ.get("DOCKER_TLS_VERIFY"))
     folder = environ.get("DOCKER_CERT_PATH")
     if not is_verified and not folder:
         return None
     at = Path(folder) if folder else home / ".docker"
-    return Tls(str(at / "ca.pem"), str(at / "cert.pem"), str(at / "key.pem"), is_verified)
+    return TlsFiles(str(at / "ca.pem"), str(at / "cert.pem"), str(at / "key.pem"), is_verified)
 
 
-def _tls(folder: Path, *, is_verified: bool) -> Tls | None:
+def _tls(folder: Path, *, is_verified: bool) -> TlsFiles | None:
     if not folder.is_dir():
         return None
     found = {name: str(folder / f"{name}.pem") for name in ("ca", "cert", "key") if (folder / f"{name}.pem").exists()}
-    return Tls(found.get("ca", ""), found.get("cert", ""), found.get("key", ""), is_verified)
+    return TlsFiles(found.get("ca", ""), found.get("cert", ""), found.get("key", ""), is_verified)
 
 
 def _json(file: Path) -> Mapping[str, Any]:
@@ -88,7 +88,7 @@ def _json(file: Path) -> Mapping[str, Any]:
 
 
 EngineKind = Literal["docker", "podman"]
-EngineWish = Literal["auto", "docker", "podman"]
+EngineChoice = Literal["auto", "docker", "podman"]
 USUAL = "its usual socket"
 DOCKER_IN_HOME = (
     ".docker/run/docker.sock",
@@ -110,23 +110,25 @@ class Address:
     expected: EngineKind
     is_named: bool = False
     """By the user: one that does not answer is an error, and no other is tried in its place."""
-    tls: Tls | None = None
+    tls: TlsFiles | None = None
     identity: str = ""
     """The key file of an ssh:// address, where the environment names one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SystemSockets:
     """Where this machine keeps what belongs to all of its users."""
 
     docker: str = "/var/run/docker.sock"
     podman: str = "/run/podman/podman.sock"
 
 
-THIS_MACHINE = Machine()
+SYSTEM_SOCKETS = SystemSockets()
 
 
-def addresses(environ: Mapping[str, str], wish: EngineWish, machine: Machine = THIS_MACHINE) -> Iterator[Address]:
+def addresses(
+    environ: Mapping[str, str], wish: EngineChoice, machine: SystemSockets = SYSTEM_SOCKETS
+) -> Iterator[Address]:
     """Every place to try, in order. Sockets that do not exist are left out."""
     home = Path(environ.get("HOME") or Path.home())
     if wish != "podman":
@@ -140,7 +142,7 @@ def addresses(environ: Mapping[str, str], wish: EngineWish, machine: Machine = T
         yield from _sockets([machine.docker], "docker")
 
 
-def _docker(environ: Mapping[str, str], home: Path, machine: Machine) -> Iterator[Address]:
+def _docker(environ: Mapping[str, str], home: Path, machine: SystemSockets) -> Iterator[Address]:
     if host := environ.get("DOCKER_HOST"):
         yield Address(host, "DOCKER_HOST", "docker", is_named=True, tls=tls_of_environment(environ, home))
         return
@@ -154,7 +156,7 @@ def _docker(environ: Mapping[str, str], home: Path, machine: Machine) -> Iterato
     yield from _pipes("docker_engine", "docker")
 
 
-def _podman(environ: Mapping[str, str], home: Path, machine: Machine) -> Iterator[Address]:
+def _podman(environ: Mapping[str, str], home: Path, machine: SystemSockets) -> Iterator[Address]:
     if host := environ.get("CONTAINER_HOST"):
         identity = environ.get("CONTAINER_SSHKEY", "")
         yield Address(host, "CONTAINER_HOST", "podman", is_named=True, identity=identity)

@@ -20,7 +20,7 @@ UNITS = "kmg"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConfiguredLimits:
     """The limits of the settings; 0 and "" are none."""
 
     memory: str
@@ -39,7 +39,7 @@ class Remark:
     hint: str = ""
 
 
-def examine(engine: Engine, wanted: Wanted) -> list[Remark]:
+def examine(engine: Engine, wanted: ConfiguredLimits) -> list[Remark]:
     """The engine as it describes itself."""
     with explained_api(engine.at.url):
         info = engine.client.info()
@@ -72,7 +72,7 @@ def has_image(engine: Engine, name: str) -> bool:
         return True
 
 
-def read_back(engine: Engine, container: str, wanted: Wanted) -> list[Remark]:
+def examine_container(engine: Engine, container: str, wanted: ConfiguredLimits) -> list[Remark]:
     """What a box that is there may do, and, while it runs, the limits as it sees them itself."""
     with explained_api(container):
         found = engine.client.inspect_container(container)

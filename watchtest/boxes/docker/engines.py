@@ -14,12 +14,12 @@ from docker.tls import TLSConfig
 from docker.transport import UnixHTTPAdapter
 
 from watchtest.boxes.docker.engine_addresses import (
-    THIS_MACHINE,
+    SYSTEM_SOCKETS,
     Address,
+    EngineChoice,
     EngineKind,
-    EngineWish,
-    Machine,
-    Tls,
+    SystemSockets,
+    TlsFiles,
     addresses,
 )
 from watchtest.boxes.docker.engine_errors import explained_connection
@@ -61,7 +61,9 @@ class Engine:
             self.relay.close()
 
 
-def find_engine(environ: Mapping[str, str], wish: EngineWish = "auto", machine: Machine = THIS_MACHINE) -> Engine:
+def find_engine(
+    environ: Mapping[str, str], wish: EngineChoice = "auto", machine: SystemSockets = SYSTEM_SOCKETS
+) -> Engine:
     """The first engine that answers. One that the user named must; of the usual places, the next is tried."""
     misses: list[EngineError] = []
     for address in addresses(environ, wish, machine):
@@ -159,14 +161,14 @@ def _share_connections(client: docker.APIClient, url: str) -> None:
     earlier.close()
 
 
-def _tls(wish: Tls | None) -> TLSConfig | bool:
+def _tls(wish: TlsFiles | None) -> TLSConfig | bool:
     if wish is None:
         return False
     own = (wish.certificate, wish.key) if wish.certificate and wish.key else None
     return TLSConfig(client_cert=own, ca_cert=wish.ca or None, verify=wish.is_verified)
 
 
-def _how_to_start(wish: EngineWish) -> str:
+def _how_to_start(wish: EngineChoice) -> str:
     podman = "start podman's (`systemctl --user start podman.socket`, `podman machine start`)"
     if wish == "podman":
         return f"{podman}, or name one in CONTAINER_HOST"

@@ -22,7 +22,7 @@ from docker.utils.build import PatternMatcher
 
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.pull_progress import BuildProgress, PullProgress
-from watchtest.boxes.protocols import BuiltImage, ImageWish, NamedImage, Note, Read
+from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Note
 from watchtest.core.model import Entry, Kind, Snapshot
 from watchtest.errors import ImageError
 
@@ -51,7 +51,7 @@ def write_context(wish: BuiltImage, archive: IO[bytes]) -> str:
     return dockerfile
 
 
-def _matcher(inside: dict[str, str], snapshot: Snapshot, read: Read) -> PatternMatcher | None:
+def _matcher(inside: dict[str, str], snapshot: Snapshot, read: ContentReader) -> PatternMatcher | None:
     path = inside.get(IGNORE_FILE)
     if path is None:
         return None
@@ -60,7 +60,7 @@ def _matcher(inside: dict[str, str], snapshot: Snapshot, read: Read) -> PatternM
     return PatternMatcher(patterns)
 
 
-def _add(tar: tarfile.TarFile, name: str, entry: Entry, path: str, read: Read) -> None:
+def _add(tar: tarfile.TarFile, name: str, entry: Entry, path: str, read: ContentReader) -> None:
     member = tarfile.TarInfo(name)
     member.mode = entry.mode
     match entry.kind:
@@ -83,7 +83,7 @@ COMMIT_LIMIT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ImageOwner:
     """Whose images these are; `repository` is the name they are kept under."""
 
     workspace: str
@@ -94,7 +94,7 @@ class Owner:
     def labels(self) -> dict[str, str]:
         return {labels.WORKSPACE: self.workspace, labels.HOST: self.host}
 
-    def name_of(self, wish: ImageWish) -> str:
+    def name_of(self, wish: ImageSource) -> str:
         match wish:
             case NamedImage(name):
                 return name
@@ -103,7 +103,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class BoxOrigin:
     """What a box grows from. `image` is what the user named; `id` changes with its content."""
 
     image: str
@@ -113,30 +113,30 @@ class Origin:
 
 
 class Images:
-    def __init__(self, client: docker.APIClient, owner: Owner) -> None:
+    def __init__(self, client: docker.APIClient, owner: ImageOwner) -> None:
         self._client = client
         self._owner = owner
 
     # -- origins -----------------------------------------------------------------------------------
 
-    def origin(self, wish: ImageWish, note: Note) -> Origin:
+    def origin(self, wish: ImageSource, note: Note) -> BoxOrigin:
         """What a box of this image is to grow from; pulled or built if it is not here."""
         name, found = self._need(wish, note)
         return self._origin(name, str(found["Id"]))
 
-    def known_origin(self, wish: ImageWish) -> Origin | None:
+    def known_origin(self, wish: ImageSource) -> BoxOrigin | None:
         """The same without pulling or building anything."""
         name = self._owner.name_of(wish)
         found = self._inspect(name)
         return None if found is None else self._origin(name, str(found["Id"]))
 
-    def _origin(self, name: str, base: str) -> Origin:
+    def _origin(self, name: str, base: str) -> BoxOrigin:
         snapshot = self._newest(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
         if snapshot is None:
-            return Origin(name, base)
-        return Origin(name, str(snapshot["Id"]), str(snapshot["Labels"].get(labels.TAKEN_FROM, "")))
+            return BoxOrigin(name, base)
+        return BoxOrigin(name, str(snapshot["Id"]), str(snapshot["Labels"].get(labels.TAKEN_FROM, "")))
 
-    def _need(self, wish: ImageWish, note: Note) -> tuple[str, Mapping[str, Any]]:
+    def _need(self, wish: ImageSource, note: Note) -> tuple[str, Mapping[str, Any]]:
         name = self._owner.name_of(wish)
         found = self._inspect(name)
         if found is None:
@@ -194,12 +194,12 @@ class Images:
 
     # -- what is kept ------------------------------------------------------------------------------
 
-    def environment(self, origin: Origin, key: str) -> str | None:
+    def environment(self, origin: BoxOrigin, key: str) -> str | None:
         """The image in which this setup was done on this origin, by id."""
         found = self._newest(**{labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key)})
         return None if found is None else str(found["Id"])
 
-    def keep_environment(self, container: str, origin: Origin, key: str, *, is_clean: bool) -> str:
+    def keep_environment(self, container: str, origin: BoxOrigin, key: str, *, is_clean: bool) -> str:
         full = environment_key(origin, key)
         marks = {
             labels.ROLE: ENVIRONMENT,
@@ -292,7 +292,7 @@ def _follow(answer: Iterable[Mapping[str, Any]], progress: PullProgress | BuildP
     return reason
 
 
-def environment_key(origin: Origin, key: str) -> str:
+def environment_key(origin: BoxOrigin, key: str) -> str:
     return hashlib.sha256(f"{origin.id} {key}".encode()).hexdigest()[:16]
 
 

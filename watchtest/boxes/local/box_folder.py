@@ -67,25 +67,25 @@ def remove_box(folder: Path) -> None:
 
 def end_agent(folder: Path) -> None:
     """The agent of this box, sandboxed or not: a watcher that has it finds out, and makes the box anew."""
-    from watchtest.agent import box_lock as holding  # not on every system
+    from watchtest.agent import box_lock  # not on every system
 
     end_sandbox(folder)
-    holding.end_holder(str(folder / HOME / "agent.lock"))
+    box_lock.end_holder(str(folder / HOME / "agent.lock"))
 
 
 def end_sandbox(folder: Path) -> None:
     """The agent of this box, if it is sandboxed, and with it all that is in its namespace."""
-    from watchtest.agent import box_lock as holding  # not on every system
+    from watchtest.agent import box_lock  # not on every system
 
-    holding.end_marked(SANDBOX, str(folder / HOME))
+    box_lock.end_marked(SANDBOX, str(folder / HOME))
 
 
 def end_processes(folder: Path) -> None:
     """What was left running in this box, by whatever hand."""
-    from watchtest.agent import box_lock as holding
+    from watchtest.agent import box_lock
 
-    for variable in (holding.JOB, holding.SERVICE, DETACHED):
-        holding.end_marked(variable, str(folder / HOME))
+    for variable in (box_lock.JOB, box_lock.SERVICE, DETACHED):
+        box_lock.end_marked(variable, str(folder / HOME))
 
 
 def _remove_tree(folder: Path) -> None:

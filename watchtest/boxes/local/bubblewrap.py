@@ -34,7 +34,7 @@ MOST_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Folders:
+class BoxFolders:
     """Where the box itself lies on the host; the only folders that can be written."""
 
     tree: Path
@@ -44,7 +44,7 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class SandboxMounts:
     """All paths are real ones, except where links lead to them."""
 
     hidden: tuple[str, ...]
@@ -58,9 +58,9 @@ class Walls:
     """What is mounted as /tmp; None: memory, because something of the box lies below the host's /tmp itself."""
 
 
-def plan_walls(
-    folders: Folders, *, workspace: str, environ: Mapping[str, str], needed: Iterable[str], welcome: Iterable[str]
-) -> Walls:
+def plan_mounts(
+    folders: BoxFolders, *, workspace: str, environ: Mapping[str, str], needed: Iterable[str], welcome: Iterable[str]
+) -> SandboxMounts:
     """`needed` must be seen: its absence is an error. `welcome` is shown where that gives nothing private away."""
     private = _private(workspace, environ)
     out_of_sight = (*private, *(os.path.realpath(folder) for folder in SCRATCH))
@@ -83,7 +83,7 @@ def plan_walls(
     remade = sorted((where, target) for where, target in links.items() if not _is_below(where, visible))
     is_below_tmp = any(_is_below(path, (os.path.realpath("/tmp"),)) for path in (*visible, *links))
     scratch = tuple(os.path.realpath(folder) for folder in SCRATCH)
-    return Walls(
+    return SandboxMounts(
         hidden=tuple(folder for folder in _topmost(private) if not _is_below(folder, scratch)),
         readable=readable,
         links=tuple(remade),
@@ -169,7 +169,7 @@ class Bubblewrap:
     program: str
     version: str
 
-    def command(self, walls: Walls, *, cwd: str, is_cut_off: bool, dies_with_parent: bool = False) -> list[str]:
+    def command(self, walls: SandboxMounts, *, cwd: str, is_cut_off: bool, dies_with_parent: bool = False) -> list[str]:
         """What goes in front of a command. `is_cut_off`: no network but a loopback of its own.
 
         `dies_with_parent` only from a thread that lives as long as the command shall: the kernel means threads.
@@ -231,7 +231,7 @@ def _advice(message: str) -> str:
     return NO_NAMESPACES if any(word in message for word in words) else ""
 
 
-def _mounts(walls: Walls) -> list[str]:
+def _mounts(walls: SandboxMounts) -> list[str]:
     """In this order: what is hidden, then what is shown again inside it, and only then is the empty part closed."""
     mounts = [*SYSTEM, *_covers()]
     for folder in walls.hidden:

@@ -100,7 +100,7 @@ PACKAGE_INDEX = (
 PIP_SETTINGS = (".config/pip/pip.conf", "Library/Application Support/pip/pip.conf", ".pip/pip.conf")
 
 
-def carried(environ: Mapping[str, str], *, certificates: str, is_sandboxed: bool) -> dict[str, str]:
+def box_environ(environ: Mapping[str, str], *, certificates: str, is_sandboxed: bool) -> dict[str, str]:
     """`certificates` as in box.ca: auto (the host's variables), off, or the path of a bundle."""
     names = [*PLAIN, *PACKAGE_INDEX, *(CERTIFICATES if certificates == "auto" else ())]
     if not is_sandboxed:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from watchtest.boxes.protocols import Manner
-from watchtest.boxes.terminal import leaving_in_order
+from watchtest.boxes.protocols import ExecMode
+from watchtest.boxes.terminal import exit_on_signals
 
 DETACHED = "WATCHTEST_DETACHED"
 """The variable by which a command that was left running is found again; the value is the box's home."""
@@ -24,7 +24,7 @@ Wrap = Callable[[list[str], bool], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class ExecTarget:
     """The box that a command runs in."""
 
     home: str
@@ -50,14 +50,14 @@ except OSError as error:
 """
 
 
-def run(argv: list[str], environ: Mapping[str, str], manner: Manner, inside: Inside) -> int:
+def run(argv: list[str], environ: Mapping[str, str], manner: ExecMode, inside: ExecTarget) -> int:
     """The exit code; 0 at once if it is left running."""
     wrap = inside.wrap
-    if manner is Manner.DETACHED:
+    if manner is ExecMode.DETACHED:
         return _leave_running(argv, environ, inside)
     if wrap is None:
-        return _run_plainly(argv, environ, inside.root, is_terminal=manner is Manner.TERMINAL)
-    if manner is Manner.TERMINAL:
+        return _run_plainly(argv, environ, inside.root, is_terminal=manner is ExecMode.TERMINAL)
+    if manner is ExecMode.TERMINAL:
         return _run_on_new_terminal([inside.python, "-I", "-c", TAKE_TERMINAL, *argv], environ, wrap)
     return _run_sandboxed(argv, environ, wrap)
 
@@ -83,9 +83,9 @@ def _run_sandboxed(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> i
     command = wrap(["/usr/bin/env", f"{COMMAND}={token}", *argv], _lives_as_long())
 
     def interrupt() -> None:
-        from watchtest.agent import box_lock as holding  # not on every system
+        from watchtest.agent import box_lock  # not on every system
 
-        for pid in holding.marked(COMMAND, token):
+        for pid in box_lock.marked(COMMAND, token):
             _signal(pid, signal.SIGINT)
 
     return _run_to_its_end(
@@ -101,7 +101,7 @@ def _run_on_new_terminal(argv: list[str], environ: Mapping[str, str], wrap: Wrap
     return _code(run_on_new_terminal(wrap(argv, _lives_as_long()), environ))
 
 
-def _leave_running(argv: list[str], environ: Mapping[str, str], inside: Inside) -> int:
+def _leave_running(argv: list[str], environ: Mapping[str, str], inside: ExecTarget) -> int:
     command = inside.wrap(argv, False) if inside.wrap is not None else argv
     return subprocess.run(
         ["/bin/sh", "-c", LEAVE_RUNNING, "sh", *command],
@@ -120,7 +120,7 @@ def _run_to_its_end(
     kill: Callable[[subprocess.Popen[bytes]], None],
 ) -> int:
     """After Ctrl-C it may still clean up behind itself."""
-    with leaving_in_order(is_held=True) as let_go:
+    with exit_on_signals(is_held=True) as let_go:
         process = start()
         try:
             let_go()

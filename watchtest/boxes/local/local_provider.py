@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from watchtest.boxes.box import start_command
 from watchtest.boxes.environment import has_setup
-from watchtest.boxes.local import local_exec as execution
+from watchtest.boxes.local import local_exec
 from watchtest.boxes.local.box_folder import (
     HOME,
     SANDBOX,
@@ -33,9 +33,9 @@ from watchtest.boxes.local.box_folder import (
     remove_box,
 )
 from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
-from watchtest.boxes.local.host_variables import carried, files_named
+from watchtest.boxes.local.host_variables import box_environ, files_named
 from watchtest.boxes.local.pipe_stream import PipeStream
-from watchtest.boxes.protocols import Manner, Note, Opened, Recipe
+from watchtest.boxes.protocols import ExecMode, Note, OpenBox, Recipe
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BoxError, ConfigError, UsageError
 
@@ -61,7 +61,7 @@ class LocalSpec:
     """Settings that the user made and that only a container obeys."""
 
 
-class LocalPlace:
+class LocalProvider:
     """A folder of the cache: `tree` is the mirror, `home` holds agent and virtualenv, `tmp` is its /tmp."""
 
     engine = "local"
@@ -77,7 +77,7 @@ class LocalPlace:
         self.root = str(spec.folder / TREE)
         self.home = str(spec.folder / HOME)
         self._host_environ = environ
-        self._environ = carried(
+        self._environ = box_environ(
             environ, certificates=spec.certificates, is_sandboxed=isinstance(self._bubblewrap, Bubblewrap)
         )
         self._environ["HOME"] = f"{self.home}/user"
@@ -85,7 +85,7 @@ class LocalPlace:
 
     # -- the box -----------------------------------------------------------------------------------
 
-    def open(self, agent: bytes, recipe: Recipe, note: Note) -> Opened:
+    def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox:
         is_new = not Path(self.home).exists()
         make_folder(self._spec.folder, self._spec.workspace)
         self._speak_once(note)
@@ -97,7 +97,7 @@ class LocalPlace:
         except OSError as error:
             stream.close()
             raise BoxError(f"the agent did not start: {stream.last_words() or error}") from error
-        return Opened(self._info("running", ("created" if is_new else "adopted",)), stream)
+        return OpenBox(self._info("running", ("created" if is_new else "adopted",)), stream)
 
     def _start(self, agent: bytes) -> tuple[list[str], Mapping[str, str]]:
         if not isinstance(self._bubblewrap, Bubblewrap):
@@ -167,21 +167,21 @@ class LocalPlace:
     # -- commands ----------------------------------------------------------------------------------
 
     def execute(
-        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: Manner = Manner.ATTACHED
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: ExecMode = ExecMode.ATTACHED
     ) -> int:
         make_folder(self._spec.folder, self._spec.workspace)
         environ = {**self._environ, **env}
         environ["PATH"] = os.pathsep.join([*path_first, environ["PATH"]])
         program = shutil.which(argv[0], path=environ["PATH"]) or argv[0]
         is_walled = isinstance(self._bubblewrap, Bubblewrap)
-        inside = execution.Inside(
+        inside = local_exec.ExecTarget(
             home=self.home,
             root=self.root,
             python=self._interpreter[0] if is_walled else self.image,
             wrap=self._wrapped if is_walled else None,
         )
         try:
-            return execution.run([program, *argv[1:]], environ, manner, inside)
+            return local_exec.run([program, *argv[1:]], environ, manner, inside)
         except OSError as error:
             raise BoxError(f"cannot start {argv[0]}: {error.strerror}") from error
 
@@ -191,12 +191,12 @@ class LocalPlace:
     # -- the sandbox -------------------------------------------------------------------------------
 
     def _walled(self, cwd: str, *, dies_with_parent: bool = False) -> list[str]:
-        from watchtest.boxes.local.bubblewrap import Folders, plan_walls  # Linux only
+        from watchtest.boxes.local.bubblewrap import BoxFolders, plan_mounts  # Linux only
 
         assert isinstance(self._bubblewrap, Bubblewrap)
         folder = self._spec.folder
-        walls = plan_walls(
-            Folders(folder / TREE, folder / HOME, folder / TEMPORARY),
+        walls = plan_mounts(
+            BoxFolders(folder / TREE, folder / HOME, folder / TEMPORARY),
             workspace=self._spec.workspace,
             environ=self._host_environ,
             needed=self._interpreter,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from watchtest.boxes.no_python.shell_tools import STDOUT, Started
-from watchtest.boxes.protocols import Job, JobEnd, OnOutput, OnResults
+from watchtest.boxes.protocols import JobResult, JobSpec, OnOutput, OnResults
 
 HEAD_LIMIT = 256 * 1024
 TAIL_LIMIT = 64 * 1024
@@ -98,7 +98,7 @@ class Lines:
 class RunningJob:
     """A job that was started. `until_ended` is all that has to be called."""
 
-    def __init__(self, job: Job, token: str, started: Started, sweep: Sweep, on_results: OnResults, output: Output):
+    def __init__(self, job: JobSpec, token: str, started: Started, sweep: Sweep, on_results: OnResults, output: Output):
         self._limits = job.limits
         self._token = token.encode("ascii")
         self._started = started
@@ -118,7 +118,7 @@ class RunningJob:
         self._ladder: list[str] = []
         self._next_rung = 0.0
 
-    async def until_ended(self, stop: asyncio.Queue[bool] | None, lost: asyncio.Event) -> JobEnd | None:
+    async def until_ended(self, stop: asyncio.Queue[bool] | None, lost: asyncio.Event) -> JobResult | None:
         """How it ended; None if that is not known: the stream ended without the last line, or the box was lost."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="watchtest-plain-read", daemon=True).start()
@@ -138,7 +138,7 @@ class RunningJob:
             self._output.add(self._held)
         return self._end() if self._last_line is not None and not lost.is_set() else None
 
-    def unknown_end(self, reason: str) -> JobEnd:
+    def unknown_end(self, reason: str) -> JobResult:
         """Of a job whose supervisor was killed: by us, after all else was in vain, or by the job."""
         return self._job_end(None, self._reason or reason)
 
@@ -226,7 +226,7 @@ class RunningJob:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _end(self) -> JobEnd:
+    def _end(self) -> JobResult:
         last = self._last_line
         assert last is not None
         number = last.code - SIGNALS_FROM
@@ -237,8 +237,8 @@ class RunningJob:
             reason = "out of memory: the kernel killed the run"
         return self._job_end(None, self._reason or reason)
 
-    def _job_end(self, exit_code: int | None, reason: str) -> JobEnd:
-        return JobEnd(
+    def _job_end(self, exit_code: int | None, reason: str) -> JobResult:
+        return JobResult(
             exit_code=exit_code,
             stopped=self._stopped,
             reason=reason,

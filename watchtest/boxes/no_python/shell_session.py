@@ -25,7 +25,16 @@ from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.no_python import shell_tree as tree
 from watchtest.boxes.no_python.shell_job import Output, RunningJob, new_token
 from watchtest.boxes.no_python.shell_tools import STDOUT, PlainTools
-from watchtest.boxes.protocols import REPORT, Command, Job, JobEnd, OnOutput, OnResults, Read, lacks_python
+from watchtest.boxes.protocols import (
+    REPORT,
+    Command,
+    ContentReader,
+    JobResult,
+    JobSpec,
+    OnOutput,
+    OnResults,
+    no_python_error,
+)
 from watchtest.core.model import Delta, Entry, Snapshot, difference
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone, ChannelLost, DiskFull, ServiceError, WatchtestError
 
@@ -192,7 +201,7 @@ class PlainSession:
         with self._or_lost():
             await self._look_at_the_tree("list")
 
-    async def sync(self, snapshot: Snapshot, read: Read) -> tuple[int, Delta]:
+    async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
         """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
         delta = difference(self._tree, snapshot.entries)
         if not delta and self._lost <= snapshot.entries.keys():
@@ -232,12 +241,12 @@ class PlainSession:
     # -- jobs --------------------------------------------------------------------------------------
 
     async def run(
-        self, job: Job, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
-    ) -> JobEnd:
+        self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobResult:
         """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
         what = job.what
         if not isinstance(what, Command):
-            raise lacks_python()
+            raise no_python_error()
         with self._or_lost():
             if job.requires is not None and job.requires != self.generation:
                 raise BoxError(f"the run requires generation {job.requires}, the box is at {self.generation}")
@@ -260,7 +269,7 @@ class PlainSession:
             content = await self._call(lambda: self._tools.get(report, REPORT_LIMIT)) if has_report else None
             return replace(end, report=content)
 
-    async def _unknown_end(self, running: RunningJob, exit_code: Callable[[], int | None]) -> JobEnd:
+    async def _unknown_end(self, running: RunningJob, exit_code: Callable[[], int | None]) -> JobResult:
         """The stream has ended without the last line. A verdict only if it is sure that the supervisor was killed."""
         if gone := await self._call(self._tools.why_gone):
             raise BoxGone(f"the box was lost during the run: {gone}", hint=BY_ITSELF)

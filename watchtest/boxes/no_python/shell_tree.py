@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from watchtest.agent.frames import path_bytes, path_text
-from watchtest.boxes.protocols import Read
+from watchtest.boxes.protocols import ContentReader
 from watchtest.core.model import Delta, Entry, Kind
 from watchtest.errors import BoxError
 
@@ -55,7 +55,7 @@ class Owner:
 
 
 def prepare(
-    old: Tree, lost: Iterable[str], delta: Delta, read: Read, hash_tool: str, owner: Owner
+    old: Tree, lost: Iterable[str], delta: Delta, read: ContentReader, hash_tool: str, owner: Owner
 ) -> tuple[dict[str, Owned], IO[bytes]]:
     """The tree after this delta, and the archive that brings it: contents, and the lists that `box.sh apply` reads."""
     gone = [*delta.remove, *(path for path in lost if path not in delta.write)]
@@ -79,7 +79,7 @@ def prepare(
     return tree, archive
 
 
-def _pack(packing: _Packing, path: str, entry: Entry, read: Read, hash_tool: str) -> Owned:
+def _pack(packing: _Packing, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> Owned:
     if entry.kind is Kind.FOLDER:
         packing.folder(f"tree/{path}")
         return Owned(entry, "")

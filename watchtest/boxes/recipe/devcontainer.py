@@ -14,7 +14,7 @@ OTHERS = (".devcontainer/*/devcontainer.json",)
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class DockerBuild:
     """A Dockerfile and what it is built with; paths are those of the tree."""
 
     dockerfile: str
@@ -28,7 +28,7 @@ class Devcontainer:
     """One devcontainer.json. Either it names something to make a box of, or it is said why it does not."""
 
     path: str
-    source: str | Build | None
+    source: str | DockerBuild | None
     """An image, or what to build one from."""
     unusable: str
     features: tuple[str, ...]
@@ -47,7 +47,7 @@ def _read(path: str, files: ProjectFiles) -> Devcontainer:
     return Devcontainer(path, source, unusable, features)
 
 
-def _source(path: str, content: Mapping[str, Any], files: ProjectFiles) -> tuple[str | Build | None, str]:
+def _source(path: str, content: Mapping[str, Any], files: ProjectFiles) -> tuple[str | DockerBuild | None, str]:
     image, build = content.get("image"), table(content, "build")
     dockerfile = build.get("dockerfile", content.get("dockerFile"))
     if "dockerComposeFile" in content:
@@ -63,7 +63,7 @@ def _source(path: str, content: Mapping[str, Any], files: ProjectFiles) -> tuple
 
 def _build(
     path: str, dockerfile: str, build: Mapping[str, Any], content: Mapping[str, Any], files: ProjectFiles
-) -> tuple[Build | None, str]:
+) -> tuple[DockerBuild | None, str]:
     folder = posixpath.dirname(path)
     context = build.get("context", content.get("context", "."))
     arguments = {str(name): str(value) for name, value in table(build, "args").items()}
@@ -76,7 +76,7 @@ def _build(
         return None, "its Dockerfile or context lies outside of the workspace"
     if not files.has(where):
         return None, f"its Dockerfile {where} is not there"
-    return Build(where, "" if root == "." else root, tuple(sorted(arguments.items())), target), ""
+    return DockerBuild(where, "" if root == "." else root, tuple(sorted(arguments.items())), target), ""
 
 
 def _name(reference: str) -> str:

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watchtest.boxes.protocols import Read
+from watchtest.boxes.protocols import ContentReader
 from watchtest.core.model import Kind, Snapshot
 from watchtest.errors import ConfigError
 
@@ -31,7 +31,7 @@ _texts: dict[str, str] = {}
 class ProjectFiles:
     """One snapshot, asked by path."""
 
-    def __init__(self, snapshot: Snapshot, read: Read) -> None:
+    def __init__(self, snapshot: Snapshot, read: ContentReader) -> None:
         self.snapshot = snapshot
         self.read = read
         # One pass over what may be a hundred thousand paths, at every save: the cheapest questions come first.

@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from watchtest.boxes.protocols import BuiltImage, ImageWish, NamedImage, Read, Recipe
+from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Recipe
 from watchtest.boxes.recipe.dependency_files import dependency_files, setup_key
-from watchtest.boxes.recipe.devcontainer import Build, Devcontainer, devcontainers
+from watchtest.boxes.recipe.devcontainer import Devcontainer, DockerBuild, devcontainers
 from watchtest.boxes.recipe.languages import Language, language_of
 from watchtest.boxes.recipe.languages import python_project as python
 from watchtest.boxes.recipe.project_files import ProjectFiles
@@ -28,7 +28,9 @@ from watchtest.errors import ConfigError
 COPIED = re.compile(r"^[ \t]*(?:COPY|ADD)[ \t]+(?P<words>(?:\\\n|.)*)$", re.MULTILINE | re.IGNORECASE)
 
 
-def given_image(image: str, dockerfile: str, dependencies: Sequence[str], files: ProjectFiles) -> ImageWish | None:
+def configured_image(
+    image: str, dockerfile: str, dependencies: Sequence[str], files: ProjectFiles
+) -> ImageSource | None:
     """What the settings name."""
     if image != "auto":
         return NamedImage(image)
@@ -40,12 +42,12 @@ def given_image(image: str, dockerfile: str, dependencies: Sequence[str], files:
             f'box.dockerfile = "{dockerfile}": there is no such file in the workspace',
             hint="name it relative to the top of the workspace; an ignored file is not in the box",
         )
-    return built_image(Build(path, "", (), ""), dependencies, files)
+    return built_image(DockerBuild(path, "", (), ""), dependencies, files)
 
 
-def found_image(
+def detected_image(
     files: ProjectFiles, language: Language, dependencies: Sequence[str], host_python: tuple[int, int]
-) -> tuple[ImageWish, str]:
+) -> tuple[ImageSource, str]:
     """What the project itself says, and where."""
     passed_over: list[str] = []
     for devcontainer in devcontainers(files):
@@ -54,7 +56,7 @@ def found_image(
             continue
         others = f" (its features are not installed: {', '.join(devcontainer.features)})"
         because = "; ".join([*passed_over, devcontainer.path + (others if devcontainer.features else "")])
-        if isinstance(devcontainer.source, Build):
+        if isinstance(devcontainer.source, DockerBuild):
             return built_image(devcontainer.source, dependencies, files), because
         assert devcontainer.source is not None
         return NamedImage(devcontainer.source), because
@@ -68,7 +70,7 @@ def _why_not(devcontainer: Devcontainer, language: Language) -> str:
     return devcontainer.unusable
 
 
-def built_image(build: Build, dependencies: Sequence[str], files: ProjectFiles) -> BuiltImage:
+def built_image(build: DockerBuild, dependencies: Sequence[str], files: ProjectFiles) -> BuiltImage:
     """Built anew when a file changes that makes a difference to it: one that is copied by its name, or a dependency
     file that is copied with its folder. The code itself is mirrored anyway."""
     copied = list(_copied(files.text(build.dockerfile), build.context))
@@ -101,7 +103,7 @@ PYTEST = "pytest"
 
 
 @dataclass(frozen=True, slots=True)
-class RecipeWish:
+class RecipeInput:
     """What the settings ask for; "auto" and "" leave it to the project."""
 
     host_python: tuple[int, int]
@@ -115,17 +117,17 @@ class RecipeWish:
     setup: tuple[str, ...] | str = "auto"
 
 
-def recipe_of(wish: RecipeWish, snapshot: Snapshot, read: Read) -> Recipe:
+def recipe_of(wish: RecipeInput, snapshot: Snapshot, read: ContentReader) -> Recipe:
     """The recipe of a workspace: what was asked for, or what its own files say."""
     files = ProjectFiles(snapshot, read)
     dependencies = dependency_files(files, wish.dependencies)
-    image = given_image(wish.image, wish.dockerfile, dependencies, files)
+    image = configured_image(wish.image, wish.dockerfile, dependencies, files)
     because = "box.dockerfile" if wish.image == "auto" else "box.image"
     commands, needs_pytest = wish.setup, False
     if image is None or isinstance(commands, str):
         language = language_of(files)
         if image is None:
-            image, because = found_image(files, language, dependencies, wish.host_python)
+            image, because = detected_image(files, language, dependencies, wish.host_python)
         if isinstance(commands, str):
             commands = tuple(language.commands(files))
             # Where nothing else is known to run tests, pytest is named; without a line of Python there is no use in it.

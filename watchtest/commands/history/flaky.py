@@ -161,17 +161,17 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
     from watchtest.core.text import short
     from watchtest.history.store.database_file import history_path
     from watchtest.history.store.store import Store
-    from watchtest.wiring import build_worktree, choose_place
+    from watchtest.wiring import build_worktree, choose_provider
 
     console, say = console_and_say()
     repeats: list[Repeat] = []
-    place = choose_place(project, "gate", lambda text: None)
+    provider = choose_provider(project, "gate", lambda text: None)
     path = history_path(project.dirs.state, project.workspace)
     try:
         with Store.open(path) if project.config.history.enabled else nullcontext() as store:
             source = build_worktree(project)
             times = arguments.times or DEFAULT_TIMES
-            async with aclosing(probe(project, source, place, test, times, store)) as running:
+            async with aclosing(probe(project, source, provider, test, times, store)) as running:
                 async for repeat in running:
                     repeats.append(repeat)
                     if not repeat.results:
@@ -183,7 +183,7 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
                         console.print(say(f"{test} on tree {short(repeat.tree)}"), soft_wrap=True)
                     console.print(strip(result.outcome for result in repeat.results), end="")
     finally:
-        place.close()
+        provider.close()
         if repeats and not arguments.json:
             console.print()
     return repeats

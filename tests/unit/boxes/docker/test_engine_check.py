@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from support.fake_engine import fake_engine
 
-from watchtest.boxes.docker.engine_check import Remark, Wanted, examine, limits_of
+from watchtest.boxes.docker.engine_check import ConfiguredLimits, Remark, examine, limits_of
 from watchtest.boxes.docker.engines import find_engine
 
 KEEPS = {"MemoryLimit": True, "CpuCfsQuota": True, "PidsLimit": True, "CgroupVersion": "2", "CgroupDriver": "systemd"}
 
 
-def remarks(tmp_path: Path, wanted: Wanted, **info: Any) -> list[Remark]:
+def remarks(tmp_path: Path, wanted: ConfiguredLimits, **info: Any) -> list[Remark]:
     with fake_engine(tmp_path / "engine.sock", info={**KEEPS, **info}) as host:
         engine = find_engine({"DOCKER_HOST": host})
         try:
@@ -24,7 +24,7 @@ def remarks(tmp_path: Path, wanted: Wanted, **info: Any) -> list[Remark]:
 
 
 def test_an_engine_that_keeps_every_limit_has_no_warning(tmp_path: Path) -> None:
-    found = remarks(tmp_path, Wanted("512m", 1.5, 100), Driver="overlay2")
+    found = remarks(tmp_path, ConfiguredLimits("512m", 1.5, 100), Driver="overlay2")
 
     assert not [remark for remark in found if remark.is_warning]
     assert [remark.text for remark in found][-2:] == [
@@ -43,7 +43,7 @@ def test_an_engine_that_keeps_every_limit_has_no_warning(tmp_path: Path) -> None
     ids=["rootless on cgroup v1", "no driver", "told"],
 )
 def test_limits_that_are_ignored_are_a_warning_when_they_are_wanted(tmp_path: Path, info: dict[str, Any]) -> None:
-    found = remarks(tmp_path, Wanted("", 0.0, 100), **info)
+    found = remarks(tmp_path, ConfiguredLimits("", 0.0, 100), **info)
 
     assert [remark.text for remark in found if remark.is_warning] == ["box.pids has no effect here"]
     assert "box.memory would have no effect here" in [remark.text for remark in found]
@@ -75,5 +75,5 @@ def test_the_limits_of_a_control_group_are_read(files: dict[str, str], limits: d
 
 
 def test_sizes_are_what_the_engine_makes_of_them() -> None:
-    assert Wanted("2k", 0, 0).as_numbers()["memory"] == 2048
-    assert Wanted("3G", 0, 0).as_numbers()["memory"] == 3 * 1024**3
+    assert ConfiguredLimits("2k", 0, 0).as_numbers()["memory"] == 2048
+    assert ConfiguredLimits("3G", 0, 0).as_numbers()["memory"] == 3 * 1024**3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.fake_engine import DOCKER, PODMAN, fake_engine
 
-from watchtest.boxes.docker.engine_addresses import Address, EngineWish, Machine, addresses
+from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, SystemSockets, addresses
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.errors import EngineError
 
@@ -28,12 +28,12 @@ def environ(tmp_path: Path, home: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(str(tmp_path / "docker.sock"), str(tmp_path / "podman.sock"))
+def machine(tmp_path: Path) -> SystemSockets:
+    return SystemSockets(str(tmp_path / "docker.sock"), str(tmp_path / "podman.sock"))
 
 
 @pytest.fixture
-def found(environ: dict[str, str], machine: Machine) -> Iterator[Find]:
+def found(environ: dict[str, str], machine: SystemSockets) -> Iterator[Find]:
     find = Find(environ, machine)
     yield find
     for engine in find.engines:
@@ -43,12 +43,12 @@ def found(environ: dict[str, str], machine: Machine) -> Iterator[Find]:
 class Find:
     """Finds engines, and closes them in the end."""
 
-    def __init__(self, environ: dict[str, str], machine: Machine) -> None:
+    def __init__(self, environ: dict[str, str], machine: SystemSockets) -> None:
         self.environ = environ
         self.machine = machine
         self.engines: list[Engine] = []
 
-    def __call__(self, wish: EngineWish = "auto", **variables: str) -> Engine:
+    def __call__(self, wish: EngineChoice = "auto", **variables: str) -> Engine:
         self.engines.append(find_engine({**self.environ, **variables}, wish, self.machine))
         return self.engines[-1]
 
@@ -61,7 +61,7 @@ def context(home: Path, name: str, host: str) -> None:
 
 
 def test_docker_host_outranks_the_context_and_the_context_outranks_the_usual_sockets(
-    found: Find, home: Path, machine: Machine, tmp_path: Path
+    found: Find, home: Path, machine: SystemSockets, tmp_path: Path
 ) -> None:
     with (
         fake_engine(Path(machine.docker)) as usual,
@@ -82,7 +82,7 @@ def test_docker_host_outranks_the_context_and_the_context_outranks_the_usual_soc
 
 @pytest.mark.parametrize("wish", ["auto", "docker"])
 def test_a_named_engine_that_does_not_answer_is_an_error_though_another_would(
-    found: Find, home: Path, machine: Machine, wish: EngineWish
+    found: Find, home: Path, machine: SystemSockets, wish: EngineChoice
 ) -> None:
     context(home, "far", "unix:///nowhere/far.sock")
     with fake_engine(Path(machine.docker)), fake_engine(Path(machine.podman), PODMAN):
@@ -94,7 +94,9 @@ def test_a_named_engine_that_does_not_answer_is_an_error_though_another_would(
             found(wish, DOCKER_CONTEXT="gone")
 
 
-def test_a_socket_nobody_listens_on_is_passed_over_and_told(found: Find, machine: Machine, tmp_path: Path) -> None:
+def test_a_socket_nobody_listens_on_is_passed_over_and_told(
+    found: Find, machine: SystemSockets, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(machine.docker)
     with fake_engine(tmp_path / "run" / "docker.sock") as rootless:
@@ -104,7 +106,7 @@ def test_a_socket_nobody_listens_on_is_passed_over_and_told(found: Find, machine
         assert engine.passed_over == (f"no Docker engine answers at unix://{machine.docker} (its usual socket)",)
 
 
-def test_podman_is_found_after_docker_and_by_its_own_name(found: Find, machine: Machine, tmp_path: Path) -> None:
+def test_podman_is_found_after_docker_and_by_its_own_name(found: Find, machine: SystemSockets, tmp_path: Path) -> None:
     own = tmp_path / "run" / "podman" / "podman.sock"
     with fake_engine(Path(machine.podman), PODMAN) as shared:
         assert (found().kind, found().at.url) == ("podman", shared)
@@ -114,14 +116,14 @@ def test_podman_is_found_after_docker_and_by_its_own_name(found: Find, machine: 
             assert found("podman", CONTAINER_HOST=shared).at.found_by == "CONTAINER_HOST"
 
 
-def test_podman_behind_dockers_address_is_recognised(found: Find, machine: Machine) -> None:
+def test_podman_behind_dockers_address_is_recognised(found: Find, machine: SystemSockets) -> None:
     with fake_engine(Path(machine.docker), PODMAN) as host:
         assert found("docker").kind == "podman"
         assert found("podman", DOCKER_HOST=host).kind == "podman"
         assert "podman 5.0 (API 1.41)" in found().describe()[0]
 
 
-def test_docker_is_not_taken_for_podman_when_podman_was_asked_for(found: Find, machine: Machine) -> None:
+def test_docker_is_not_taken_for_podman_when_podman_was_asked_for(found: Find, machine: SystemSockets) -> None:
     with (
         fake_engine(Path(machine.docker), DOCKER) as host,
         pytest.raises(EngineError, match="no podman engine answers") as caught,
@@ -154,7 +156,7 @@ def test_certificates_that_are_missing_are_told_as_such(found: Find) -> None:
 
 @pytest.mark.parametrize("broken", ["{", "[]", '{"currentContext": 3'])
 def test_a_docker_configuration_that_cannot_be_read_means_the_default(
-    found: Find, home: Path, machine: Machine, broken: str
+    found: Find, home: Path, machine: SystemSockets, broken: str
 ) -> None:
     (home / ".docker").mkdir(parents=True)
     (home / ".docker" / "config.json").write_text(broken)
@@ -162,7 +164,7 @@ def test_a_docker_configuration_that_cannot_be_read_means_the_default(
         assert found().at.url == usual
 
 
-def test_the_sockets_of_desktop_programs_are_known(environ: dict[str, str], home: Path, machine: Machine) -> None:
+def test_the_sockets_of_desktop_programs_are_known(environ: dict[str, str], home: Path, machine: SystemSockets) -> None:
     for name in (".docker/run/docker.sock", ".colima/default/docker.sock", ".orbstack/run/docker.sock"):
         (home / name).parent.mkdir(parents=True)
         (home / name).touch()

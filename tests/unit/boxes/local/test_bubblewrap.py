@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.boxes.local.bubblewrap import Folders, Walls, plan_walls
+from watchtest.boxes.local.bubblewrap import BoxFolders, SandboxMounts, plan_mounts
 from watchtest.errors import BoxError
 
 
@@ -22,9 +22,9 @@ class Host:
             made.mkdir(parents=True)
         (self.python / "bin" / "python").touch()
 
-    def walls(self, needed: tuple[Path, ...] = (), welcome: tuple[Path, ...] = ()) -> Walls:
-        return plan_walls(
-            Folders(self.box / "tree", self.box / "home", self.box / "tmp"),
+    def walls(self, needed: tuple[Path, ...] = (), welcome: tuple[Path, ...] = ()) -> SandboxMounts:
+        return plan_mounts(
+            BoxFolders(self.box / "tree", self.box / "home", self.box / "tmp"),
             workspace=str(self.workspace),
             environ={"HOME": str(self.home)},
             needed=map(str, needed),
@@ -47,8 +47,8 @@ def test_homes_and_sockets_are_hidden(host: Host) -> None:
 
 
 def test_a_workspace_outside_of_all_homes_is_hidden_too(host: Host) -> None:
-    walls = plan_walls(
-        Folders(host.box / "tree", host.box / "home", host.box / "tmp"),
+    walls = plan_mounts(
+        BoxFolders(host.box / "tree", host.box / "home", host.box / "tmp"),
         workspace="/usr/share",
         environ={"HOME": "/"},
         needed=(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.boxes.local.host_variables import carried, files_named
+from watchtest.boxes.local.host_variables import box_environ, files_named
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "secret",
@@ -28,7 +28,7 @@ SECRETS = {
 
 @pytest.mark.parametrize("is_sandboxed", [True, False])
 def test_secrets_and_sockets_stay_out(is_sandboxed: bool) -> None:
-    kept = carried({"PATH": "/bin", **SECRETS}, certificates="auto", is_sandboxed=is_sandboxed)
+    kept = box_environ({"PATH": "/bin", **SECRETS}, certificates="auto", is_sandboxed=is_sandboxed)
     assert kept == {"PATH": "/bin"}
 
 
@@ -43,24 +43,24 @@ def test_language_clock_terminal_and_the_way_to_the_index_are_carried() -> None:
         "UV_DEFAULT_INDEX": "https://index.example/simple",
         "SSL_CERT_FILE": "/ca.pem",
     }
-    assert carried(wanted, certificates="auto", is_sandboxed=True) == wanted
+    assert box_environ(wanted, certificates="auto", is_sandboxed=True) == wanted
 
 
 def test_the_folder_for_temporary_files_is_carried_only_without_a_sandbox() -> None:
     environ = {"PATH": "/bin", "TMPDIR": "/big/tmp"}
-    assert carried(environ, certificates="auto", is_sandboxed=False)["TMPDIR"] == "/big/tmp"
-    assert "TMPDIR" not in carried(environ, certificates="auto", is_sandboxed=True)
+    assert box_environ(environ, certificates="auto", is_sandboxed=False)["TMPDIR"] == "/big/tmp"
+    assert "TMPDIR" not in box_environ(environ, certificates="auto", is_sandboxed=True)
 
 
 def test_an_active_virtualenv_is_taken_off_the_path() -> None:
     environ = {"PATH": "/venv/bin:/usr/bin:/venv-2/bin", "VIRTUAL_ENV": "/venv"}
-    assert carried(environ, certificates="auto", is_sandboxed=True) == {"PATH": "/usr/bin:/venv-2/bin"}
+    assert box_environ(environ, certificates="auto", is_sandboxed=True) == {"PATH": "/usr/bin:/venv-2/bin"}
 
 
 def test_certificates_can_be_left_out_or_named(tmp_path: Path) -> None:
     environ = {"PATH": "/bin", "SSL_CERT_FILE": "/ca.pem", "SSL_CERT_DIR": "/certs"}
-    assert carried(environ, certificates="off", is_sandboxed=True) == {"PATH": "/bin"}
-    named = carried(environ, certificates=str(tmp_path / "own.pem"), is_sandboxed=True)
+    assert box_environ(environ, certificates="off", is_sandboxed=True) == {"PATH": "/bin"}
+    named = box_environ(environ, certificates=str(tmp_path / "own.pem"), is_sandboxed=True)
     assert named["SSL_CERT_FILE"] == named["PIP_CERT"] == str(tmp_path / "own.pem")
     assert "SSL_CERT_DIR" not in named
 
@@ -71,8 +71,8 @@ def test_the_users_pip_settings_are_named_because_the_box_has_another_home(tmp_p
     file.parent.mkdir(parents=True)
     file.write_text("[global]\n")
     environ = {"PATH": "/bin", "HOME": str(tmp_path)}
-    assert carried(environ, certificates="auto", is_sandboxed=True)["PIP_CONFIG_FILE"] == str(file)
-    given = carried({**environ, "PIP_CONFIG_FILE": "/given"}, certificates="auto", is_sandboxed=True)
+    assert box_environ(environ, certificates="auto", is_sandboxed=True)["PIP_CONFIG_FILE"] == str(file)
+    given = box_environ({**environ, "PIP_CONFIG_FILE": "/given"}, certificates="auto", is_sandboxed=True)
     assert given["PIP_CONFIG_FILE"] == "/given"
 
 
@@ -87,23 +87,23 @@ def test_a_toolchain_of_the_host_is_found_from_another_home(tmp_path: Path) -> N
         folder.mkdir(parents=True)
     (go / "bin" / "go").touch()
     environ = {"HOME": str(tmp_path), "PATH": f"{node}/bin:{go}/bin", "GOPROXY": "https://index.example"}
-    kept = carried(environ, certificates="auto", is_sandboxed=True)
+    kept = box_environ(environ, certificates="auto", is_sandboxed=True)
     assert kept == {"PATH": environ["PATH"], "GOPROXY": "https://index.example", "RUSTUP_HOME": str(rust)}
     assert files_named(kept) == (str(rust), str(node / "lib" / "node_modules"), str(go))
-    elsewhere = carried({**environ, "RUSTUP_HOME": str(go)}, certificates="auto", is_sandboxed=True)
+    elsewhere = box_environ({**environ, "RUSTUP_HOME": str(go)}, certificates="auto", is_sandboxed=True)
     assert elsewhere["RUSTUP_HOME"] == str(go)
 
 
 def test_caches_of_builds_are_shared_only_without_a_sandbox() -> None:
     environ = {"PATH": "/bin", "GOCACHE": "/big/cache"}
-    assert carried(environ, certificates="auto", is_sandboxed=False)["GOCACHE"] == "/big/cache"
-    assert "GOCACHE" not in carried(environ, certificates="auto", is_sandboxed=True)
+    assert box_environ(environ, certificates="auto", is_sandboxed=False)["GOCACHE"] == "/big/cache"
+    assert "GOCACHE" not in box_environ(environ, certificates="auto", is_sandboxed=True)
 
 
 def test_of_the_users_npm_settings_the_registry_is_carried_and_no_token(tmp_path: Path) -> None:
     (tmp_path / ".npmrc").write_text("//index.example/:_authToken=secret\nregistry = https://index.example/npm\n")
     environ = {"PATH": "/bin", "HOME": str(tmp_path)}
-    kept = carried(environ, certificates="auto", is_sandboxed=True)
+    kept = box_environ(environ, certificates="auto", is_sandboxed=True)
     assert kept == {"PATH": "/bin", "npm_config_registry": "https://index.example/npm"}
-    given = carried({**environ, "NPM_CONFIG_REGISTRY": "https://given"}, certificates="auto", is_sandboxed=True)
+    given = box_environ({**environ, "NPM_CONFIG_REGISTRY": "https://given"}, certificates="auto", is_sandboxed=True)
     assert given == {"PATH": "/bin", "NPM_CONFIG_REGISTRY": "https://given"}

@@ -18,8 +18,8 @@ from support import TESTS
 
 from watchtest.boxes.local.box_folder import boxes_of, workspace_of
 from watchtest.boxes.local.bubblewrap import NoBubblewrap, find_bubblewrap
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
-from watchtest.boxes.protocols import Manner
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
+from watchtest.boxes.protocols import ExecMode
 from watchtest.errors import BoxError, ConfigError
 
 SECRET = "AWS_SECRET_ACCESS_KEY"
@@ -35,25 +35,25 @@ def boxes() -> Iterator[Path]:
 
 
 @pytest.fixture(params=SANDBOXES)
-def place(request: pytest.FixtureRequest, boxes: Path, tmp_path: Path) -> Iterator[LocalPlace]:
+def place(request: pytest.FixtureRequest, boxes: Path, tmp_path: Path) -> Iterator[LocalProvider]:
     spec = LocalSpec(boxes / "one", str(tmp_path), sandbox=request.param)
-    place = LocalPlace(spec, {**os.environ, SECRET: "secret"})
+    place = LocalProvider(spec, {**os.environ, SECRET: "secret"})
     yield place
     place.reset(is_environment_too=True)
 
 
 @pytest.fixture
-def sandboxed(boxes: Path, tmp_path: Path) -> Iterator[LocalPlace]:
-    place = LocalPlace(LocalSpec(boxes / "one", str(tmp_path), sandbox="on"), os.environ)
+def sandboxed(boxes: Path, tmp_path: Path) -> Iterator[LocalProvider]:
+    place = LocalProvider(LocalSpec(boxes / "one", str(tmp_path), sandbox="on"), os.environ)
     yield place
     place.reset(is_environment_too=True)
 
 
-def sh(place: LocalPlace, script: str, manner: Manner = Manner.ATTACHED) -> int:
+def sh(place: LocalProvider, script: str, manner: ExecMode = ExecMode.ATTACHED) -> int:
     return place.execute(["sh", "-c", script], {}, (), manner)
 
 
-def said(place: LocalPlace, script: str) -> str:
+def said(place: LocalProvider, script: str) -> str:
     assert sh(place, f"({script}) > said.txt") == 0
     return Path(place.root, "said.txt").read_text()
 
@@ -70,20 +70,20 @@ def wait_for(what: str, look: Callable[[], bool], limit_s: float = 10.0) -> None
 
 def test_a_sandbox_that_is_asked_for_and_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'box\.sandbox = "on": bubblewrap is not installed') as caught:
-        LocalPlace(LocalSpec(tmp_path, "", sandbox="on"), {"PATH": str(tmp_path)})
+        LocalProvider(LocalSpec(tmp_path, "", sandbox="on"), {"PATH": str(tmp_path)})
     assert "install the package bubblewrap" in caught.value.hint
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
 def test_a_network_that_cannot_be_cut_is_an_error(tmp_path: Path, sandbox: str) -> None:
     with pytest.raises(ConfigError, match=r'box\.network = "off": the local box needs its sandbox') as caught:
-        LocalPlace(LocalSpec(tmp_path, "", sandbox=sandbox, network="off"), {"PATH": str(tmp_path)})
+        LocalProvider(LocalSpec(tmp_path, "", sandbox=sandbox, network="off"), {"PATH": str(tmp_path)})
     assert "box.engine" in caught.value.hint
 
 
 def test_a_network_for_setup_alone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'box\.network = "setup"'):
-        LocalPlace(LocalSpec(tmp_path, "", network="setup"), os.environ)
+        LocalProvider(LocalSpec(tmp_path, "", network="setup"), os.environ)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bubblewrap is a program of Linux")
@@ -106,19 +106,19 @@ def test_a_bubblewrap_that_does_not_work_is_named_with_its_reason(
     assert isinstance(found, NoBubblewrap)
     assert reason in found.reason
     assert hint in found.hint
-    place = LocalPlace(LocalSpec(tmp_path / "box", ""), {"PATH": str(tmp_path)})
+    place = LocalProvider(LocalSpec(tmp_path / "box", ""), {"PATH": str(tmp_path)})
     assert any(reason in line for line in place.describe()), "auto goes without it, and says why"
 
 
 def test_a_command_that_is_not_there_is_named(boxes: Path) -> None:
-    place = LocalPlace(LocalSpec(boxes / "one", "", sandbox="off"), os.environ)
+    place = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off"), os.environ)
     with pytest.raises(BoxError, match="cannot start no-such-command"):
         place.execute(["no-such-command"], {}, ())
 
 
 @pytest.mark.bubblewrap
 def test_an_interpreter_that_is_not_there_is_named(boxes: Path) -> None:
-    place = LocalPlace(LocalSpec(boxes / "one", "", python="/no/python", sandbox="on"), os.environ)
+    place = LocalProvider(LocalSpec(boxes / "one", "", python="/no/python", sandbox="on"), os.environ)
     with pytest.raises(BoxError, match="cannot start the Python of the local box, /no/python") as caught:
         place.execute(["true"], {}, ())
     assert "box.python" in caught.value.hint
@@ -128,7 +128,7 @@ def test_an_interpreter_that_is_not_there_is_named(boxes: Path) -> None:
 
 
 def test_what_is_not_isolated_is_said(boxes: Path) -> None:
-    place = LocalPlace(LocalSpec(boxes / "one", "", sandbox="off", without_effect=("box.memory",)), os.environ)
+    place = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off", without_effect=("box.memory",)), os.environ)
     told = place.describe()
     assert "not isolated: processes, the network, files outside the mirror, use of memory and processors" in told
     assert 'no sandbox: box.sandbox = "off"' in told
@@ -137,9 +137,9 @@ def test_what_is_not_isolated_is_said(boxes: Path) -> None:
 
 @pytest.mark.bubblewrap
 def test_what_a_sandbox_does_not_isolate_is_said_too(boxes: Path) -> None:
-    told = LocalPlace(LocalSpec(boxes / "one", "", sandbox="on"), os.environ).describe()
+    told = LocalProvider(LocalSpec(boxes / "one", "", sandbox="on"), os.environ).describe()
     assert "not isolated: the network, reading files outside homes and workspace, use of memory and processors" in told
-    told = LocalPlace(LocalSpec(boxes / "one", "", sandbox="on", network="off"), os.environ).describe()
+    told = LocalProvider(LocalSpec(boxes / "one", "", sandbox="on", network="off"), os.environ).describe()
     assert "not isolated: reading files outside homes and workspace, use of memory and processors" in told
 
 
@@ -148,7 +148,7 @@ def test_what_a_sandbox_does_not_isolate_is_said_too(boxes: Path) -> None:
 
 def test_a_box_says_whose_it_is_and_is_thrown_away_with_its_siblings(boxes: Path) -> None:
     owners = {"save": "/mine", "commit": "/mine", "other": "/mine too"}
-    places = {name: LocalPlace(LocalSpec(boxes / name, owner, sandbox="off"), {}) for name, owner in owners.items()}
+    places = {name: LocalProvider(LocalSpec(boxes / name, owner, sandbox="off"), {}) for name, owner in owners.items()}
     for place in places.values():
         assert place.inspect() is None
         assert sh(place, "mkdir closed && touch closed/in && chmod 500 closed") == 0, "tests do such things"
@@ -164,18 +164,18 @@ def test_a_box_says_whose_it_is_and_is_thrown_away_with_its_siblings(boxes: Path
 # -- commands --------------------------------------------------------------------------------------
 
 
-def test_exit_codes_come_back(place: LocalPlace) -> None:
+def test_exit_codes_come_back(place: LocalProvider) -> None:
     assert sh(place, "exit 7") == 7
     assert sh(place, "kill -TERM $$") == 128 + 15
 
 
-def test_commands_run_at_the_root_of_the_tree_and_what_they_change_stays(place: LocalPlace) -> None:
+def test_commands_run_at_the_root_of_the_tree_and_what_they_change_stays(place: LocalProvider) -> None:
     assert said(place, "pwd") == f"{place.root}\n"
     assert sh(place, "echo kept > note.txt; echo kept > ~/note.txt") == 0
     assert said(place, "cat note.txt ~/note.txt") == "kept\nkept\n"
 
 
-def test_the_hosts_secrets_and_its_home_are_not_in_the_environment(place: LocalPlace) -> None:
+def test_the_hosts_secrets_and_its_home_are_not_in_the_environment(place: LocalProvider) -> None:
     names = dict(line.split("=", 1) for line in said(place, "env").splitlines())
     assert SECRET not in names
     assert names["HOME"] == f"{place.home}/user"
@@ -183,14 +183,14 @@ def test_the_hosts_secrets_and_its_home_are_not_in_the_environment(place: LocalP
     assert given == 0, "what the settings carry in is there"
 
 
-def test_folders_that_go_first_on_the_path_do(place: LocalPlace) -> None:
+def test_folders_that_go_first_on_the_path_do(place: LocalProvider) -> None:
     assert sh(place, "mkdir bin; printf '#!/bin/sh\\nexit 9\\n' > bin/ls; chmod 755 bin/ls") == 0
     assert place.execute(["ls"], {}, (f"{place.root}/bin",)) == 9
 
 
-def test_a_command_that_is_left_running_outlives_its_start_and_ends_with_the_box(place: LocalPlace) -> None:
+def test_a_command_that_is_left_running_outlives_its_start_and_ends_with_the_box(place: LocalProvider) -> None:
     began = time.monotonic()
-    assert sh(place, "echo started > said; exec sleep 86399", Manner.DETACHED) == 0
+    assert sh(place, "echo started > said; exec sleep 86399", ExecMode.DETACHED) == 0
     assert time.monotonic() - began < 5
     said = Path(place.root, "said")
     wait_for("its work", lambda: said.exists() and said.read_text() == "started\n")
@@ -211,7 +211,7 @@ def _sleepers() -> list[str]:
 @pytest.mark.parametrize(
     "path", ["/etc", "/usr", "/var", "/root", "/home", "/run", "/proc/sys/kernel/domainname", "/sys/kernel"]
 )
-def test_nothing_outside_of_the_box_can_be_written(sandboxed: LocalPlace, path: str) -> None:
+def test_nothing_outside_of_the_box_can_be_written(sandboxed: LocalProvider, path: str) -> None:
     target = Path(path, "watchtest-was-here") if Path(path).is_dir() else Path(path)
     before = target.read_bytes() if os.access(target, os.R_OK) else None
     # What is there is written back as it is: should a wall be missing, the machine does not change for it.
@@ -221,7 +221,7 @@ def test_nothing_outside_of_the_box_can_be_written(sandboxed: LocalPlace, path: 
 
 
 @pytest.mark.bubblewrap
-def test_the_box_cannot_change_whose_it_is_nor_where_its_tmp_lies(sandboxed: LocalPlace, boxes: Path) -> None:
+def test_the_box_cannot_change_whose_it_is_nor_where_its_tmp_lies(sandboxed: LocalProvider, boxes: Path) -> None:
     sh(sandboxed, f"cd {boxes}/one; echo x > workspace; rm -rf tmp; mv tmp other; ln -s /etc tmp; ln -s /etc new")
     assert workspace_of(boxes / "one") not in ("", "x\n")
     assert sorted(path.name for path in (boxes / "one").iterdir()) == [
@@ -231,12 +231,12 @@ def test_the_box_cannot_change_whose_it_is_nor_where_its_tmp_lies(sandboxed: Loc
 
 
 @pytest.mark.bubblewrap
-def test_other_processes_are_not_seen(sandboxed: LocalPlace) -> None:
+def test_other_processes_are_not_seen(sandboxed: LocalProvider) -> None:
     assert said(sandboxed, "ls /proc | grep -c '^[0-9]'").strip() in ("3", "4", "5"), "bubblewrap, the shell and ls"
 
 
 @pytest.mark.bubblewrap
-def test_its_tmp_is_its_own_and_stays(sandboxed: LocalPlace, tmp_path: Path) -> None:
+def test_its_tmp_is_its_own_and_stays(sandboxed: LocalProvider, tmp_path: Path) -> None:
     (tmp_path / "of the host").touch()
     # What Python itself needs may lie below the host's, and is then shown.
     before = said(sandboxed, "ls /tmp; touch /tmp/mine").split()
@@ -248,7 +248,7 @@ def test_its_tmp_is_its_own_and_stays(sandboxed: LocalPlace, tmp_path: Path) -> 
 
 @pytest.mark.bubblewrap
 def test_without_network_there_is_a_loopback_and_nothing_else(boxes: Path, tmp_path: Path) -> None:
-    place = LocalPlace(LocalSpec(boxes / "one", str(tmp_path), sandbox="on", network="off"), os.environ)
+    place = LocalProvider(LocalSpec(boxes / "one", str(tmp_path), sandbox="on", network="off"), os.environ)
     script = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname(), 5)"
     assert place.execute([place.image, "-c", script], {}, ()) == 0
     assert said(place, "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo"]
@@ -261,7 +261,7 @@ def test_names_are_found_and_pip_finds_its_settings(boxes: Path, tmp_path: Path)
     settings.write_text("[global]\ntimeout = 123\n")
     (tmp_path / "private").touch()
     environ = {**os.environ, "HOME": str(tmp_path)}
-    place = LocalPlace(LocalSpec(boxes / "one", str(tmp_path / "workspace"), sandbox="on"), environ)
+    place = LocalProvider(LocalSpec(boxes / "one", str(tmp_path / "workspace"), sandbox="on"), environ)
     assert said(place, 'cat /etc/resolv.conf "$PIP_CONFIG_FILE"').endswith("timeout = 123\n")
     assert said(place, f"ls {tmp_path}") == "", "nothing else of that home"
 
@@ -270,15 +270,15 @@ TYPED = """
 import sys
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from watchtest.boxes.protocols import Manner
-from watchtest.boxes.local.local_provider import LocalPlace, LocalSpec
+from watchtest.boxes.protocols import ExecMode
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 import os
-place = LocalPlace(LocalSpec(Path(sys.argv[1]), "/nowhere", sandbox=sys.argv[2]), os.environ)
-sys.exit(place.execute(["sh", "-c", sys.argv[3]], {{}}, (), Manner[sys.argv[4]]))
+place = LocalProvider(LocalSpec(Path(sys.argv[1]), "/nowhere", sandbox=sys.argv[2]), os.environ)
+sys.exit(place.execute(["sh", "-c", sys.argv[3]], {{}}, (), ExecMode[sys.argv[4]]))
 """
 
 
-def start(boxes: Path, sandbox: str, script: str, manner: Manner, stream: int) -> subprocess.Popen[bytes]:
+def start(boxes: Path, sandbox: str, script: str, manner: ExecMode, stream: int) -> subprocess.Popen[bytes]:
     """A process of its own that runs a command in a box, on this stdin and stdout."""
     code = TYPED.format(folder=str(TESTS.parent))
     command = [sys.executable, "-c", code, str(boxes / "one"), sandbox, script, manner.name]
@@ -299,7 +299,7 @@ def test_a_sandboxed_terminal_is_one_and_takes_keys(boxes: Path) -> None:
     ours, theirs = pty.openpty()
     script = "trap 'echo interrupted; exit 5' INT; test -t 0 && echo terminal; stty -echo; echo ready; read line;"
     script += "echo waiting; while :; do sleep 0.05; done"
-    process = start(boxes, "on", script, Manner.TERMINAL, theirs)
+    process = start(boxes, "on", script, ExecMode.TERMINAL, theirs)
     os.close(theirs)
     try:
         assert b"terminal" in read_until(ours, b"ready")
@@ -318,7 +318,7 @@ def test_a_sandboxed_terminal_is_one_and_takes_keys(boxes: Path) -> None:
 def test_ctrl_c_reaches_the_sandboxed_command_itself(boxes: Path) -> None:
     reading, writing = os.pipe()
     script = "trap 'echo cleaned up; exit 5' INT; echo ready; while :; do sleep 0.05; done"
-    process = start(boxes, "on", script, Manner.ATTACHED, writing)
+    process = start(boxes, "on", script, ExecMode.ATTACHED, writing)
     os.close(writing)
     try:
         read_until(reading, b"ready")
@@ -332,8 +332,8 @@ def test_ctrl_c_reaches_the_sandboxed_command_itself(boxes: Path) -> None:
 
 
 @pytest.mark.bubblewrap
-@pytest.mark.parametrize("manner", [Manner.ATTACHED, Manner.TERMINAL])
-def test_a_sandboxed_command_ends_when_we_are_killed(boxes: Path, manner: Manner) -> None:
+@pytest.mark.parametrize("manner", [ExecMode.ATTACHED, ExecMode.TERMINAL])
+def test_a_sandboxed_command_ends_when_we_are_killed(boxes: Path, manner: ExecMode) -> None:
     ours, theirs = pty.openpty()
     process = start(boxes, "on", "echo ready; setsid sleep 86398 & exec sleep 86398", manner, theirs)
     os.close(theirs)

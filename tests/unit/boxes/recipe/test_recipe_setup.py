@@ -7,7 +7,7 @@ import time
 import pytest
 from support.project_recipes import HOST, recipe, snapshot_of
 
-from watchtest.boxes.recipe.recipe import RecipeWish, recipe_of
+from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.config.keys import DEPENDENCIES
 from watchtest.errors import ConfigError
 
@@ -223,7 +223,7 @@ def test_a_recipe_is_found_again_without_reading_and_at_once() -> None:
         reads += 1
         return files[path].encode()
 
-    wish = RecipeWish(HOST, DEPENDENCIES, lambda _snapshot: True)
+    wish = RecipeInput(HOST, DEPENDENCIES, lambda _snapshot: True)
     first = recipe_of(wish, snapshot, read)
     before, times = reads, []
     for _ in range(20):
