@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 LONGEST_LIST = 10_000
 AGES = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-NAMES_OF_RUNS = "an id, or last (default), last-failed, last-green"
+NAMES_OF_RUNS = "a run id, or last (default), last-failed, last-green"
+REPORT_FORMATS = ("junit", "ctrf")
 
 
 def add_filters(parser: argparse.ArgumentParser, *, lane: bool = True, since: str | None = None) -> None:
     """`since`: its default; None: there is no such filter."""
-    parser.add_argument("--all-worktrees", action="store_true", help="runs of every worktree of the repository")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--all-worktrees", action="store_true", help="include all worktrees of the repository")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     if lane:
         parser.add_argument("--lane", choices=[lane.value for lane in Lane], help="only runs of this lane")
     if since is not None:
-        text = f"only what is younger: 90m, 12h, 7d, 4w, or all (default: {since})"
+        text = f"only the last AGE: 90m, 12h, 7d, 4w, or all (default: {since})"
         parser.add_argument("--since", type=age, default=age(since), metavar="AGE", help=text)
 
 
@@ -72,7 +74,6 @@ def path_of(arguments: argparse.Namespace) -> Path:
 
 def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
     """Of one consistent view of the history; None: there is none yet."""
-    from watchtest.client.history_access import mend_what_died
     from watchtest.history.store.database_file import is_there, reading
 
     path = path_of(arguments)
@@ -81,6 +82,19 @@ def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answe
     mend_what_died(path)
     with reading(path) as connection:
         return question(connection)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write the file completely, or leave it as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise WorkspaceError(
+            f"cannot write {path}: {error.strerror or error}", hint="name another file with -o"
+        ) from error
 
 
 def print_json(shape: object) -> None:

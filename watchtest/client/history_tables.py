@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from watchtest.core.model import Outcome, RunState
-from watchtest.core.text import clean, encodable
+from watchtest.core.text import clean, duration, encodable, one_line, short
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from watchtest.history.queries.run_queries import PastRun
 
 Say = Callable[..., "Text"]
 
@@ -34,7 +36,8 @@ LETTERS: Mapping[Outcome, tuple[str, str]] = {
 """As pytest writes them: they tell the same without a colour."""
 LEVELS, PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 BLOCK, PLAIN_BLOCK = "█", "#"
-ELLIPSIS = "…"
+NARROW = 60
+"""On terminals with fewer columns, tables leave out what is only nice to have."""
 
 
 def console_and_say() -> tuple[Console, Say]:
@@ -107,14 +110,23 @@ def when(at: float) -> str:
 
 def seconds(spent: float) -> str:
     """Short ones to the millisecond: tests are mostly quick."""
-    from watchtest.core.text import duration
-
     return f"{spent * 1000:.0f} ms" if spent < 1 else f"{spent:.2f} s" if spent < 10 else duration(spent)
+
+
+def counts(run: PastRun) -> str:
+    """Return `1 failed, 20 passed`, red outcomes first."""
+    red_first = sorted(run.counts, key=lambda outcome: not outcome.is_red)
+    return ", ".join(f"{run.counts[outcome]} {outcome.value}" for outcome in red_first)
+
+
+def run_words(run: PastRun) -> str:
+    """Return `run 8ed5cb.3 (2026-11-18 09:02:35, tree 109380dd on main)`."""
+    tree = f", tree {short(run.tree)}" if run.tree else ""
+    head = f" on {run.branch}" if run.branch else ""
+    return f"run {run.id} ({when(run.queued_at)}{tree}{head})"
 
 
 def names(paths: Sequence[str], most: int = 5) -> str:
     """`a.py, b.py and 2 more`."""
-    from watchtest.core.text import one_line
-
     shown = ", ".join(one_line(path, 120) for path in paths[:most])
     return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

@@ -1,4 +1,13 @@
-"""One module per command: `add_to(subparsers)` declares its options, `run(arguments)` returns the exit code."""
+"""The commands, one module each: `add_to(subparsers)` declares the options, `run(arguments)` returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False  # typing would make `watchtest status` slower
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
 
 COMMANDS = (
     "watch",
@@ -32,4 +41,36 @@ COMMANDS = (
     "demo",
     "help",
 )
-"""In the order of the help."""
+"""Every command, in the order of the help."""
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What `add_subparsers` returns; argparse keeps its type private."""
+
+
+class CommandHelp(argparse.HelpFormatter):
+    """Wraps text of one line (a description) and leaves text of several lines (examples) as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return super()._fill_text(text, width, indent) if "\n" not in text else text
+
+
+def add_command(
+    subparsers: Subparsers,
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None,
+    *,
+    help: str,
+    description: str,
+    examples: tuple[str, ...],
+) -> argparse.ArgumentParser:
+    """Add a command, or a verb of a command, and return its parser. `run` is None for a command that has verbs."""
+    title = "example:" if len(examples) == 1 else "examples:"
+    parser = subparsers.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog="\n  ".join((title, *examples)),
+        formatter_class=CommandHelp,
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser

@@ -1,4 +1,4 @@
-"""`history analyse [RUN]`."""
+"""`watchtest history analyse`: group the failures of a run, and name the files that probably caused them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from watchtest.client.history_access import (
     run_named,
     unknown_run,
 )
-from watchtest.client.history_tables import Say, console_and_say, names
-from watchtest.commands.history.test import run_words
+from watchtest.client.history_tables import Say, console_and_say, names, run_words
+from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,16 +27,21 @@ if TYPE_CHECKING:
 MOST_TESTS = 10
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "analyse",
+        run,
+        help="group the failures of a run and name suspects",
+        description="Group similar failures; show when each group last passed, when it first failed, "
+        "and which files changed in between.",
+        examples=("watchtest history analyse",),
+    )
     parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
     add_filters(parser, lane=False)
-    parser.set_defaults(run=_run)
 
 
-ADD = {"analyse": _add}
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.failure_analysis import analyse
     from watchtest.history.queries.json_answers import brief, told
 

@@ -1,4 +1,4 @@
-"""`history compare A B`."""
+"""`watchtest history compare`: show what differs between two runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import add_filters, answer, asked_workspace, print_json, run_named, unknown_run
-from watchtest.client.history_tables import Say, console_and_say, names, seconds
-from watchtest.commands.history.test import run_words
+from watchtest.client.history_tables import Say, console_and_say, names, run_words, seconds
+from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 MOST_SHOWN = 30
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "compare",
+        run,
+        help="compare two runs",
+        description="Show new failures, fixed tests, tests that fail in another way, and slower ones.",
+        examples=("watchtest history compare last-green last",),
+    )
     parser.add_argument("before", metavar="A", help="the earlier run: an id, or last, last-failed, last-green")
-    parser.add_argument("after", metavar="B", nargs="?", default="last", help="the later one (default: last)")
-    parser.add_argument("--all", action="store_true", help="all of the tests, however many")
+    parser.add_argument("after", metavar="B", nargs="?", default="last", help="the later run (default: last)")
+    parser.add_argument("--all", action="store_true", help="list all tests, however many")
     add_filters(parser, lane=False)
-    parser.set_defaults(run=_run)
 
 
-ADD = {"compare": _add}
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import told
     from watchtest.history.queries.run_comparison import compare
 

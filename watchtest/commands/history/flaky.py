@@ -1,4 +1,4 @@
-"""`history flaky`: which tests pass and fail by chance, and what proves it; `--probe` looks for a proof."""
+"""`watchtest history flaky`: list the tests that pass and fail on the same code; `--probe` runs one repeatedly."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from watchtest.client.history_access import (
 )
 from watchtest.client.history_tables import Say, console_and_say, strip, when
 from watchtest.client.settings import add_engine, engine_flag
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,22 +33,26 @@ DEFAULT_TIMES = 20
 LOCK_LIMIT_S = 600.0
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="those that have recovered, too")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "flaky",
+        run,
+        help="find tests that pass and fail on the same code",
+        description="List flaky tests with the runs that prove it, or probe one test by running it repeatedly.",
+        examples=("watchtest history flaky", "watchtest history flaky --probe test_total -n 50"),
+    )
+    parser.add_argument("--all", action="store_true", help="include tests that have recovered")
     parser.add_argument("--runs", type=limit, default=200, metavar="N", help="look at the latest N runs (default: 200)")
-    parser.add_argument("--probe", metavar="ID", help="run this test again and again on the code as it is now")
+    parser.add_argument("--probe", metavar="ID", help="run this test repeatedly on the code as it is now")
     parser.add_argument(
-        "-n", dest="times", type=limit, metavar="N", help=f"with --probe: how often (default: {DEFAULT_TIMES})"
+        "-n", dest="times", type=limit, metavar="N", help=f"with --probe: how many times (default: {DEFAULT_TIMES})"
     )
     add_engine(parser)
     add_filters(parser)
-    parser.set_defaults(run=_run)
 
 
-ADD = {"flaky": _add}
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.probe:
         return _probe(arguments)
     if arguments.times:

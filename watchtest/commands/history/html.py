@@ -1,31 +1,39 @@
-"""`history html`: the report page, written and shown."""
+"""`watchtest history html`: write a report as one page, and show it in a browser."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from pathlib import Path
 
 from watchtest.client.history_access import age as age_of
-from watchtest.client.history_access import answer, asked_since, asked_workspace, limit, workspace_of
-from watchtest.errors import UsageError, WorkspaceError
+from watchtest.client.history_access import answer, asked_since, asked_workspace, limit, workspace_of, write_report
+from watchtest.commands import Subparsers, add_command
+from watchtest.errors import UsageError
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="(default: watchtest-history.html)")
-    parser.add_argument("--open", action="store_true", help="show it in a browser")
-    parser.add_argument("--runs", type=limit, default=300, metavar="N", help="the latest N runs (default: 300)")
-    parser.add_argument("--since", type=age_of, default=None, metavar="AGE", help="only what is younger, such as 7d")
-    parser.add_argument("--all-worktrees", action="store_true", help="runs of every worktree of the repository")
-    parser.set_defaults(run=_run)
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "html",
+        run,
+        help="write a report as one HTML page",
+        description="Write one self-contained page with runs, tests and trends.",
+        examples=("watchtest history html -o report.html --open",),
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="file to write (default: watchtest-history.html)"
+    )
+    parser.add_argument("--open", action="store_true", help="open it in a browser")
+    parser.add_argument("--runs", type=limit, default=300, metavar="N", help="include the latest N runs (default: 300)")
+    parser.add_argument(
+        "--since", type=age_of, default=None, metavar="AGE", help="only the last AGE: 90m, 12h, 7d, 4w, or all"
+    )
+    parser.add_argument("--all-worktrees", action="store_true", help="include all worktrees of the repository")
 
 
-ADD = {"html": _add}
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import clean
     from watchtest.history.reports.html_page import Wish, page, page_data
 
@@ -43,24 +51,11 @@ def _run(arguments: argparse.Namespace) -> int:
     is_passing = arguments.open and arguments.output is None
     folder = Path(tempfile.mkdtemp(prefix="watchtest-")) if is_passing else Path()
     path = arguments.output or folder / "watchtest-history.html"
-    write(path, page(data))
+    write_report(path, page(data))
     print(path)
     if arguments.open:
         _open(path)
     return 0
-
-
-def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise WorkspaceError(
-            f"cannot write {path}: {error.strerror or error}", hint="name another file with -o"
-        ) from error
 
 
 def _open(path: Path) -> None:

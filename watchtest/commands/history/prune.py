@@ -1,4 +1,4 @@
-"""`history prune`: drops what is beyond the limits. Says first what that is."""
+"""`watchtest history prune`: delete the runs beyond the limits; `--dry-run` only lists them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import path_of, print_json
 from watchtest.client.history_tables import when
+from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
     from watchtest.history.store.retention import Plan
@@ -15,19 +16,23 @@ if TYPE_CHECKING:
 BATCH = 500
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--dry-run", action="store_true", help="only show what would be dropped")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "prune",
+        run,
+        help="delete old runs",
+        description="Delete runs beyond the limits and return the space to the disk.",
+        examples=("watchtest history prune -n --days 90",),
+    )
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only show what would be deleted")
     parser.add_argument("--days", type=_number, metavar="N", help="keep N days (default: history.max_days)")
     parser.add_argument("--runs", type=_number, metavar="N", help="keep N runs (default: history.max_runs)")
     parser.add_argument("--mb", type=_number, metavar="N", help="keep N megabytes (default: history.max_mb)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=_run)
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-ADD = {"prune": _add}
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import load_settings
     from watchtest.history.store.database_file import is_there, reading
     from watchtest.history.store.retention import MEGABYTE, Limits, planned, used_bytes

@@ -1,4 +1,4 @@
-"""`history test ID`: what became of one test."""
+"""`watchtest history test`: show the outcomes and durations of one test."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ from watchtest.client.history_access import (
     print_json,
     test_named,
 )
-from watchtest.client.history_tables import LETTERS, Say, console_and_say, names, seconds, spark, strip, when
+from watchtest.client.history_tables import LETTERS, Say, console_and_say, names, run_words, seconds, spark, strip, when
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from watchtest.history.queries.run_queries import PastRun
     from watchtest.history.queries.test_history import TestHistory, Turn
     from watchtest.history.store.database import Connection
 
 
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("test", metavar="ID", help="its id, or a part of it that only one test has")
-    parser.add_argument("-n", dest="limit", type=limit, default=60, metavar="N", help="the latest N runs (default: 60)")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "test",
+        run,
+        help="show the history of one test",
+        description="Show outcomes and durations of one test, since when it is red or green, and what changed then.",
+        examples=("watchtest history test test_total",),
+    )
+    parser.add_argument("test", metavar="ID", help="test id, or a part of it that only one test has")
+    parser.add_argument(
+        "-n", dest="limit", type=limit, default=60, metavar="N", help="look at the latest N runs (default: 60)"
+    )
     add_filters(parser)
-    parser.set_defaults(run=_run)
 
 
-ADD = {"test": _add}
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import one_line
     from watchtest.history.queries.json_answers import told
     from watchtest.history.queries.test_history import history_of
@@ -121,11 +127,3 @@ def _print_turn(console: Console, say: Say, turn: Turn) -> None:
         console.print(say("  nothing had changed: the same tree"))
     else:
         console.print(say(f"  changed then: {names(turn.paths, 10)}"), soft_wrap=True)
-
-
-def run_words(run: PastRun) -> str:
-    from watchtest.core.text import short
-
-    tree = f", tree {short(run.tree)}" if run.tree else ""
-    head = f" on {run.branch}" if run.branch else ""
-    return f"run {run.id} ({when(run.queued_at)}{tree}{head})"

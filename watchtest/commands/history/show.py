@@ -1,4 +1,4 @@
-"""`history list` and `history show`."""
+"""`watchtest history show`: show one run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from watchtest.client.history_access import (
     NAMES_OF_RUNS,
     add_filters,
     answer,
-    asked_lane,
-    asked_since,
     asked_workspace,
-    limit,
     print_json,
     unknown_run,
 )
-from watchtest.client.history_tables import STYLES, Say, console_and_say, plain_table, seconds, when, without_columns
+from watchtest.client.history_tables import STYLES, Say, console_and_say, counts, seconds, when
+from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import Outcome, RunState
 
 if TYPE_CHECKING:
@@ -25,100 +23,24 @@ if TYPE_CHECKING:
     from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
 
 OUTPUT_LINES = 40
-FIRST_TO_GO = ("branch", "tree", "by", "lane", "took", "when")
-"""The columns a narrow terminal does without, in this order."""
 
 
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", dest="limit", type=limit, default=20, metavar="N", help="how many (default: 20)")
-    parser.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        choices=[state.value for state in RunState],
-        metavar="STATE",
-        help="only runs in this state; may be given again",
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "show",
+        run,
+        help="show one run",
+        description="Show the states and failures of one run.",
+        examples=("watchtest history show last-failed --output",),
     )
-    parser.add_argument("--branch", metavar="NAME", help="only runs of this branch")
-    parser.add_argument("--full", action="store_true", help="only runs of all tests")
-    add_filters(parser, since="all")
-    parser.set_defaults(run=_list)
-
-
-def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
-    parser.add_argument("--tests", action="store_true", help="every test, not only the red ones")
-    parser.add_argument("--output", action="store_true", help="all that is kept of the runner's output")
+    parser.add_argument("--tests", action="store_true", help="show all tests, not only the failed ones")
+    parser.add_argument("--output", action="store_true", help="show the complete output of the runner")
     add_filters(parser, lane=False)
-    parser.set_defaults(run=_show)
 
 
-ADD = {"list": _add_list, "show": _add_show}
-
-
-# -- list ------------------------------------------------------------------------------------------
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import run_shape
-    from watchtest.history.queries.run_queries import recent
-
-    workspace = asked_workspace(arguments)
-    runs = (
-        answer(
-            arguments,
-            lambda connection: recent(
-                connection,
-                limit=arguments.limit,
-                workspace=workspace,
-                lane=asked_lane(arguments),
-                states=[RunState(state) for state in arguments.state],
-                since=asked_since(arguments),
-                branch=arguments.branch,
-                is_whole=arguments.full,
-            ),
-        )
-        or ()
-    )
-    is_filtered = arguments.lane or arguments.state or arguments.branch or arguments.full or arguments.since
-    if arguments.json:
-        print_json({"runs": [run_shape(run) for run in runs]})
-    elif runs:
-        _print_list(runs, with_workspace=workspace is None)
-    else:
-        print("no such runs" if is_filtered else "no runs yet")
-    return 0
-
-
-def _print_list(runs: tuple[PastRun, ...], *, with_workspace: bool) -> None:
-    from watchtest.core.text import duration, short
-
-    console, say = console_and_say()
-    columns = {
-        "run": [each.id for each in runs],
-        "when": [when(each.queued_at) for each in runs],
-        "lane": [each.lane.value for each in runs],
-        "by": [each.trigger.value if each.imported_from is None else "import" for each in runs],
-        "state": [each.state.value for each in runs],
-        "tests": [_counts(each) for each in runs],
-        "took": ["" if each.duration_s is None else duration(each.duration_s) for each in runs],
-        "tree": [short(each.tree or "") for each in runs],
-        "branch": [(each.branch or "")[:30] for each in runs],
-    }
-    if with_workspace:
-        columns["workspace"] = [each.workspace for each in runs]
-    without_columns(columns, FIRST_TO_GO, console.width)
-    table = plain_table(list(columns), right=("took",))
-    for run, row in zip(runs, zip(*columns.values(), strict=True), strict=True):
-        styles = (STYLES.get(run.state, "") if heading == "state" else "" for heading in columns)
-        table.add_row(*map(say, row, styles))
-    console.print(table)
-
-
-# -- show ------------------------------------------------------------------------------------------
-
-
-def _show(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import detail_shape
     from watchtest.history.queries.run_queries import detail, recent
     from watchtest.history.store.database import Connection
@@ -174,7 +96,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
     return [
         ("run", run.id),
         ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
-        ("tests", _counts(run)),
+        ("tests", counts(run)),
         ("when", when(run.queued_at)),
         ("steps", steps),
         ("times", _times(run)),
@@ -230,8 +152,3 @@ def _attempt(past: PastResult) -> str:
 
     why = {AttemptKind.CHECK: ", in a fresh process", AttemptKind.BLAME: ", by the end of the process"}
     return f"attempt {past.attempt}{why.get(past.kind, '')}"
-
-
-def _counts(run: PastRun) -> str:
-    red_first = sorted(run.counts, key=lambda outcome: not outcome.is_red)
-    return ", ".join(f"{run.counts[outcome]} {outcome.value}" for outcome in red_first)

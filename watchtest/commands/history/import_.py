@@ -1,95 +1,42 @@
-"""`history export` and `history import`: reports that other tools read and write."""
+"""`watchtest history import`: add JUnit XML or CTRF JSON reports to the history."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
-    NAMES_OF_RUNS,
-    answer,
-    asked_workspace,
+    REPORT_FORMATS,
     path_of,
-    run_named,
-    unknown_run,
     workspace_of,
 )
-from watchtest.commands.history.html import write
-from watchtest.core.model import RunState
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError, WorkspaceError
 
 if TYPE_CHECKING:
-    from watchtest.history.queries.run_queries import PastRun
     from watchtest.history.reports.report_import import Report
-    from watchtest.history.store.database import Connection
 
-FORMATS = ("junit", "ctrf")
 STAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
-HAS_ITS_SAY = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
 
 
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
-    parser.add_argument("--format", choices=FORMATS, help="(default: ctrf for FILE.json, else junit)")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="(default: the terminal)")
-    parser.add_argument("--all-worktrees", action="store_true", help="runs of every worktree of the repository")
-    parser.set_defaults(run=_export)
-
-
-def _add_import(parser: argparse.ArgumentParser) -> None:
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "import",
+        run,
+        help="import reports of other tools",
+        description="Add JUnit XML or CTRF JSON reports to the history, each as a run.",
+        examples=("watchtest history import report.xml",),
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JUnit XML or CTRF JSON")
-    parser.add_argument("--format", choices=FORMATS, help="(default: by what the file begins with)")
-    parser.set_defaults(run=_import)
+    text = "format of the report (default: detected from the content)"
+    parser.add_argument("--format", choices=REPORT_FORMATS, help=text)
 
 
-ADD = {"export": _add_export, "import": _add_import}
-
-
-# -- export ----------------------------------------------------------------------------------------
-
-
-def _export(arguments: argparse.Namespace) -> int:
-    found = answer(arguments, lambda connection: _report(connection, arguments))
-    if found is None:
-        raise unknown_run("export", arguments.name, [])
-    run, text = found
-    if run.state not in HAS_ITS_SAY:
-        # Neither format has a word for it, and nobody shall take what is left of it for green.
-        from watchtest.core.text import one_line
-
-        was = f"run {run.id} was {run.state.value}{f' ({one_line(run.reason)})' if run.reason else ''}"
-        print(f"{was}: only what its tests had said is in the report", file=sys.stderr)
-    if arguments.output is None:
-        sys.stdout.write(text)
-    else:
-        write(arguments.output, text)
-        print(arguments.output)
-    return 0
-
-
-def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[PastRun, str]:
-    from watchtest import __version__
-    from watchtest.history.queries.flaky_tests import flaky_now
-    from watchtest.history.queries.run_queries import detail
-    from watchtest.history.reports.report_export import ctrf, junit
-
-    run = run_named(connection, arguments.name, asked_workspace(arguments), "export")
-    found = detail(connection, run.id)
-    assert found is not None
-    is_json = arguments.output is not None and arguments.output.suffix == ".json"
-    if (arguments.format or ("ctrf" if is_json else "junit")) == "junit":
-        return run, junit(found)
-    return run, ctrf(found, __version__, flaky_now(connection, run.workspace, time.time()))
-
-
-# -- import ----------------------------------------------------------------------------------------
-
-
-def _import(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import tests
     from watchtest.history.reports.report_import import add_report, under_known_names
     from watchtest.history.store.store import Store

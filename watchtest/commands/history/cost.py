@@ -1,0 +1,76 @@
+"""`watchtest history cost`: show the time spent on tests, and the time saved by leaving tests out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from watchtest.client.history_access import (
+    add_filters,
+    answer,
+    asked_since,
+    asked_workspace,
+    print_json,
+)
+from watchtest.client.history_tables import bar, console_and_say
+from watchtest.commands import Subparsers, add_command
+
+if TYPE_CHECKING:
+    from watchtest.history.queries.trends import Cost
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "cost",
+        run,
+        help="show time spent and saved",
+        description="Show the time spent on tests, and the time saved by leaving tests out.",
+        examples=("watchtest history cost --since 7d",),
+    )
+    add_filters(parser, lane=False, since="30d")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.trends import cost
+
+    found = (
+        answer(
+            arguments,
+            lambda connection: cost(connection, workspace=asked_workspace(arguments), since=asked_since(arguments)),
+        )
+        or ()
+    )
+    if arguments.json:
+        print_json({"lanes": told(found)})
+    elif found:
+        _print_cost(found)
+    else:
+        print("no runs in that time")
+    return 0
+
+
+def _print_cost(found: tuple[Cost, ...]) -> None:
+    from watchtest.core.text import duration
+
+    console, say = console_and_say()
+    spent, saved = sum(each.spent_s for each in found), sum(each.saved_s for each in found)
+    for each in found:
+        console.print(say(f"{each.lane} lane", "bold"))
+        console.print(say(f"  {each.runs} runs, {each.judged} with a verdict, {each.tests} results"))
+        console.print(say(f"  {duration(each.spent_s)} in all, {duration(each.testing_s)} of it in the tests"))
+        if each.wasted_s:
+            console.print(say(f"  {duration(each.wasted_s)} in runs that were cancelled, superseded or broken"))
+        if each.narrowed:
+            console.print(
+                say(f"  {duration(each.saved_s)} saved by leaving tests out of {each.narrowed} runs", "green")
+            )
+    whole = spent + saved
+    if any(each.narrowed for each in found) and whole > 0:
+        width = max(10, min(40, console.width - 24))
+        console.print()
+        for name, part, style in (("spent", spent, "cyan"), ("saved", saved, "green")):
+            block = say(bar(part / whole, width, console.encoding), style)
+            console.print(say(f"{name}  {duration(part):>7}  "), block, sep="")
+        console.print(say("saved: against the usual time of the full runs before; an estimate", "dim"))

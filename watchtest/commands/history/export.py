@@ -1,0 +1,77 @@
+"""`watchtest history export`: write one run as JUnit XML or CTRF JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from watchtest.client.history_access import (
+    NAMES_OF_RUNS,
+    REPORT_FORMATS,
+    answer,
+    asked_workspace,
+    run_named,
+    unknown_run,
+    write_report,
+)
+from watchtest.commands import Subparsers, add_command
+from watchtest.core.model import RunState
+
+if TYPE_CHECKING:
+    from watchtest.history.queries.run_queries import PastRun
+    from watchtest.history.store.database import Connection
+
+HAS_ITS_SAY = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "export",
+        run,
+        help="export a run as JUnit XML or CTRF JSON",
+        description="Export one run for other tools.",
+        examples=("watchtest history export last -o report.xml",),
+    )
+    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
+    text = "format of the report (default: ctrf for *.json, otherwise junit)"
+    parser.add_argument("--format", choices=REPORT_FORMATS, help=text)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    parser.add_argument("--all-worktrees", action="store_true", help="include all worktrees of the repository")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    found = answer(arguments, lambda connection: _report(connection, arguments))
+    if found is None:
+        raise unknown_run("export", arguments.name, [])
+    run, text = found
+    if run.state not in HAS_ITS_SAY:
+        # Neither format has a word for it, and nobody shall take what is left of it for green.
+        from watchtest.core.text import one_line
+
+        was = f"run {run.id} was {run.state.value}{f' ({one_line(run.reason)})' if run.reason else ''}"
+        print(f"{was}: only what its tests had said is in the report", file=sys.stderr)
+    if arguments.output is None:
+        sys.stdout.write(text)
+    else:
+        write_report(arguments.output, text)
+        print(arguments.output)
+    return 0
+
+
+def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[PastRun, str]:
+    from watchtest import __version__
+    from watchtest.history.queries.flaky_tests import flaky_now
+    from watchtest.history.queries.run_queries import detail
+    from watchtest.history.reports.report_export import ctrf, junit
+
+    run = run_named(connection, arguments.name, asked_workspace(arguments), "export")
+    found = detail(connection, run.id)
+    assert found is not None
+    is_json = arguments.output is not None and arguments.output.suffix == ".json"
+    if (arguments.format or ("ctrf" if is_json else "junit")) == "junit":
+        return run, junit(found)
+    return run, ctrf(found, __version__, flaky_now(connection, run.workspace, time.time()))

@@ -1,0 +1,87 @@
+"""`watchtest history trend`: show runs of all tests over time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from watchtest.client.history_access import (
+    add_filters,
+    answer,
+    asked_lane,
+    asked_since,
+    asked_workspace,
+    print_json,
+)
+from watchtest.client.history_tables import NARROW, bar, console_and_say, plain_table, seconds
+from watchtest.commands import Subparsers, add_command
+
+if TYPE_CHECKING:
+    from watchtest.history.queries.trends import Bucket
+
+DAYS_SHOWN = 60
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "trend",
+        run,
+        help="show full runs over time",
+        description="Show the duration and results of runs of all tests over time.",
+        examples=("watchtest history trend --by week",),
+    )
+    parser.add_argument(
+        "--by", choices=("run", "day", "week"), default="day", help="one line per run, day or week (default: day)"
+    )
+    add_filters(parser, since="90d")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.trends import trend
+
+    found = (
+        answer(
+            arguments,
+            lambda connection: trend(
+                connection,
+                workspace=asked_workspace(arguments),
+                lane=asked_lane(arguments),
+                since=asked_since(arguments),
+                by=arguments.by,
+            ),
+        )
+        or ()
+    )
+    if arguments.json:
+        print_json({"by": arguments.by, "buckets": told(found)})
+    elif found:
+        _print_trend(found, arguments.by)
+    else:
+        print("no runs of all tests in that time; a trend is made of those alone")
+    return 0
+
+
+def _print_trend(found: tuple[Bucket, ...], by: str) -> None:
+    console, say = console_and_say()
+    left_out = len(found) - DAYS_SHOWN
+    shown = found[-DAYS_SHOWN:]
+    is_narrow = console.width < NARROW
+    headings = [by, "green", "red", "run"] if is_narrow else [by, "runs", "green", "", "tests", "red a run", "run", " "]
+    table = plain_table(headings, right=("runs", "green", "tests", "red a run", "red", "run"))
+    longest = max(bucket.run_s for bucket in shown) or 1.0
+    for bucket in shown:
+        green = bucket.green / bucket.runs
+        style = "green" if green == 1 else "red" if green == 0 else "yellow"
+        part, red = say(f"{green:.0%}", style), say(f"{bucket.red:.1f}", "red" if bucket.red else "dim")
+        name, took = say(bucket.name), seconds(bucket.run_s)
+        if is_narrow:
+            table.add_row(name, part, red, took)
+            continue
+        runs, tests = str(bucket.runs), str(bucket.tests)
+        blocks = (bar(green, 10, console.encoding), bar(bucket.run_s / longest, 15, console.encoding))
+        table.add_row(name, runs, part, say(blocks[0], "green"), tests, red, took, say(blocks[1], "cyan"))
+    if left_out > 0:
+        console.print(say(f"{left_out} before these; --by week, or --json, has them", "dim"))
+    console.print(table)
