@@ -28,8 +28,8 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import All, Entry, Execution, Kind, Lane, Outcome, Policy, Result, RunState, Snapshot, Stop
 from watchtest.core.state import Broken, Idle, LaneState, State
+from watchtest.core.transitions import RunDropped, RunFinished, RunQueued, transitions, unfinished
 from watchtest.errors import WorkspaceError
-from watchtest.history.facts import Deed, End, Queue, deeds
 from watchtest.loop import Loop, View, Watching
 
 SAVE = Lane.SAVE
@@ -91,7 +91,8 @@ class Watched:
     views: tuple[View, ...] = ()
     lanes: tuple[Lane, ...] = (SAVE,)
     events: list[Event | None] = field(default_factory=list)
-    deeds: list[Deed] = field(default_factory=list)
+    queued: set[str] = field(default_factory=set)
+    ends: dict[str, tuple[RunState, str]] = field(default_factory=dict)
     is_told_to_leave: bool = False
 
     def __post_init__(self) -> None:
@@ -106,7 +107,19 @@ class Watched:
 
     def show(self, before: State, after: State, event: Event | None) -> None:
         self.events.append(event)
-        self.deeds += deeds(before, after, event, time.time())
+        if event is None:
+            self.ends |= {run.id: (RunState.CANCELLED, reason) for run, reason in unfinished(before)}
+            return
+        for fact in transitions(before, after, event):
+            match fact:
+                case RunQueued(run=run):
+                    self.queued.add(run.id)
+                case RunFinished(finished=finished):
+                    self.ends[finished.run.id] = (finished.state, finished.reason)
+                case RunDropped(run=run, reason=reason):
+                    self.ends[run.id] = (RunState.CANCELLED, reason)
+                case _:
+                    pass
 
     @property
     def notes(self) -> list[str]:
@@ -203,7 +216,7 @@ def test_a_view_that_fails_ends_the_watcher_and_the_history_is_closed() -> None:
     with pytest.raises(ZeroDivisionError, match="the view"):
         watched.play(scene)
     assert watched.events[-1] is None, "the view after it has seen the end"
-    assert [deed.reason for deed in watched.deeds if isinstance(deed, End)] == ["the watcher left"]
+    assert [reason for _, reason in watched.ends.values()] == ["the watcher left"]
     assert watched.pipeline.box.is_closed
 
 
@@ -376,8 +389,7 @@ def test_what_is_asked_for_while_the_watcher_leaves_has_an_end() -> None:
         watched.loop.post(RunAsked(SAVE, time.time(), All("asked"), "s.late"))
 
     watched.play(scene)
-    queued = {deed.run.id for deed in watched.deeds if isinstance(deed, Queue)}
-    ends = {deed.run: (deed.state, deed.reason) for deed in watched.deeds if isinstance(deed, End)}
-    assert queued == ends.keys() == {"ssave.1", "s.waits", "s.late"}
+    ends = watched.ends
+    assert watched.queued == ends.keys() == {"ssave.1", "s.waits", "s.late"}
     assert ends["s.waits"] == (RunState.CANCELLED, "the watcher left before it began")
     assert ends["s.late"] == (RunState.CANCELLED, "refused: the watcher leaves")

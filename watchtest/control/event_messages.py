@@ -12,16 +12,16 @@ end       the watcher leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from watchtest.control.result_log import Numbered, weight
 from watchtest.control.run_reports import RunReport
-from watchtest.core.events import Event, Noted
-from watchtest.core.model import Result
+from watchtest.core.model import Result, Run
 from watchtest.core.state import LaneState, State, Working
 from watchtest.core.text import cut
+from watchtest.core.transitions import Fact, NoteAdded, ResultsArrived, RunFinished
 from watchtest.views.status.status_document import box_document, head, problem_document, result_document
 
 Document = dict[str, Any]
@@ -52,16 +52,15 @@ def status_of(lane: LaneState) -> Told:
 def tell(
     before: State,
     after: State,
-    event: Event,
+    facts: Sequence[Fact],
     reports: Iterable[RunReport],
-    results: Iterable[Numbered],
+    results: Mapping[str, Iterable[Numbered]],
 ) -> Iterator[Told]:
-    """`reports` and `results` are what this event brought; results come before the end that they led to."""
-    run = before.lanes[event.lane].activity
-    if isinstance(run, Working):
-        name, lane_name = run.run.id, event.lane.value
-        for number, result in results:
-            yield Told("result", partial(_result, name, lane_name, number, result), weight(result))
+    """Yield the messages about one step. Results come before the end of the run that they led to."""
+    for fact in facts:
+        if isinstance(fact, ResultsArrived | RunFinished):
+            for number, result in results[fact.run.id]:
+                yield Told("result", partial(_result, fact.run, number, result), weight(result))
     for report in reports:
         yield Told("run", partial(_run, report))
     for lane in after.ranked:
@@ -74,9 +73,10 @@ def tell(
             yield _of_lane("box", lane, box_document(lane))
         if _outline(was) != _outline(lane):
             yield status_of(lane)
-    if isinstance(event, Noted) and event.text:
-        note = {"lane": event.lane.value, "text": cut(event.text, NOTE_LIMIT)}
-        yield Told("note", lambda: note)
+    for fact in facts:
+        if isinstance(fact, NoteAdded):
+            note = {"lane": fact.lane.value, "text": cut(fact.text, NOTE_LIMIT)}
+            yield Told("note", partial(dict, note))
 
 
 def _of_lane(kind: Literal["problem", "box"], lane: LaneState, document: Document | None) -> Told:
@@ -88,8 +88,8 @@ def _run(report: RunReport) -> Document:
     return report.document
 
 
-def _result(run: str, lane: str, number: int, result: Result) -> Document:
-    return {"run": run, "lane": lane, "number": number, **result_document(result)}
+def _result(run: Run, number: int, result: Result) -> Document:
+    return {"run": run.id, "lane": run.lane.value, "number": number, **result_document(result)}
 
 
 def _outline(lane: LaneState) -> tuple[object, ...]:

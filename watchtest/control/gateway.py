@@ -26,6 +26,7 @@ from watchtest.core.events import (
 from watchtest.core.model import All, Lane, Only, Policy, Result, Selection
 from watchtest.core.policy import again, choose, matching
 from watchtest.core.state import Broken, Executing, LaneState, Rest, State, Working, asked_id, rest_of
+from watchtest.core.transitions import transitions
 
 ANSWER_LIMIT_S = 5.0
 CURRENT = "current"
@@ -47,7 +48,7 @@ class Past(Protocol):
 
 class Desk:
     """A view of the loop (`show`) that also posts to it. `past` asks the history for runs; `explain` asks what is known
-    of a test or a file; `words` are those of the status file.
+    of a test or a file.
 
     Used in the loop's own thread alone.
     """
@@ -80,10 +81,11 @@ class Desk:
         if not self._has_begun.is_set() and any(_is_in_the_box(lane) for lane in after.lanes.values()):
             self._has_begun.set()
         if event is not None:
-            reports = self._reports.follow(before, after, event)
-            results = self._journals.follow(before, after, event)
-            self.tally.follow(before, after, event)
-            self.feed.publish(tell(before, after, event, reports, results))
+            facts = tuple(transitions(before, after, event))
+            reports = self._reports.follow(facts, after, event.at)
+            results = self._journals.follow(facts)
+            self.tally.follow(facts, event.at)
+            self.feed.publish(tell(before, after, facts, reports, results))
             waiting = self._waiting.get(id(event))
             if waiting is not None and not waiting.done():
                 waiting.set_result(after)

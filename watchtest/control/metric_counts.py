@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from watchtest.core.events import BoxLost, Event, RunEnded, Selected, SnapshotTaken
 from watchtest.core.model import Lane, Outcome, RunState
-from watchtest.core.state import Executing, Finished, State, Working
+from watchtest.core.state import Finished
+from watchtest.core.transitions import BoxDisappeared, Fact, RunFinished, TestsSelected, TreeTaken
 
 Phase = Literal["sync", "select", "test"]
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
@@ -41,30 +41,28 @@ class Tally:
         self.phases: defaultdict[tuple[Lane, Phase], Durations] = defaultdict(Durations)
         self._taken_at: dict[Lane, float] = {}
 
-    def follow(self, before: State, after: State, event: Event) -> None:
-        lane = event.lane
-        working = before.lanes[lane].activity
-        match event:
-            case SnapshotTaken(run=run, at=at) if isinstance(working, Working) and working.run.id == run:
-                self._taken_at[lane] = at
-                self.phases[lane, "sync"].observe(at - working.since)
-            case Selected(run=run, at=at) if isinstance(working, Working) and working.run.id == run:
-                self.phases[lane, "select"].observe(at - self._taken_at.get(lane, at))
-            case RunEnded() if isinstance(working, Working):
-                last = after.lanes[lane].last
-                if last is not None and last is not before.lanes[lane].last:
-                    self._ended(lane, working, last)
-            case BoxLost():
-                self.losses[lane] += 1
-            case _:
-                pass
+    def follow(self, facts: Iterable[Fact], at: float) -> None:
+        for fact in facts:
+            match fact:
+                case TreeTaken(run=run, after_s=after_s):
+                    self._taken_at[run.lane] = at
+                    self.phases[run.lane, "sync"].observe(after_s)
+                case TestsSelected(run=run):
+                    self.phases[run.lane, "select"].observe(at - self._taken_at.get(run.lane, at))
+                case RunFinished(finished=finished, tests_since=tests_since):
+                    self._count(finished, tests_since)
+                case BoxDisappeared(lane=lane):
+                    self.losses[lane] += 1
+                case _:
+                    pass
 
-    def _ended(self, lane: Lane, working: Working, last: Finished) -> None:
-        self.runs[lane, last.state] += 1
-        self.durations[lane].observe(last.ended_at - last.started_at)
-        if isinstance(working.phase, Executing):
-            self.phases[lane, "test"].observe(last.ended_at - working.phase.since)
-        for result in last.results.values():
+    def _count(self, finished: Finished, tests_since: float | None) -> None:
+        lane = finished.run.lane
+        self.runs[lane, finished.state] += 1
+        self.durations[lane].observe(finished.ended_at - finished.started_at)
+        if tests_since is not None:
+            self.phases[lane, "test"].observe(finished.ended_at - tests_since)
+        for result in finished.results.values():
             self.tests[lane, result.outcome] += 1
 
     def cumulative(self, durations: Durations) -> Mapping[str, int]:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchtest.core.events import Event, Judged, RunEnded, TestsEnded
 from watchtest.core.model import Result
-from watchtest.core.state import State, Working
+from watchtest.core.transitions import Fact, ResultsArrived, RunFinished, RunWithdrawn
 
 BUDGET = 4_000_000
 """Characters that all ended runs together may hold, at least the last of them aside."""
@@ -68,24 +67,20 @@ class Journals:
         self._ended: OrderedDict[str, _Journal] = OrderedDict()
         self._held = 0
 
-    def follow(self, before: State, after: State, event: Event) -> list[Numbered]:
-        """What is new by this event, of the run under way in its lane."""
-        working = before.lanes[event.lane].activity
-        match event:
-            case TestsEnded(run=run, results=results) if isinstance(working, Working) and working.run.id == run:
-                return self._under_way.setdefault(run, _Journal()).add(results)
-            case RunEnded(run=run, ending=ending) if isinstance(working, Working) and working.run.id == run:
-                journal = self._under_way.pop(run, None) or _Journal()
-                last = after.lanes[event.lane].last
-                fresh: list[Numbered] = []
-                if isinstance(ending, Judged) and last is not None and last.run.id == run:
-                    # Files that could not be collected, and the test in which a process ended, report on nothing.
-                    told = {result.test: result for result in ending.execution.collection_errors} | dict(last.results)
-                    fresh = journal.add(result for test, result in told.items() if journal.last.get(test) != result)
-                self._keep(run, journal)
-                return fresh
-            case _:
-                return []
+    def follow(self, facts: Iterable[Fact]) -> dict[str, list[Numbered]]:
+        """Return the new results of each run."""
+        found: dict[str, list[Numbered]] = {}
+        for fact in facts:
+            match fact:
+                case ResultsArrived(run=run, results=results):
+                    found[run.id] = self._under_way.setdefault(run.id, _Journal()).add(results)
+                case RunFinished() | RunWithdrawn():
+                    journal = self._under_way.pop(fact.run.id, None) or _Journal()
+                    found[fact.run.id] = journal.add(fact.unreported) if isinstance(fact, RunFinished) else []
+                    self._keep(fact.run.id, journal)
+                case _:
+                    pass
+        return found
 
     def page(self, run_id: str, after: int, limit: int) -> Page | None:
         """None: this run is not remembered, or has said nothing yet."""

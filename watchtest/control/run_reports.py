@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from watchtest.core.events import Event
-from watchtest.core.model import Lane, Only, Outcome, Result, RunState, Selection, Trigger
-from watchtest.core.state import Asked, Broken, Executing, Finished, LaneState, State, Stopped, Working
+from watchtest.core.model import Lane, Only, Outcome, Result, Run, RunState, Trigger
+from watchtest.core.state import Broken, Executing, LaneState, State, Working
+from watchtest.core.transitions import (
+    NOTHING_NEW,
+    UNDECIDED,
+    Fact,
+    RunDropped,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    RunStopping,
+    RunWithdrawn,
+    TestsBegan,
+    TestsPromised,
+    TestsSelected,
+    TreeTaken,
+    requested_run,
+)
 
 REMEMBERED = 200
-NOTHING_NEW = "nothing had changed"
 ON_THE_WAY = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
 
 
@@ -75,21 +89,31 @@ class Reports:
         self._queued_at: dict[str, float] = {}
         """Of the runs under way that had to wait."""
 
-    def follow(self, before: State, after: State, event: Event) -> tuple[RunReport, ...]:
-        """Remember what ended by this event; the runs that came into being, went a step further, or ended."""
-        was, now = before.lanes[event.lane], after.lanes[event.lane]
-        ended = tuple(self._ends(was, now, event))
+    def follow(self, facts: Iterable[Fact], after: State, at: float) -> tuple[RunReport, ...]:
+        """Remember the runs that ended; return the reports of all runs that these facts are about, ended ones first."""
+        ended: list[RunReport] = []
+        moved: set[str] = set()
+        for fact in facts:
+            match fact:
+                case RunFinished(finished=finished):
+                    ended.append(_finished(fact, self._queued_at.pop(finished.run.id, finished.started_at)))
+                case RunWithdrawn(run=run, started_at=started_at):
+                    ended.append(_withdrawn(fact, self._queued_at.pop(run.id, started_at), at))
+                case RunDropped(run=run, queued_at=queued_at, reason=reason):
+                    ended.append(_report(run, RunState.CANCELLED, reason=reason, queued_at=queued_at, ended_at=at))
+                case RunStarted(run=run, queued_at=queued_at):
+                    moved.add(run.id)
+                    if queued_at is not None:
+                        self._queued_at[run.id] = queued_at
+                case RunQueued() | TreeTaken() | TestsSelected() | TestsBegan() | TestsPromised() | RunStopping():
+                    moved.add(fact.run.id)
+                case _:
+                    pass
         for report in ended:
             self._remember(report)
-        stages, news = dict(_stages(before)), dict(_stages(after))
-        if stages == news:
-            return ended
-        waited = {asked.id: asked.at for lane in before.lanes.values() for asked in lane.asked}
-        for lane in after.lanes.values():
-            if isinstance(lane.activity, Working) and lane.activity.run.id in waited:
-                self._queued_at[lane.activity.run.id] = waited[lane.activity.run.id]
-        moved = [report for report in self._on_the_way(after) if stages.get(report.id) != news[report.id]]
-        return (*ended, *moved)
+        if not moved:
+            return tuple(ended)
+        return (*ended, *(report for report in self._on_the_way(after) if report.id in moved))
 
     def find(self, state: State, run_id: str) -> RunReport | None:
         return next((report for report in self._on_the_way(state) if report.id == run_id), self._ended.get(run_id))
@@ -103,38 +127,24 @@ class Reports:
         under_way = (lane.activity for lane in state.ranked if isinstance(lane.activity, Working))
         return next(map(self._working, under_way), None)
 
-    def _ends(self, was: LaneState, now: LaneState, event: Event) -> Iterator[RunReport]:
-        if now.last is not None and now.last is not was.last:
-            yield _finished(was, now.last, self._queued_at.pop(now.last.run.id, now.last.started_at))
-        elif isinstance(was.activity, Working) and _has_left(was.activity, now):
-            report = self._working(was.activity)
-            self._queued_at.pop(report.id, None)
-            yield replace(report, state=RunState.CANCELLED, reason=NOTHING_NEW, ended_at=event.at, is_needless=True)
-        for dropped in now.dropped:
-            report = _waiting(now, dropped.asked, RunState.CANCELLED, dropped.reason)
-            yield replace(report, ended_at=event.at)
-
     def _on_the_way(self, state: State) -> Iterator[RunReport]:
         for lane in state.ranked:
             if isinstance(lane.activity, Working):
                 yield self._working(lane.activity)
             for asked in lane.asked:
-                yield _waiting(lane, asked, RunState.QUEUED, _hindrance(lane))
+                run = requested_run(asked, lane.lane)
+                yield _report(run, RunState.QUEUED, reason=_hindrance(lane), queued_at=asked.at)
 
     def _working(self, working: Working) -> RunReport:
         phase = working.phase if isinstance(working.phase, Executing) else None
-        return RunReport(
-            id=working.run.id,
-            lane=working.run.lane,
-            trigger=working.run.trigger,
-            state=RunState.RUNNING if phase else RunState.SYNCING,
+        return _report(
+            working.run,
+            RunState.RUNNING if phase else RunState.SYNCING,
             queued_at=self._queued_at.get(working.run.id, working.since),
             tree=working.snapshot.id if working.snapshot else None,
             counts=_counts(phase.results.values() if phase else ()),
             total=(len(phase.promised) or None) if phase else None,
             is_stopping=working.stop is not None,
-            selected=_selected(working.run.selection),
-            because=working.run.selection.because,
         )
 
     def _remember(self, report: RunReport) -> None:
@@ -143,55 +153,31 @@ class Reports:
             self._ended.popitem(last=False)
 
 
-def _stages(state: State) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """How far each run is, without counting its tests: this is asked after every event."""
-    for lane in state.lanes.values():
-        if isinstance(lane.activity, Working):
-            working = lane.activity
-            is_counted = isinstance(working.phase, Executing) and bool(working.phase.promised)
-            tree = working.snapshot.id if working.snapshot else ""
-            yield working.run.id, (type(working.phase), is_counted, tree, working.stop, id(working.run.selection))
-        for asked in lane.asked:
-            yield asked.id, (Asked,)
+def _report(run: Run, state: RunState, **fields: Any) -> RunReport:
+    selection = run.selection
+    selected = len(selection.tests) if isinstance(selection, Only) else None
+    because = "" if selection.because == UNDECIDED else selection.because
+    return RunReport(run.id, run.lane, run.trigger, state, selected=selected, because=because, **fields)
 
 
-def _has_left(working: Working, now: LaneState) -> bool:
-    return not isinstance(now.activity, Working | Stopped) or (
-        isinstance(now.activity, Working) and now.activity.run.id != working.run.id
-    )
-
-
-def _waiting(lane: LaneState, asked: Asked, state: RunState, reason: str) -> RunReport:
-    selection = asked.selection
-    return RunReport(
-        asked.id,
-        lane.lane,
-        Trigger.MANUAL,
-        state,
-        reason,
-        queued_at=asked.at,
-        selected=_selected(selection),
-        because=selection.because if selection else "",
-    )
-
-
-def _finished(was: LaneState, last: Finished, queued_at: float) -> RunReport:
-    snapshot = was.activity.snapshot if isinstance(was.activity, Working) else None
-    return RunReport(
-        id=last.run.id,
-        lane=last.run.lane,
-        trigger=last.run.trigger,
-        state=last.state,
+def _finished(fact: RunFinished, queued_at: float) -> RunReport:
+    last = fact.finished
+    return _report(
+        last.run,
+        last.state,
         reason=last.reason,
         queued_at=queued_at,
         ended_at=last.ended_at,
-        tree=snapshot.id if snapshot else None,
+        tree=fact.tree,
         counts=_counts(last.results.values()),
         total=len(last.results),
         successor=last.successor,
-        selected=_selected(last.run.selection),
-        because=last.run.selection.because,
     )
+
+
+def _withdrawn(fact: RunWithdrawn, queued_at: float, at: float) -> RunReport:
+    state, reason = RunState.CANCELLED, NOTHING_NEW
+    return _report(fact.run, state, reason=reason, queued_at=queued_at, ended_at=at, tree=fact.tree, is_needless=True)
 
 
 def _hindrance(lane: LaneState) -> str:
@@ -202,10 +188,6 @@ def _hindrance(lane: LaneState) -> str:
     if isinstance(lane.activity, Broken):
         return lane.activity.problem.message
     return lane.waits_for
-
-
-def _selected(selection: Selection | None) -> int | None:
-    return len(selection.tests) if isinstance(selection, Only) else None
 
 
 def _counts(results: Iterable[Result]) -> Mapping[Outcome, int]:

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from threading import Event as Flag
 from threading import Thread
 from types import TracebackType
-from typing import Self, assert_never
+from typing import Self
 
-from watchtest.core.events import Event
+from watchtest.core.events import Event, Judged
 from watchtest.core.model import RunState
 from watchtest.core.state import State
+from watchtest.core.transitions import (
+    NOTHING_NEW,
+    Fact,
+    ResultsArrived,
+    RunDropped,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    RunWithdrawn,
+    TestsBegan,
+    TestsPromised,
+    TestsSelected,
+    TreeTaken,
+    transitions,
+    unfinished,
+)
 from watchtest.errors import WatchtestError
-from watchtest.history.facts import Add, Choose, Deed, Doubt, End, Execute, Queue, Report, Start, Take, Withdraw, deeds
 from watchtest.history.queries.flaky_tests import flaky_now
+from watchtest.history.store.columns import AttemptKind
 from watchtest.history.store.database import is_passing
 from watchtest.history.store.retention import Limits
 from watchtest.history.store.store import Store
@@ -54,7 +71,7 @@ class Recorder:
         self._ended = 0
         self._is_behind = False
         self._told: set[str] = set()
-        self._deeds: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._writes_due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._waiting: deque[Callable[[], object]] = deque(maxlen=MOST_WAITING)
         """What could not be written yet, the oldest first: nothing overtakes it."""
         self.flaky: frozenset[str] | None = None
@@ -71,7 +88,7 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._deeds.put(None)
+        self._writes_due.put(None)
         self._thread.join(LEAVE_LIMIT_S)
         if self._thread.is_alive():
             self._on_problem(f"the history is busy: what it had not kept after {LEAVE_LIMIT_S:g} s is lost")
@@ -81,10 +98,15 @@ class Recorder:
         self._store.close()
 
     def show(self, before: State, after: State, event: Event | None) -> None:
+        if event is None:
+            for run, reason in unfinished(before):
+                self._do(partial(self._end, run.id, RunState.CANCELLED, reason, time.time()))
+            return
         has_results = False
-        for deed in deeds(before, after, event, time.time()):
-            self._do(lambda deed=deed: self._keep(deed))  # type: ignore[misc]
-            has_results = has_results or isinstance(deed, Add)
+        for fact in transitions(before, after, event):
+            for write in self._writes(fact, event.at):
+                self._do(write)
+            has_results = has_results or isinstance(fact, ResultsArrived)
         if has_results:
             self._wait_a_little()
 
@@ -92,35 +114,48 @@ class Recorder:
         """The views behind this one shall show what is kept; one that lags behind is not waited for again and again."""
         kept = Flag()
         self._do(kept.set)
-        if not self._is_behind or self._deeds.qsize() + len(self._waiting) <= 1:
+        if not self._is_behind or self._writes_due.qsize() + len(self._waiting) <= 1:
             self._is_behind = not kept.wait(PATIENCE_S)
 
-    def _keep(self, deed: Deed) -> None:
+    def _writes(self, fact: Fact, at: float) -> Iterator[Callable[[], object]]:
+        """Yield what to write of a fact, each part by itself: a part that fails may be tried again."""
         store = self._store
-        match deed:
-            case Queue(run, at, reason):
-                store.begin(run, at, self._workspace, reason)
-            case Start(run, at, reason):
-                store.start(run, at, reason)
-            case Take(run_id, at, snapshot, environment):
-                store.snapshot_taken(run_id, snapshot, environment, at)
-            case Choose(run, at):
-                store.choose(run, at)
-            case Execute(run_id, at):
-                store.advance(run_id, RunState.RUNNING, at)
-            case Report(run_id, at):
-                store.reports(run_id, at)
-            case Add(run_id, at, results, kind):
-                store.add_results(run_id, results, at, kind)
-            case Doubt(run_id, at, tests):
-                store.by_chance(run_id, tests, at)
-            case End(run_id, at, state, reason, raw_output):
-                store.end(run_id, state, reason, at, raw_output)
-                self._after_a_run()
-            case Withdraw(run_id):
-                store.withdraw(run_id)
+        match fact:
+            case RunQueued(run, queued_at, reason):
+                yield partial(store.begin, run, queued_at, self._workspace, reason)
+            case RunStarted(run, started_at, _, waited_for):
+                yield partial(store.start, run, started_at, waited_for)
+            case TreeTaken(run, snapshot, environment):
+                yield partial(store.snapshot_taken, run.id, snapshot, environment, at)
+            case TestsSelected(run):
+                yield partial(store.choose, run, at)
+            case TestsBegan(run):
+                yield partial(store.advance, run.id, RunState.RUNNING, at)
+            case TestsPromised(run):
+                yield partial(store.reports, run.id, at)
+            case ResultsArrived(run, results, is_check):
+                kind = AttemptKind.CHECK if is_check else AttemptKind.WORD
+                yield partial(store.add_results, run.id, results, at, kind)
+            case RunFinished(finished, ending):
+                run_id = finished.run.id
+                if fact.crashed_in:
+                    yield partial(store.add_results, run_id, fact.crashed_in, at, AttemptKind.BLAME)
+                if isinstance(ending, Judged) and ending.execution.by_chance:
+                    yield partial(store.by_chance, run_id, ending.execution.by_chance, at)
+                yield partial(self._end, run_id, finished.state, finished.reason, at, finished.raw_output)
+            case RunWithdrawn(run):
+                if run.is_forced:
+                    yield partial(self._end, run.id, RunState.CANCELLED, NOTHING_NEW, at)
+                else:
+                    yield partial(store.withdraw, run.id)
+            case RunDropped(run, _, reason):
+                yield partial(self._end, run.id, RunState.CANCELLED, reason, at)
             case _:
-                assert_never(deed)
+                pass
+
+    def _end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str = "") -> None:
+        self._store.end(run_id, state, reason, at, raw_output)
+        self._after_a_run()
 
     def _after_a_run(self) -> None:
         self._do(self._see_flaky)
@@ -136,11 +171,11 @@ class Recorder:
             self._do(self._prune)  # behind whatever has come meanwhile
 
     def _do(self, action: Callable[[], object]) -> None:
-        self._deeds.put(action)
+        self._writes_due.put(action)
 
     def _work(self) -> None:
-        while (deed := self._deeds.get()) is not None:
-            self._waiting.append(deed)
+        while (write := self._writes_due.get()) is not None:
+            self._waiting.append(write)
             self._catch_up()
         self._catch_up()
 

@@ -13,6 +13,7 @@ from watchtest.control.metric_counts import BUCKETS, Durations, Tally
 from watchtest.control.metrics import Metrics
 from watchtest.core.events import BoxLost, BoxSeen, ServicesSeen
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
+from watchtest.core.transitions import transitions
 from watchtest.views.status.status_document import activity
 
 Labels = tuple[tuple[str, str], ...]
@@ -29,7 +30,7 @@ def parsed(text: str) -> dict[tuple[str, Labels], float]:
 def told(story: Story) -> dict[tuple[str, Labels], float]:
     tally = Tally()
     for before, after, event in story.steps:
-        tally.follow(before, after, event)
+        tally.follow(transitions(before, after, event), event.at)
     metrics = Metrics(lambda: story.state, tally, activity=activity, feed=Feed(list), version="1.2")
     return parsed(metrics.exposed("")[0].decode())
 

@@ -11,10 +11,11 @@ from support.watcher_states import Story, failed, passed
 
 from watchtest.control.client import Declined
 from watchtest.control.result_log import PAST, Journals, page_of
-from watchtest.control.run_reports import NOTHING_NEW, Reports, RunReport
+from watchtest.control.run_reports import Reports, RunReport
 from watchtest.core.events import RunEnded, Unchanged
 from watchtest.core.model import Lane, Outcome, Policy, Result, RunState, Trigger
 from watchtest.core.state import Executing, Working
+from watchtest.core.transitions import NOTHING_NEW, transitions
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
@@ -130,9 +131,8 @@ def test_a_run_that_had_nothing_to_do_has_an_end_for_whoever_asks_but_is_in_no_l
     story = Story().change("code.py").sync("tree1")
     working = story.working
     reports = Reports()
-    before = story.state
     story.on(RunEnded(Lane.SAVE, 2.0, working.run.id, Unchanged(working.snapshot)))  # type: ignore[arg-type]
-    (told,) = reports.follow(before, story.state, story.steps[-1][2])
+    (told,) = reports.follow(tuple(transitions(*story.steps[-1])), story.state, 2.0)
     assert (told.state, told.reason, told.has_ended) == (RunState.CANCELLED, NOTHING_NEW, True)
     assert reports.find(story.state, working.run.id) == told
     assert reports.known(story.state) == ()
@@ -216,7 +216,7 @@ def test_of_ended_runs_only_as_many_results_are_kept_as_fit() -> None:
         story.run(f"tree{number}", failed("test_a.py::test_red", output="x" * 2000))
         runs.append(story.state.top.last.run.id)  # type: ignore[union-attr]
     for before, after, event in story.steps:
-        journals.follow(before, after, event)
+        journals.follow(tuple(transitions(before, after, event)))
     assert [journals.page(run, 0, 10) is not None for run in runs] == [False, False, True, True]
 
 
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_collected_is_among_the_results() -> None:
     run = story.working.run.id
     story.end("tree1", [], exit_code=2, collection_errors=(failed("test_broken.py"),))
     for before, after, event in story.steps:
-        journals.follow(before, after, event)
+        journals.follow(tuple(transitions(before, after, event)))
     page = journals.page(run, 0, 10)
     assert page is not None
     assert [(number, result.test) for number, result in page.results] == [(1, "test_broken.py")]

@@ -58,9 +58,22 @@ from watchtest.core.model import (
 )
 from watchtest.core.retry import RETRY_LIMIT
 from watchtest.core.state import AuditWish, Broken, Executing, Idle, LaneState, State, Syncing, Working, asked_id
-from watchtest.core.step import leave, step
+from watchtest.core.step import step
+from watchtest.core.transitions import (
+    ResultsArrived,
+    RunDropped,
+    RunFact,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    RunWithdrawn,
+    TestsBegan,
+    TestsSelected,
+    TreeTaken,
+    transitions,
+    unfinished,
+)
 from watchtest.core.verdict import covers_everything, file_of
-from watchtest.history.facts import Add, Choose, Deed, End, Execute, Queue, Start, Take, Withdraw, deeds
 
 TESTS = ("a.py::one", "a.py::two", "b.py::three", "b.py::four")
 Truth = Mapping[str, bool]
@@ -81,39 +94,43 @@ class Ledger:
         self.open: dict[str, str] = {}
         self.ended: set[str] = set()
 
-    def write(self, deed: Deed) -> None:
-        run = deed.run if isinstance(deed.run, str) else deed.run.id
-        if isinstance(deed, Queue):
+    def write(self, fact: RunFact) -> None:
+        run = fact.run.id
+        if isinstance(fact, RunQueued):
             assert run not in self.open.keys() | self.ended, f"{run} was accepted twice"
             self.open[run] = "queued"
             return
-        assert run in self.open, f"{deed} comes before its run or after its end"
+        assert run in self.open, f"{fact} comes before its run or after its end"
         state = self.open[run]
-        match deed:
-            case Start():
+        match fact:
+            case RunStarted():
                 assert state == "queued"
                 self.open[run] = "syncing"
-            case Take() | Choose():
+            case TreeTaken() | TestsSelected():
                 assert state == "syncing"
-            case Execute():
+            case TestsBegan():
                 assert state == "syncing"
                 self.open[run] = "running"
-            case Add():
+            case ResultsArrived():
                 assert state == "running"
-            case End():
-                assert deed.state.value not in ("queued", "syncing", "running")
-                del self.open[run]
-                self.ended.add(run)
-            case Withdraw():
-                assert run not in self.asked, "somebody waits for its end"
-                del self.open[run]
-                self.ended.add(run)
+            case RunFinished():
+                assert fact.finished.state.value not in ("queued", "syncing", "running")
+                self.end(run)
+            case RunWithdrawn():
+                assert fact.run.is_forced or run not in self.asked, "a client waits for its end"
+                self.end(run)
+            case RunDropped():
+                self.end(run)
+
+    def end(self, run: str) -> None:
+        del self.open[run]
+        self.ended.add(run)
 
     def must_be_closed_by(self, state: State) -> None:
         """If the watcher left now: every run that was accepted has its one end."""
         left = deepcopy(self)
-        for deed in deeds(state, leave(state), None, 0.0):
-            left.write(deed)
+        for run, _ in unfinished(state):
+            left.end(run.id)
         assert not left.open
         assert left.ended >= left.asked
 
@@ -145,8 +162,9 @@ class Watching(RuleBasedStateMachine):
     def happen(self, event: Event) -> None:
         before = self.state
         self.state, effects = step(before, event)
-        for deed in deeds(before, self.state, event, self.now):
-            self.ledger.write(deed)
+        for fact in transitions(before, self.state, event):
+            if isinstance(fact, RunFact):
+                self.ledger.write(fact)
         for effect in effects:
             if isinstance(effect, StartRun):
                 assert self.started is None, "two runs at once in one lane"

@@ -7,38 +7,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, TextIO, assert_never
+from typing import Any, TextIO
 
 from watchtest import __version__
-from watchtest.core.events import (
-    EVERYTHING,
-    BoxLost,
-    BoxSeen,
-    Broke,
-    CancelAsked,
-    Changed,
-    Collected,
-    Event,
-    Hindered,
-    Judged,
-    Noted,
-    PauseAsked,
-    Peeked,
-    PolicyAsked,
-    QuitAsked,
-    ResumeAsked,
-    RunAsked,
-    RunEnded,
-    Selected,
-    ServicesSeen,
-    SnapshotTaken,
-    TestsEnded,
-    Unchanged,
-    Woke,
-)
-from watchtest.core.model import Only, Outcome, Problem, Result, RunState, Selection, Stop
-from watchtest.core.state import Broken, Executing, LaneState, State, Working
+from watchtest.core.events import EVERYTHING, Broke, Event, Judged
+from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, Stop
+from watchtest.core.state import Broken, LaneState, State
 from watchtest.core.text import clean, cut, one_line
+from watchtest.core.transitions import (
+    BoxChanged,
+    BoxDisappeared,
+    CancelRequested,
+    Fact,
+    FilesChanged,
+    HindranceChanged,
+    LanePaused,
+    LaneResumed,
+    LaneWaits,
+    NoteAdded,
+    PolicyChanged,
+    ResultsArrived,
+    RetryBegan,
+    RunFinished,
+    RunRequested,
+    RunStarted,
+    RunStopping,
+    RunWithdrawn,
+    ServiceChanged,
+    TestsPromised,
+    TestsSelected,
+    WatcherLeaves,
+    lane_of,
+    transitions,
+)
 from watchtest.views.lines.plain_lines import silence
 from watchtest.views.status.status_document import MESSAGE_LIMIT, timestamp
 
@@ -87,122 +88,86 @@ def began(state: State, at: float) -> Object:
 
 
 def objects(before: State, after: State, event: Event) -> Iterator[Object]:
-    """What to say of `event`, which took the watcher from `before` to `after`."""
-
-    def of(lane: LaneState, kind: str, fields: Object) -> Object:
-        return {"event": kind, "at": timestamp(event.at), "lane": lane.lane.value, **fields}
-
-    now = after.lanes[event.lane]
-    for kind, fields in _said(before.lanes[event.lane], now, event):
-        yield of(now, kind, fields)
-    for lane in after.ranked:
-        for kind, fields in _started(before.lanes[lane.lane], lane):
-            yield of(lane, kind, fields)
-    if after.is_leaving and not before.is_leaving:
-        yield {"event": "leaving", "at": timestamp(event.at), "lane": None}
+    """Yield what to report of `event`, which took the watcher from `before` to `after`."""
+    for fact in transitions(before, after, event):
+        lane = after.lanes[lane_of(fact)]
+        name = None if isinstance(fact, WatcherLeaves) else lane.lane.value
+        for kind, fields in _objects_of(fact, lane, event.at):
+            yield {"event": kind, "at": timestamp(event.at), "lane": name, **fields}
 
 
-def _said(before: LaneState, after: LaneState, event: Event) -> Iterator[tuple[str, Object]]:
-    match event:
-        case Changed(paths=paths):
+def _objects_of(fact: Fact, lane: LaneState, at: float) -> Iterator[tuple[str, Object]]:
+    match fact:
+        case FilesChanged(paths=paths):
             named = sorted(paths - {EVERYTHING})
             shown = [one_line(path, MESSAGE_LIMIT) for path in named[:PATHS_LIMIT]]
             yield "changed", {"paths": shown, "count": len(named), "everything": EVERYTHING in paths}
-        case Peeked():
-            match after.activity:
-                case Working(run=run, stop=Stop.SUPERSEDED, stop_reason=why) if after.activity is not before.activity:
-                    yield "superseding", {"run": run.id, "reason": one_line(why)}
-                case _:
-                    pass
-        case Hindered(reason=reason):
-            if reason != before.hindrance:
-                yield "hindered", {"reason": one_line(reason) or None}
-        case RunAsked():
-            is_refused = bool(after.note) and after.note != before.note
-            yield "asked", {"run": event.id or None, "refused": one_line(after.note) if is_refused else None}
-        case CancelAsked():
-            yield "cancelling", {"run": event.run or _run_id(before), "kill": event.is_kill}
-        case PauseAsked():
+        case RunStopping(run=run, stop=Stop.SUPERSEDED, reason=reason):
+            yield "superseding", {"run": run.id, "reason": one_line(reason)}
+        case HindranceChanged(reason=reason):
+            yield "hindered", {"reason": one_line(reason) or None}
+        case RunRequested(run=run_id, refusal=refusal):
+            yield "asked", {"run": run_id or None, "refused": one_line(refusal) if refusal else None}
+        case CancelRequested(run=run_id, is_kill=is_kill):
+            yield "cancelling", {"run": run_id or None, "kill": is_kill}
+        case LanePaused():
             yield "paused", {}
-        case ResumeAsked():
+        case LaneResumed():
             yield "resumed", {}
-        case PolicyAsked():
-            yield "policy", {"policy": (after.override or after.policy).value, "configured": after.policy.value}
-        case Woke():
-            if after.runs != before.runs:
-                yield "retrying", {}
-        case Noted(text=text, is_kept=is_kept):
-            if text and (is_kept or text != before.note):
-                yield "note", {"text": cut(text, MESSAGE_LIMIT)}
-        case BoxSeen(box=box):
-            if box != before.box:
-                words = {"engine": box.engine, "id": box.id, "image": box.image, "state": box.state}
-                yield "box", {**{key: clean(text) for key, text in words.items()}, "restarts": box.restarts}
-        case BoxLost(problem=problem):
-            if isinstance(after.activity, Broken) and after.activity is not before.activity:
-                yield "box_lost", {"problem": _problem(problem), "retry_at": _retry_at(after)}
-        case ServicesSeen():
-            yield from _services(before, after)
-        case Selected(run=run_id, selection=selection):
-            yield "selected", {"run": run_id, **_selection(selection)}
-        case Collected(run=run_id):
-            if (total := _promised(after)) and not _promised(before):
-                yield "collected", {"run": run_id, "total": total}
-        case TestsEnded(run=run_id, results=results):
-            yield from (("result", {"run": run_id, **_result(result)}) for result in results)
-        case RunEnded():
-            yield from _ended(before, after, event)
-        case SnapshotTaken() | QuitAsked():
-            pass
-        case _:
-            assert_never(event)
-
-
-def _started(before: LaneState, after: LaneState) -> Iterator[tuple[str, Object]]:
-    if after.runs != before.runs and isinstance(after.activity, Working):
-        run = after.activity.run
-        yield "started", {"run": run.id, "trigger": run.trigger.value}
-    elif after.waits_for and after.waits_for != before.waits_for:
-        yield "waiting", {"reason": one_line(after.waits_for)}
-
-
-def _services(before: LaneState, after: LaneState) -> Iterator[tuple[str, Object]]:
-    old = {service.name: (service.state, service.restarts) for service in before.services}
-    for service in after.services:
-        if old.get(service.name) != (service.state, service.restarts):
-            reason = cut(service.reason, MESSAGE_LIMIT) or None
+        case PolicyChanged(configured=configured, override=override):
+            yield "policy", {"policy": (override or configured).value, "configured": configured.value}
+        case RetryBegan():
+            yield "retrying", {}
+        case LaneWaits(reason=reason):
+            yield "waiting", {"reason": one_line(reason)}
+        case NoteAdded(text=text, is_repeated=False):
+            yield "note", {"text": cut(text, MESSAGE_LIMIT)}
+        case BoxChanged(box=box):
+            words = {"engine": box.engine, "id": box.id, "image": box.image, "state": box.state}
+            yield "box", {**{key: clean(text) for key, text in words.items()}, "restarts": box.restarts}
+        case BoxDisappeared(problem=problem, broken=Broken()):
+            yield "box_lost", {"problem": _problem(problem), "retry_at": _retry_at(lane)}
+        case ServiceChanged(service=service):
             about = {"name": clean(service.name), "state": service.state, "restarts": service.restarts}
-            yield "service", {**about, "reason": reason}
+            yield "service", {**about, "reason": cut(service.reason, MESSAGE_LIMIT) or None}
+        case RunStarted(run=run):
+            yield "started", {"run": run.id, "trigger": run.trigger.value}
+        case TestsSelected(run=run):
+            yield "selected", {"run": run.id, **_selection(run.selection)}
+        case TestsPromised(run=run, total=total):
+            yield "collected", {"run": run.id, "total": total}
+        case ResultsArrived(run=run, results=results):
+            yield from (("result", {"run": run.id, **_result(result)}) for result in results)
+        case RunFinished(finished=finished, ending=ending):
+            if finished.state is not RunState.SUPERSEDED:
+                yield from (("result", {"run": finished.run.id, **_result(result)}) for result in fact.unreported)
+            tree = ending.snapshot.id if isinstance(ending, Judged) else None
+            ended: Object = {
+                "state": finished.state.value,
+                "reason": cut(finished.reason, MESSAGE_LIMIT) or None,
+                "tree": tree,
+                "successor": finished.successor or None,
+                "problem": _problem(ending.problem) if isinstance(ending, Broke) else None,
+            }
+            yield "ended", _ended(finished.run, lane, at - finished.started_at, ended)
+        case RunWithdrawn(run=run, tree=tree, started_at=started_at):
+            ended = {"state": UNCHANGED, "reason": None, "tree": tree, "successor": None, "problem": None}
+            yield "ended", _ended(run, lane, at - started_at, ended)
+        case WatcherLeaves():
+            yield "leaving", {}
+        case _:
+            pass
 
 
-def _ended(before: LaneState, after: LaneState, event: RunEnded) -> Iterator[tuple[str, Object]]:
-    if not isinstance(before.activity, Working) or before.activity.run.id != event.run:
-        return
-    last = after.last if after.last is not None and after.last.run.id == event.run else None
-    ending = event.ending
-    tree = ending.snapshot.id if isinstance(ending, Judged | Unchanged) else None
-    problem = ending.problem if isinstance(ending, Broke) else None
-    if isinstance(ending, Judged) and last is not None and last.state is not RunState.SUPERSEDED:
-        # What the run owed was in no report: files that broke the collection, tests that were never heard of.
-        told = before.activity.phase.results if isinstance(before.activity.phase, Executing) else {}
-        for test, result in last.results.items():
-            if told.get(test) != result:
-                yield "result", {"run": event.run, **_result(result)}
-    yield (
-        "ended",
-        {
-            "run": event.run,
-            "state": last.state.value if last is not None else UNCHANGED,
-            "reason": (cut(last.reason, MESSAGE_LIMIT) if last is not None else "") or None,
-            "tree": tree,
-            "duration_s": round(max(0.0, event.at - before.activity.since), 3),
-            "verdict": after.knowledge.verdict.value,
-            "counts": _counts(after),
-            "successor": (last.successor if last is not None else "") or None,
-            "problem": _problem(problem) if problem is not None else None,
-            "retry_at": _retry_at(after),
-        },
-    )
+def _ended(run: Run, lane: LaneState, duration_s: float, fields: Object) -> Object:
+    return {
+        "run": run.id,
+        **fields,
+        "duration_s": round(max(0.0, duration_s), 3),
+        "verdict": lane.knowledge.verdict.value,
+        "counts": _counts(lane),
+        "retry_at": _retry_at(lane),
+    }
 
 
 def _counts(lane: LaneState) -> Object:
@@ -237,15 +202,3 @@ def _problem(problem: Problem) -> Object:
 def _retry_at(lane: LaneState) -> str | None:
     at = lane.activity.retry_at if isinstance(lane.activity, Broken) else None
     return timestamp(at) if at is not None else None
-
-
-def _run_id(lane: LaneState) -> str | None:
-    return lane.activity.run.id if isinstance(lane.activity, Working) else None
-
-
-def _promised(lane: LaneState) -> int:
-    match lane.activity:
-        case Working(phase=Executing(promised=promised)):
-            return len(promised)
-        case _:
-            return 0

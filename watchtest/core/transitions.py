@@ -1,0 +1,449 @@
+"""What a step means: the facts that follow from a state, the event and the state after it.
+
+Views, the history, the API and the metrics all report these facts, so that each of them says the same. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, assert_never
+
+from watchtest.core.events import (
+    BoxLost,
+    BoxSeen,
+    CancelAsked,
+    Changed,
+    Collected,
+    Ending,
+    Event,
+    Hindered,
+    Judged,
+    Noted,
+    PauseAsked,
+    Peeked,
+    PolicyAsked,
+    QuitAsked,
+    ResumeAsked,
+    RunAsked,
+    RunEnded,
+    Selected,
+    ServicesSeen,
+    SnapshotTaken,
+    TestsEnded,
+    Unchanged,
+    Woke,
+    changed,
+)
+from watchtest.core.model import (
+    All,
+    BoxInfo,
+    Lane,
+    Policy,
+    Problem,
+    Result,
+    Run,
+    ServiceInfo,
+    Snapshot,
+    Stop,
+    Trigger,
+)
+from watchtest.core.state import Asked, Broken, Executing, Finished, LaneState, Starting, State, Syncing, Working
+from watchtest.core.verdict import blamed
+
+LEFT = "the watcher left"
+LEFT_BEFORE = "the watcher left before it began"
+NOTHING_NEW = "nothing had changed"
+UNDECIDED = "what it runs is decided when it begins"
+
+
+# -- what happens to a lane ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FilesChanged:
+    lane: Lane
+    paths: frozenset[str]
+    is_start: bool
+    """The watcher has just started and looks at everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class HindranceChanged:
+    """Git lanes have to wait, for example during a rebase; an empty reason means that they go on."""
+
+    lane: Lane
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequested:
+    lane: Lane
+    run: str
+    refusal: str
+    """Why no run was accepted; empty if one was."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    lane: Lane
+    run: str
+    is_kill: bool
+    effect: Literal["stop", "drop", "none"]
+    """The run is stopping, was taken out of the queue, or there was nothing to cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanePaused:
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class LaneResumed:
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    lane: Lane
+    configured: Policy
+    override: Policy | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBegan:
+    """A lane that was broken tries again by itself."""
+
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWaits:
+    """A lane cannot start its next run yet."""
+
+    lane: Lane
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteAdded:
+    lane: Lane
+    text: str
+    is_repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoxChanged:
+    lane: Lane
+    box: BoxInfo
+
+
+@dataclass(frozen=True, slots=True)
+class BoxDisappeared:
+    lane: Lane
+    problem: Problem
+    broken: Broken | None
+    """The state that the lane is in because of it; None if the lane had noticed already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceChanged:
+    lane: Lane
+    service: ServiceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherLeaves:
+    lane: Lane
+
+
+# -- what happens to a run -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunQueued:
+    """A run was accepted."""
+
+    run: Run
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run has begun to bring the box up to date."""
+
+    run: Run
+    at: float
+    queued_at: float | None
+    """When it was accepted, if it had to wait in the queue."""
+    waited_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeTaken:
+    """The snapshot that a run is about is known."""
+
+    run: Run
+    snapshot: Snapshot
+    environment: str
+    after_s: float
+    """Seconds since the run began."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestsSelected:
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class TestsBegan:
+    """The box is ready and the runner is at work."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class TestsPromised:
+    """The runner has said for the first time which tests it will run."""
+
+    run: Run
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsArrived:
+    run: Run
+    results: tuple[Result, ...]
+    is_check: bool
+    """They come from a second run in a fresh process, which confirms the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopping:
+    run: Run
+    stop: Stop
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    finished: Finished
+    ending: Ending
+    tests_since: float | None
+    """When its tests began; None if they never did."""
+    tree: str | None
+    reported: Mapping[str, Result]
+    """What `ResultsArrived` has told of this run before."""
+
+    @property
+    def run(self) -> Run:
+        return self.finished.run
+
+    @property
+    def unreported(self) -> Iterator[Result]:
+        """Results that no report mentioned: files that could not be collected, the test in which a process ended."""
+        if isinstance(self.ending, Judged):
+            errors = {result.test: result for result in self.ending.execution.collection_errors}
+            for test, result in (errors | dict(self.finished.results)).items():
+                if self.reported.get(test) != result:
+                    yield result
+
+    @property
+    def crashed_in(self) -> tuple[Result, ...]:
+        """The tests in which a process ended; such a test could not report on itself."""
+        if not isinstance(self.ending, Judged):
+            return ()
+        found = blamed(self.ending.execution)
+        return tuple(result for result in found if result != self.reported.get(result.test))
+
+
+@dataclass(frozen=True, slots=True)
+class RunWithdrawn:
+    """A run found that no content had changed since the last verdict."""
+
+    run: Run
+    tree: str
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunDropped:
+    """A run that was waiting will never begin."""
+
+    run: Run
+    queued_at: float
+    reason: str
+
+
+LaneFact = (
+    FilesChanged
+    | HindranceChanged
+    | RunRequested
+    | CancelRequested
+    | LanePaused
+    | LaneResumed
+    | PolicyChanged
+    | RetryBegan
+    | LaneWaits
+    | NoteAdded
+    | BoxChanged
+    | BoxDisappeared
+    | ServiceChanged
+    | WatcherLeaves
+)
+RunFact = (
+    RunQueued
+    | RunStarted
+    | TreeTaken
+    | TestsSelected
+    | TestsBegan
+    | TestsPromised
+    | ResultsArrived
+    | RunStopping
+    | RunFinished
+    | RunWithdrawn
+    | RunDropped
+)
+Fact = LaneFact | RunFact
+
+
+def lane_of(fact: Fact) -> Lane:
+    return fact.run.lane if isinstance(fact, RunFact) else fact.lane
+
+
+def transitions(before: State, after: State, event: Event) -> Iterator[Fact]:
+    """Yield the facts of one step, in the order in which they happened."""
+    was, now = before.lanes[event.lane], after.lanes[event.lane]
+    yield from _lane_facts(was, now, event)
+    if isinstance(was.activity, Working):
+        yield from _run_facts(was.activity, now, event)
+    queued = {asked.id: asked.at for lane in before.lanes.values() for asked in lane.asked}
+    for asked in now.asked:
+        if asked.id not in queued:
+            yield RunQueued(requested_run(asked, now.lane), asked.at, asked.reason)
+    for dropped in now.dropped:
+        run = requested_run(dropped.asked, now.lane)
+        if dropped.asked.id not in queued:
+            yield RunQueued(run, dropped.asked.at, dropped.asked.reason)
+        yield RunDropped(run, dropped.asked.at, dropped.reason)
+    for lane in after.ranked:  # an event of one lane may let another start
+        yield from _start_facts(before.lanes[lane.lane], lane, queued)
+    if after.is_leaving and not before.is_leaving:
+        yield WatcherLeaves(event.lane)
+
+
+def unfinished(state: State) -> Iterator[tuple[Run, str]]:
+    """Yield the runs that a watcher leaves without an end, each with the reason for it."""
+    for lane in state.lanes.values():
+        if isinstance(lane.activity, Working):
+            yield lane.activity.run, LEFT
+        for asked in lane.asked:
+            yield requested_run(asked, lane.lane), LEFT_BEFORE
+
+
+def requested_run(asked: Asked, lane: Lane) -> Run:
+    """Return the run that a waiting request will become."""
+    selection = asked.selection or All(because=UNDECIDED)
+    return Run(asked.id, lane, Trigger.MANUAL, selection, is_forced=True)
+
+
+def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFact]:
+    lane = event.lane
+    match event:
+        case Changed(paths=paths):
+            yield FilesChanged(lane, paths, is_start=isinstance(was.activity, Starting))
+        case Hindered(reason=reason):
+            if reason != was.hindrance:
+                yield HindranceChanged(lane, reason)
+        case RunAsked():
+            is_refused = bool(now.note) and now.note != was.note
+            yield RunRequested(lane, event.id, now.note if is_refused else "")
+        case CancelAsked():
+            yield _cancel_fact(was, now, event)
+        case PauseAsked():
+            yield LanePaused(lane)
+        case ResumeAsked():
+            yield LaneResumed(lane)
+        case PolicyAsked():
+            yield PolicyChanged(lane, now.policy, now.override)
+        case Woke():
+            if now.runs != was.runs:
+                yield RetryBegan(lane)
+        case Noted(text=text, is_kept=is_kept):
+            if text:
+                yield NoteAdded(lane, text, is_repeated=text == was.note and not is_kept)
+        case BoxSeen(box=box):
+            if box != was.box:
+                yield BoxChanged(lane, box)
+        case BoxLost(problem=problem):
+            is_news = isinstance(now.activity, Broken) and now.activity is not was.activity
+            yield BoxDisappeared(lane, problem, now.activity if is_news else None)  # type: ignore[arg-type]
+        case ServicesSeen():
+            known = {service.name: (service.state, service.restarts) for service in was.services}
+            for service in now.services:
+                if known.get(service.name) != (service.state, service.restarts):
+                    yield ServiceChanged(lane, service)
+        case Peeked() | SnapshotTaken() | Selected() | Collected() | TestsEnded() | RunEnded() | QuitAsked():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _cancel_fact(was: LaneState, now: LaneState, event: CancelAsked) -> CancelRequested:
+    current = was.activity.run.id if isinstance(was.activity, Working) else ""
+    is_stopping = event.run in ("", current) if current else isinstance(was.activity, Broken) and not event.run
+    effect: Literal["stop", "drop", "none"] = "stop" if is_stopping else "drop" if now.dropped else "none"
+    return CancelRequested(event.lane, event.run or current, event.is_kill, effect)
+
+
+def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFact]:
+    """Yield the facts about the run under way. What a run reports after its end no longer counts."""
+    run = working.run
+    if isinstance(now.activity, Working) and now.activity.run.id == run.id:
+        stop = now.activity.stop
+        if stop is not None and stop is not working.stop:
+            yield RunStopping(run, stop, now.activity.stop_reason)
+    match event:
+        case SnapshotTaken(run=of) if of == run.id:
+            yield TreeTaken(run, event.snapshot, event.environment, event.at - working.since)
+        case Selected(run=of) if of == run.id:
+            yield TestsSelected(replace(run, selection=event.selection))
+        case Collected(run=of) if of == run.id:
+            if isinstance(working.phase, Syncing):
+                yield TestsBegan(run)
+            if event.tests and not _promised(working):
+                yield TestsPromised(run, _promised(now.activity))
+        case TestsEnded(run=of) if of == run.id:
+            if isinstance(working.phase, Syncing):
+                yield TestsBegan(run)
+            yield ResultsArrived(run, event.results, event.is_check)
+        case RunEnded(run=of, ending=Unchanged(snapshot=snapshot)) if of == run.id:
+            yield RunWithdrawn(run, snapshot.id, working.since)
+        case RunEnded(run=of) if of == run.id and now.last is not None:
+            phase = working.phase if isinstance(working.phase, Executing) else None
+            yield RunFinished(
+                now.last,
+                event.ending,
+                phase.since if phase else None,
+                working.snapshot.id if working.snapshot else None,
+                phase.results if phase else {},
+            )
+        case _:
+            pass
+
+
+def _promised(activity: object) -> int:
+    phase = activity.phase if isinstance(activity, Working) else None
+    return len(phase.promised) if isinstance(phase, Executing) else 0
+
+
+def _start_facts(was: LaneState, now: LaneState, queued: dict[str, float]) -> Iterator[Fact]:
+    if isinstance(now.activity, Working) and now.runs != was.runs:
+        working, run = now.activity, now.activity.run
+        if run.id not in queued:
+            yield RunQueued(run, working.since, "asked for" if run.is_forced else changed(working.carried.paths))
+        waited_for = was.waits_for and f"waited: {was.waits_for}"
+        yield RunStarted(run, working.since, queued.get(run.id), waited_for)
+    elif now.waits_for and now.waits_for != was.waits_for:
+        yield LaneWaits(now.lane, now.waits_for)
