@@ -40,7 +40,7 @@ from watchtest.memory import Housekeeping
 from watchtest.pipeline import Pipeline
 from watchtest.selection.map_keeper import MapKeeper
 from watchtest.sources.git_tree import GitTree
-from watchtest.sources.triggers import git_news, saves, watch_timing
+from watchtest.sources.triggers import git_events, save_events, watch_timing
 from watchtest.sources.worktree import Worktree
 from watchtest.views import words
 from watchtest.views.dashboard.dashboard import Frontend, has_screen
@@ -96,7 +96,7 @@ async def run_watcher(project: Project, show: Show, keep_lock: Callable[[], None
         session = secrets.token_hex(3)
         on_change = OnChange(project.config.runner.on_change)
         audit = AuditWish(project.config.selection.audit_runs, project.config.selection.audit_idle_s)
-        settle_s = watch_timing(project).held_back_s
+        settle_s = watch_timing(project).settle_s
         keeper = MapKeeper(
             maps_folder(project.dirs.state, project.workspace),
             {lane: pipeline.testing.selector for lane, pipeline in lanes.pipelines.items()},
@@ -206,9 +206,9 @@ class _Lanes:
         watching: list[Callable[[], AsyncIterator[Event]]] = []
         if self._worktree is not None:
             worktree = self._worktree
-            watching.append(lambda: saves(self._project, worktree, say))
+            watching.append(lambda: save_events(self._project, worktree, say))
         if self._trees:
-            watching.append(lambda: git_news(self._project, dict(self._trees)))
+            watching.append(lambda: git_events(self._project, dict(self._trees)))
         return watching
 
     async def explain(self, lane: LaneState, what: str) -> dict[str, Any] | None:

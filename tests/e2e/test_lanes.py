@@ -114,7 +114,7 @@ def test_a_rebase_of_ten_commits_is_one_run_at_its_end(project: Project, repo: R
     before = watcher.output.count(" running ")
     repo.git("rebase", "--quiet", "-i", base, GIT_SEQUENCE_EDITOR="sed -i s/^pick/edit/", check=False)
     while (project.root / ".git" / "rebase-merge").exists():
-        wait_for("the watcher to see the rebase", lambda: "a rebase stands" in watcher.output)
+        wait_for("the watcher to see the rebase", lambda: "a rebase is in progress" in watcher.output)
         repo.save("code_of.py", CODE.format(a=1, b=1) + "# rebased\n")
         repo.git("commit", "--quiet", "--amend", "--no-edit", "-a", check=False)
         repo.git("rebase", "--continue", check=False)

@@ -1,17 +1,21 @@
 """Where the code under test comes from, and when it has changed.
 
-    treeid        git's ids of content and trees, computed here (pure)
-    examine       one file, link or oddity: what it is, read so that no two versions mix
-    git           the only place that starts git
-    gitrules      git's word on ignored paths, and when it is stale
-    globs         ignore patterns read by pathspec: the user's own, and all others where git is absent
-    ignore        which paths are left out; git decides wherever it can
-    walk          the listing of the working tree, folder by folder
-    standing      HEAD, the branch, and whether the tree differs from HEAD's
-    worktree      the working tree as snapshots
-    source        what tells of changed files: inotify (Linux), wholetree (watchfiles), poll (where neither can)
-    subscription  one of them at a time, for the folders that there are
-    watch         when to take the next snapshot
+    tree_id       git's ids of content and trees, computed without git (pure)
+    entry         reads one path: what it is, and its content without mixing two versions
+    git           the only module that starts git
+    git_ignore    which paths git ignores, and when its answers are stale
+    globs         ignore patterns evaluated by pathspec: the user's, and the .gitignore files where git is absent
+    secret_files  names of files that probably hold secrets
+    ignore        which paths are left out of the box
+    walk          lists the working tree folder by folder
+    head          adds HEAD, the branch and the dirty flag to a snapshot
+    worktree      takes snapshots of the working tree
+    git_tree      takes snapshots of the index, of HEAD or of a given tree
+    inotify, streams   report changed paths: inotify (Linux), watchfiles (elsewhere), polling (where neither works)
+    subscription  keeps one such stream open for the folders that matter
+    file_watch    decides when to take the next snapshot of the working tree
+    git_watch     reports when the index or HEAD changes
+    triggers      turns both into events for the loop
 
 Nothing here writes into the workspace or the repository.
 """

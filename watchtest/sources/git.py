@@ -1,7 +1,7 @@
-"""Starts git and reads its answer; the only module that does. Changes nothing in the user's repository.
+"""Runs git; the only module that does. Changes nothing in the user's repository.
 
-A watcher may look at repositories it does not trust: no hook, no file system monitor, no pager runs from here, and what
-the environment says about some other repository (as inside a git hook) is not passed on.
+A watcher may look at a repository that it does not trust, so no hook, file system monitor or pager is started.
+Variables that point to another repository, as they are set inside a git hook, are removed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TIMEOUT_S = 60.0
 SHA1_LENGTH = 40
 BRANCHES = "refs/heads/"
 GITLINK = "160000"
-"""The mode under which git keeps a submodule."""
-SAFE = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-OF_ANOTHER_REPOSITORY = frozenset(
+"""The mode of a submodule in a git tree."""
+SAFE_OPTIONS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+REPOSITORY_VARIABLES = frozenset(
     {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES",
         "GIT_CONFIG",
@@ -52,14 +52,14 @@ OF_ANOTHER_REPOSITORY = frozenset(
 
 
 class GitError(WatchtestError):
-    """Git is not there, refuses, or took too long."""
+    """Git is not installed, reported an error or took too long."""
 
     code = "git"
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where HEAD stands. Unborn: a branch without a commit; detached: a commit without a branch."""
+    """What HEAD points to. An unborn branch has no commit; a detached HEAD has no branch."""
 
     commit: str | None
     branch: str | None
@@ -67,28 +67,29 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Git, asked in one folder."""
+    """Runs git in one folder."""
 
     folder: Path
     environ: Mapping[str, str]
 
-    def ask(
+    def run(
         self,
         *arguments: str,
         stdin: bytes = b"",
-        answers: Sequence[int] = (0,),
-        more: Mapping[str, str] | None = None,
+        ok_codes: Sequence[int] = (0,),
+        variables: Mapping[str, str] | None = None,
         is_safe: bool = True,
     ) -> bytes:
-        """What git says to stdout; an exit code other than `answers` is an error. `more`: variables of this call.
+        """Return git's stdout. Raises GitError for any exit code that is not in `ok_codes`.
 
-        Not `is_safe`: the user's own settings of hooks and monitors are what is asked about.
+        `variables` are added to the environment of this call. Without `is_safe`, git sees the user's own settings of
+        hooks and monitors; that is for reading those settings.
         """
-        environ = {name: value for name, value in self.environ.items() if name not in OF_ANOTHER_REPOSITORY}
-        environ |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(more or {})}
+        environ = {name: value for name, value in self.environ.items() if name not in REPOSITORY_VARIABLES}
+        environ |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(variables or {})}
         try:
             done = subprocess.run(
-                ["git", *(SAFE if is_safe else ()), *arguments],
+                ["git", *(SAFE_OPTIONS if is_safe else ()), *arguments],
                 cwd=self.folder,
                 env=environ,
                 input=stdin,
@@ -107,57 +108,57 @@ class Git:
                 f"{self.folder}: git {arguments[0]} did not answer within {TIMEOUT_S:.0f} s",
                 hint="Is the folder on a slow or lost network mount?",
             ) from error
-        if done.returncode not in answers:
-            raise self._refusal(arguments[0], done.returncode, done.stderr.decode("utf-8", "replace").strip())
+        if done.returncode not in ok_codes:
+            raise self._error(arguments[0], done.returncode, done.stderr.decode("utf-8", "replace").strip())
         return done.stdout
 
-    def _refusal(self, command: str, exit_code: int, said: str) -> GitError:
-        first_line = said.partition("\n")[0] or f"exit code {exit_code}"
-        if "dubious ownership" in said:
+    def _error(self, command: str, exit_code: int, stderr: str) -> GitError:
+        first_line = stderr.partition("\n")[0] or f"exit code {exit_code}"
+        if "dubious ownership" in stderr:
             hint = f"If you trust it: git config --global --add safe.directory '{self.folder}'"
             return GitError(f"{self.folder}: the repository belongs to another user, so git refuses it", hint=hint)
         return GitError(f"{self.folder}: git {command}: {first_line}")
 
     def directory(self) -> Path:
-        """The folder of this worktree's index and HEAD."""
+        """Return the folder that holds this worktree's index and HEAD."""
         return self._path("--git-dir")
 
     def common(self) -> Path:
-        """The folder that all worktrees of the repository share."""
+        """Return the folder that all worktrees of the repository share."""
         return self._path("--git-common-dir")
 
     def setting(self, name: str) -> str:
-        """A value of git's configuration; "" where it is not set."""
-        return os.fsdecode(self.ask("config", "--get", name, answers=(0, 1), is_safe=False)).rstrip("\n")
+        """Return a value of git's configuration, or "" if it is not set."""
+        return os.fsdecode(self.run("config", "--get", name, ok_codes=(0, 1), is_safe=False)).rstrip("\n")
 
     def hooks(self) -> Path:
-        """Where this repository's hooks lie, wherever the user's settings put them."""
-        where = self.ask("config", "--type=path", "--get", "core.hooksPath", answers=(0, 1), is_safe=False)
-        chosen = os.fsdecode(where).rstrip("\n")
+        """Return the folder of this repository's hooks, which `core.hooksPath` may have moved."""
+        output = self.run("config", "--type=path", "--get", "core.hooksPath", ok_codes=(0, 1), is_safe=False)
+        chosen = os.fsdecode(output).rstrip("\n")
         return self.folder / chosen if chosen else self.common() / "hooks"
 
     def objects(self) -> Path:
         return self._path("--git-path", "objects")
 
     def prefix(self) -> str:
-        """Where the folder lies in the repository: "" at its top, else with a slash behind it."""
-        return os.fsdecode(self.ask("rev-parse", "--show-prefix")).rstrip("\n")
+        """Return the path of the folder within the repository: "" at its top, else with a trailing slash."""
+        return os.fsdecode(self.run("rev-parse", "--show-prefix")).rstrip("\n")
 
     def _path(self, *question: str) -> Path:
-        return self.folder / os.fsdecode(self.ask("rev-parse", *question)).rstrip("\n")
+        return self.folder / os.fsdecode(self.run("rev-parse", *question)).rstrip("\n")
 
     def head(self) -> Head:
-        """The commit and the branch."""
+        """Return the current commit and branch."""
         head = self._head_from_files()
         if head is not None:
             return head
-        reference = self.ask("symbolic-ref", "-q", "HEAD", answers=(0, 1)).decode("utf-8", "replace").strip()
-        return Head(self._known("HEAD") or None, reference.removeprefix(BRANCHES) or None)
+        reference = self.run("symbolic-ref", "-q", "HEAD", ok_codes=(0, 1)).decode("utf-8", "replace").strip()
+        return Head(self._resolve("HEAD") or None, reference.removeprefix(BRANCHES) or None)
 
     def _head_from_files(self) -> Head | None:
-        """By GitPython, which starts no process: this is asked at every save. None where it cannot tell."""
+        """Read HEAD with GitPython, which starts no process: this runs at every save. None if it cannot tell."""
         try:
-            import git  # raises where there is no git; costs a tenth of a second that not every command should pay
+            import git  # fails without git, and takes 0.1 s that not every command should pay
         except ImportError:
             return None
         try:
@@ -165,44 +166,44 @@ class Git:
                 branch = None if repository.head.is_detached else repository.head.reference.path.removeprefix(BRANCHES)
                 return Head(str(git.SymbolicReference.dereference_recursive(repository, "HEAD")), branch)
         except (ValueError, OSError, git.exc.GitError):
-            return None  # no commit yet, or a way of keeping references that only git itself knows
+            return None  # no commit yet, or a reference format that GitPython does not support
 
     def commit(self, revision: str) -> str | None:
-        """The commit that a revision names, if there is one."""
-        return self._known(f"{revision}^{{commit}}") or None
+        """Return the commit that a revision names, or None."""
+        return self._resolve(f"{revision}^{{commit}}") or None
 
     def tree_of(self, commit: str) -> str | None:
-        """The tree of this folder in a commit; None where the commit does not hold it."""
-        return self._known(f"{commit}:./") or None
+        """Return the tree of this folder in a commit, or None if the commit does not contain the folder."""
+        return self._resolve(f"{commit}:./") or None
 
-    def _known(self, revision: str) -> str:
-        said = self.ask("rev-parse", "--verify", "-q", revision, answers=(0, 1, 128))
-        return said.decode("ascii", "replace").strip()
+    def _resolve(self, revision: str) -> str:
+        output = self.run("rev-parse", "--verify", "-q", revision, ok_codes=(0, 1, 128))
+        return output.decode("ascii", "replace").strip()
 
 
-class Objects:
-    """The contents of a repository, by GitPython, which keeps one `git cat-file --batch` running for all of them."""
+class ObjectStore:
+    """Reads blobs with GitPython, which keeps one `git cat-file --batch` running for all of them."""
 
-    def __init__(self, asked: Git) -> None:
-        self._asked = asked
+    def __init__(self, in_folder: Git) -> None:
+        self._git = in_folder
         self._repository: git.Repo | None = None
 
     def read(self, name: str) -> bytes:
-        """The bytes of a blob."""
+        """Return the content of a blob."""
         if len(name) != SHA1_LENGTH:
-            return self._asked.ask("cat-file", "blob", name)  # ids that GitPython does not know
+            return self._git.run("cat-file", "blob", name)  # GitPython supports SHA-1 ids only
         import git
 
         if self._repository is None:
-            self._repository = git.Repo(self._asked.folder, search_parent_directories=True)
-            # A partial clone must not go to the network for what it lacks.
+            self._repository = git.Repo(self._git.folder, search_parent_directories=True)
+            # A partial clone must not fetch missing objects over the network.
             self._repository.git.update_environment(GIT_NO_LAZY_FETCH="1", GIT_OPTIONAL_LOCKS="0")
         try:
             return bytes(self._repository.odb.stream(bytes.fromhex(name)).read())
         except (ValueError, OSError, git.exc.GitError, git.exc.ODBError) as error:
             raise GitError(
-                f"{self._asked.folder}: the object {name} cannot be read: {error}",
-                hint="`git fsck` tells what is wrong; a partial clone may lack it",
+                f"{self._git.folder}: the object {name} cannot be read: {error}",
+                hint="Run `git fsck` to find out what is wrong. In a partial clone the object may be missing.",
             ) from error
 
     def close(self) -> None:

@@ -1,10 +1,8 @@
-"""Tells when what is staged, or HEAD, has changed. Compares ids, not times: `git status` rewrites the index.
+"""Reports when the index or HEAD has changed. Compares ids, not times, because `git status` rewrites the index.
 
-Looks at a handful of files: on Linux when the kernel says that something stirs in their folders, and every now and then
-in any case; elsewhere a few times a second. While a lock, a rebase or a merge stands, it only says so; what changed
-meanwhile is told once, at its end.
-
-Sleeps until something stirs in a few folders, or for a while. A hint and no more: its user looks for itself.
+It checks a handful of files: on Linux when inotify reports a change in their folders and every few seconds anyway,
+elsewhere several times a second. While a lock exists or a rebase or merge is in progress, it only reports that; the
+changes made in the meantime are reported once, at its end.
 """
 
 from __future__ import annotations
@@ -19,84 +17,87 @@ from pathlib import Path
 from watchtest.sources.git import Git, GitError
 
 if sys.platform == "linux":
-    from watchtest.sources.inotify import Inotify
+    from watchtest.sources.inotify import InotifyStream
 
-MOST_SECONDS_TO_CLOSE = 5.0
+CLOSE_TIMEOUT_S = 5.0
 
 
-class Stirring:
-    """Where the kernel wakes it, it sleeps for `rest_s` at most, and `look_s` once woken; elsewhere for `look_s`."""
+class FolderWakeup:
+    """Sleeps until something may have changed in a few folders. Only a hint: the caller checks for itself.
 
-    def __init__(self, look_s: float, rest_s: float) -> None:
-        self._look_s = look_s
-        self._rest_s = rest_s
+    With inotify it sleeps until the next event, at most `idle_s`, and then for `check_s`; otherwise for `check_s`.
+    """
+
+    def __init__(self, check_s: float, idle_s: float) -> None:
+        self._check_s = check_s
+        self._idle_s = idle_s
         self._folders: tuple[str, ...] = ()
-        self._source: Inotify | None = None
+        self._stream: InotifyStream | None = None
         self._call: asyncio.Future[frozenset[str]] | None = None
 
     async def subscribe(self, folders: Sequence[str]) -> None:
-        """To be called before each look: what changes from then on ends the next sleep."""
-        if tuple(folders) == self._folders and (self._source is not None or sys.platform != "linux"):
+        """Watch these folders. Call this before each check, so that any later change ends the next sleep."""
+        if tuple(folders) == self._folders and (self._stream is not None or sys.platform != "linux"):
             return
         await self.close()
         self._folders = tuple(folders)
         if sys.platform == "linux":
             try:
-                self._source = Inotify("", _relative(self._folders))
+                self._stream = InotifyStream("", _relative(self._folders))
             except OSError:
-                return  # gone for a moment, or no more watches to be had: it looks more often then
+                return  # a folder is gone, or the limit of watches is reached: check more often instead
 
     async def sleep(self) -> None:
-        if self._source is None:
-            await asyncio.sleep(self._look_s)
+        if self._stream is None:
+            await asyncio.sleep(self._check_s)
             return
         if self._call is None:
-            self._call = asyncio.get_running_loop().run_in_executor(None, self._source.wait)
-        await asyncio.wait({self._call}, timeout=self._rest_s)
+            self._call = asyncio.get_running_loop().run_in_executor(None, self._stream.wait)
+        await asyncio.wait({self._call}, timeout=self._idle_s)
         if self._call.done():
             call, self._call = self._call, None
             if not call.result().isdisjoint(_relative(self._folders)):
-                self._folders = ()  # one of them is gone, and another may have taken its place
-            await asyncio.sleep(self._look_s)  # what stirs once mostly stirs again
+                self._folders = ()  # a folder is gone, and may have been replaced: subscribe again
+            await asyncio.sleep(self._check_s)  # one change is usually followed by more
 
     async def close(self) -> None:
-        source, call = self._source, self._call
-        self._source, self._call, self._folders = None, None, ()
-        if source is None:
+        stream, call = self._stream, self._call
+        self._stream, self._call, self._folders = None, None, ()
+        if stream is None:
             return
-        source.end()
+        stream.end()
         if call is not None:
-            await asyncio.wait({call}, timeout=MOST_SECONDS_TO_CLOSE)
+            await asyncio.wait({call}, timeout=CLOSE_TIMEOUT_S)
             if not call.done():
-                return  # still in use; it goes with its thread
+                return  # the thread still uses it
             call.exception()
-        source.close()
+        stream.close()
 
 
 def _relative(folders: Sequence[str]) -> list[str]:
     return [folder.removeprefix("/") for folder in folders]
 
 
-LOOK_EVERY_S = 0.1
-LOOK_AT_REST_S = 2.0
-ASK_EVERY_S = 10.0
-"""So often the ids are asked for although no file seems to have changed."""
+CHECK_INTERVAL_S = 0.1
+IDLE_CHECK_INTERVAL_S = 2.0
+QUERY_INTERVAL_S = 10.0
+"""How often the ids are read even if no file seems to have changed."""
 HINDRANCES = {
-    "index.lock": "git is at work (index.lock)",
-    "rebase-merge": "a rebase stands",
-    "rebase-apply": "a rebase stands",
-    "MERGE_HEAD": "a merge stands",
-    "CHERRY_PICK_HEAD": "a cherry-pick stands",
-    "REVERT_HEAD": "a revert stands",
-    "HEAD.lock": "git is at work (HEAD.lock)",
+    "index.lock": "git is busy (index.lock)",
+    "rebase-merge": "a rebase is in progress",
+    "rebase-apply": "a rebase is in progress",
+    "MERGE_HEAD": "a merge is in progress",
+    "CHERRY_PICK_HEAD": "a cherry-pick is in progress",
+    "REVERT_HEAD": "a revert is in progress",
+    "HEAD.lock": "git is busy (HEAD.lock)",
 }
-LOOKED_AT = ("index", "HEAD", "packed-refs", "logs/HEAD")
+WATCHED_FILES = ("index", "HEAD", "packed-refs", "logs/HEAD")
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GitNews:
-    """What is different now. An id is None where it has not changed; `hindrance` is always what holds now."""
+class GitChange:
+    """What has changed. An id is None if it has not changed; `hindrance` is always the current one."""
 
     index: str | None = None
     head: str | None = None
@@ -104,92 +105,87 @@ class GitNews:
 
 
 class GitWatch:
-    """One repository, as seen from one worktree. `index` gives the tree id of what is staged."""
+    """Watches one worktree of a repository. `index_tree` returns the tree id of the index."""
 
-    def __init__(self, git: Git, index: Callable[[], str]) -> None:
+    def __init__(self, git: Git, index_tree: Callable[[], str]) -> None:
         self._git = git
-        self._index_of = index
+        self._index_tree = index_tree
         self._directory = git.directory()
         self._common = git.common()
-        # Made once: putting a path together costs more than looking at it.
+        # Built once: joining a path takes longer than checking it.
         self._head_file = self._directory / "HEAD"
-        self._files = [*(self._directory / name for name in LOOKED_AT), self._common / "packed-refs"]
-        self._standing = {str(self._directory / name): words for name, words in HINDRANCES.items()}
-        self._head_read = b""
+        self._files = [*(self._directory / name for name in WATCHED_FILES), self._common / "packed-refs"]
+        self._head_content = b""
         self._branch = self._head_file
         self._index: str | None = None
         self._head: str | None = None
 
-    async def news(self) -> AsyncIterator[GitNews]:
-        """The state at first, then each change, for ever."""
-        seen: Signature = ()
-        told = ""
-        asked_at = float("-inf")
+    async def changes(self) -> AsyncIterator[GitChange]:
+        """Yield the state as the first change, then each further change, without end."""
+        last: Signature = ()
+        reported = ""
+        queried_at = float("-inf")
         loop = asyncio.get_running_loop()
-        stirring = Stirring(LOOK_EVERY_S, LOOK_AT_REST_S)
+        wakeup = FolderWakeup(CHECK_INTERVAL_S, IDLE_CHECK_INTERVAL_S)
         try:
             while True:
-                await stirring.subscribe(self._folders())
-                found = self._signature()
-                standing = self._hindrance()
-                is_due = loop.time() - asked_at > ASK_EVERY_S
-                if standing != told:
-                    told = standing
-                    yield GitNews(hindrance=standing)
-                if not standing and (found != seen or is_due):
-                    news = await asyncio.to_thread(self._ask)
-                    # Only what was still so afterwards is believed: git may have begun anew while we asked.
-                    if self._signature() == found and not self._hindrance():
-                        seen, asked_at = found, loop.time()
-                        if news is not None and (different := self._told(news)) != GitNews():
-                            yield different
-                await stirring.sleep()
+                await wakeup.subscribe(self._folders())
+                signature = self._signature()
+                current = hindrance(self._directory)
+                is_due = loop.time() - queried_at > QUERY_INTERVAL_S
+                if current != reported:
+                    reported = current
+                    yield GitChange(hindrance=current)
+                if not current and (signature != last or is_due):
+                    ids = await asyncio.to_thread(self._read_ids)
+                    # Trust the ids only if nothing has changed since: git may have started again in the meantime.
+                    if self._signature() == signature and not hindrance(self._directory):
+                        last, queried_at = signature, loop.time()
+                        if ids is not None and (change := self._change(*ids)) != GitChange():
+                            yield change
+                await wakeup.sleep()
         finally:
-            await stirring.close()
+            await wakeup.close()
 
-    def _ask(self) -> tuple[str, str] | None:
+    def _read_ids(self) -> tuple[str, str] | None:
         try:
-            return self._index_of(), self._git.head().commit or ""
+            return self._index_tree(), self._git.head().commit or ""
         except GitError:
-            return None  # unmerged paths, or caught in the middle: the next change, or the next asking, tells
+            return None  # unmerged paths, or an operation in progress: the next change or query will succeed
 
-    def _told(self, now: tuple[str, str]) -> GitNews:
-        index, head = now
-        news = GitNews(index if index != self._index else None, head if head != self._head else None)
+    def _change(self, index: str, head: str) -> GitChange:
+        change = GitChange(index if index != self._index else None, head if head != self._head else None)
         self._index, self._head = index, head
-        return news
+        return change
 
     def _folders(self) -> list[str]:
-        """Of all files that are looked at; nothing can appear in one that is not there without its parent telling."""
+        """Return the folders of all watched files; the nearest existing parent stands in for a missing folder."""
         wanted = (self._directory, self._directory / "logs", self._common, self._branch_file().parent)
         found = {str(next(folder for folder in (each, *each.parents) if folder.is_dir())) for each in wanted}
         return sorted(found)
 
     def _signature(self) -> Signature:
-        return tuple(map(_look_of, (*self._files, self._branch_file())))
+        return tuple(map(_stat_of, (*self._files, self._branch_file())))
 
     def _branch_file(self) -> Path:
         try:
             head = self._head_file.read_bytes()
         except OSError:
             return self._head_file
-        if head != self._head_read:
-            self._head_read = head
+        if head != self._head_content:
+            self._head_content = head
             text = os.fsdecode(head)
             reference = text.removeprefix("ref: ").strip()
             self._branch = self._common / reference if text.startswith("ref: ") else self._head_file
         return self._branch
 
-    def _hindrance(self) -> str:
-        return next((words for path, words in self._standing.items() if os.path.lexists(path)), "")
-
 
 def hindrance(directory: Path) -> str:
-    """Why git's state is not to be looked at now; "" if it is."""
-    return next((words for name, words in HINDRANCES.items() if os.path.lexists(directory / name)), "")
+    """Return why the state of the repository cannot be trusted at the moment, or ""."""
+    return next((words for name, words in HINDRANCES.items() if os.path.lexists(f"{directory}/{name}")), "")
 
 
-def _look_of(file: Path) -> tuple[int, int, int] | None:
+def _stat_of(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a snapshot stands in the history: HEAD's commit, the branch, and whether the tree differs from HEAD's."""
+"""Adds HEAD's commit, the branch and the dirty flag to snapshots of the working tree."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import replace
 
 from watchtest.core.model import Kind, Snapshot
 from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError
-from watchtest.sources.ignore import Ignore
+from watchtest.sources.ignore import PathFilter
 from watchtest.sources.tree_id import git_mode
 
 
-class Standing:
-    """Looks once a snapshot where HEAD is, and asks for its tree only when that has changed."""
+class HeadTracker:
+    """Reads HEAD for each snapshot, and the tree of HEAD only when HEAD has moved."""
 
-    def __init__(self, ignore: Ignore) -> None:
+    def __init__(self, ignore: PathFilter) -> None:
         self._ignore = ignore
         self._trees: dict[str, str | None] = {}
         self._tree = ""
         self._listing: Mapping[str, tuple[str, str]] = {}
 
-    def added_to(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with head, branch and dirty; as it is where there is no git to ask."""
+    def annotate(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with head, branch and dirty; unchanged if git is not available."""
         git = self._ignore.git
         if git is None:
             return snapshot
@@ -30,7 +30,7 @@ class Standing:
             head = git.head()
             is_dirty = None if head.commit is None else self._differs(git, self._tree_of(git, head.commit), snapshot)
         except GitError:
-            return snapshot  # the next question about ignored paths meets the same trouble, and says so
+            return snapshot  # the next question about ignored paths fails, too, and reports it
         return replace(snapshot, head=head.commit, branch=head.branch, dirty=is_dirty)
 
     def _tree_of(self, git: Git, commit: str) -> str | None:
@@ -42,13 +42,13 @@ class Standing:
         if tree is None or tree == snapshot.id:
             return tree is None and bool(snapshot.entries)
         if len(tree) != SHA1_LENGTH:
-            return None  # a repository of SHA-256 ids, which cannot be compared with ours
+            return None  # SHA-256 ids cannot be compared with ours
         if tree != self._tree:
             self._tree, self._listing = tree, _listing(git, tree)
         return self._differs_in_a_file(snapshot)
 
     def _differs_in_a_file(self, snapshot: Snapshot) -> bool:
-        """Submodules, which git keeps as one entry, and what `include` brought in do not make a tree dirty."""
+        """Compare file by file. Submodules and files that `watch.include` added do not make a tree dirty."""
         listing = self._listing
         links = tuple(f"{path}/" for path, (mode, _) in listing.items() if mode == GITLINK)
         for path, entry in snapshot.entries.items():
@@ -56,7 +56,7 @@ class Standing:
                 continue
             at_head = listing.get(path)
             if at_head is None:
-                if not path.startswith(links) and not self._ignore.brings_back(path):
+                if not path.startswith(links) and not self._ignore.is_included(path):
                     return True
             elif at_head != (git_mode(entry).decode(), entry.digest):
                 return True
@@ -65,7 +65,7 @@ class Standing:
 
 def _listing(git: Git, tree: str) -> dict[str, tuple[str, str]]:
     listing = {}
-    for line in os.fsdecode(git.ask("ls-tree", "-r", "-z", "--full-tree", tree)).split("\0"):
+    for line in os.fsdecode(git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split("\0"):
         if line:
             facts, _, path = line.partition("\t")
             mode, _, digest = facts.split(" ")

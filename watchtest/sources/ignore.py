@@ -1,8 +1,8 @@
-"""Which paths of the working tree are left out. In a repository git decides, elsewhere pathspec; own globs go first.
+"""Decides which paths of the working tree are left out. The user's globs come first, then git, or pathspec without git.
 
-Git is asked about each path once, many paths at a time; an answer stands until something it hangs on has changed: a
-.gitignore file, the excludes outside the tree, or an ignored file that became tracked. Nested repositories and
-submodules answer for themselves.
+Git is asked about many paths at once. A decision is cached until something it depends on changes: a .gitignore file,
+the exclude files outside the tree, or whether an ignored file is tracked. Nested repositories and submodules decide for
+their own paths.
 """
 
 from __future__ import annotations
@@ -14,152 +14,152 @@ from pathlib import Path
 from typing import Protocol
 
 from watchtest.sources.git import Git, GitError
-from watchtest.sources.git_ignore import GitRules, folders_above
-from watchtest.sources.globs import OwnGlobs, PlainRules
+from watchtest.sources.git_ignore import GitIgnoreRules, folders_above
+from watchtest.sources.globs import PathspecRules, UserGlobs
 from watchtest.sources.secret_files import may_hold_secrets
 from watchtest.sources.tree_id import blob_id
 
-ALWAYS_OUT = frozenset({".git", ".watchtest"})
-MOST_ANSWERS = 500_000
-"""Temporary files with ever new names must not fill the memory of a watcher that runs for weeks."""
+ALWAYS_IGNORED = frozenset({".git", ".watchtest"})
+CACHE_LIMIT = 500_000
+"""Temporary files with ever-changing names must not fill the memory of a watcher that runs for weeks."""
 
 
-class Answer(Enum):
+class IgnoreDecision(Enum):
     IN = "in"
     OUT = "out"
     PASSAGE = "passage"
-    """A folder that is left out itself, but something below it may be in."""
+    """A folder that is left out itself, though something below it may be in."""
     SECRET = "secret"
-    """A file that is left out because its name says that it may hold secrets; unlike others, that is said."""
+    """A file left out because its name suggests secrets. Unlike other ignored files, it is reported."""
 
 
-class Rules(Protocol):
-    """Who decides for one repository, or for a tree without one. Paths are relative to it; a folder ends in a slash."""
+class IgnoreRules(Protocol):
+    """Decides for one repository, or for a tree without one. Paths are relative to it; a folder ends in a slash."""
 
     def is_stale(self) -> bool: ...
-    def read(self, folder: str, content: bytes | None) -> None: ...
+    def set_ignore_file(self, folder: str, content: bytes | None) -> None: ...
     def ignored(self, paths: Iterable[str]) -> set[str]: ...
-    def holds_tracked(self, folder: str) -> bool: ...
+    def has_tracked_files(self, folder: str) -> bool: ...
     def is_tracked(self, path: str) -> bool: ...
 
 
-class Ignore:
-    """The answers so far, and whom to ask for more. `answer` only looks up; everything else may ask git."""
+class PathFilter:
+    """Caches the decisions made so far. `decision` and `is_left_out` only look them up; other methods may run git."""
 
     def __init__(self, root: Path, ignore: Sequence[str], include: Sequence[str], environ: Mapping[str, str]) -> None:
         self._root = root
-        self._own = OwnGlobs(ignore, include)
+        self._user_globs = UserGlobs(ignore, include)
         self._environ = environ
-        self._answers: dict[str, Answer] = {}
+        self._decisions: dict[str, IgnoreDecision] = {}
         self._ignore_files: dict[str, str] = {}
         self._is_top_level: bool | None = None
         self.git: Git | None = None
         self.notes: tuple[str, ...] = ()
-        self._rules: dict[str, Rules] = {"": self._top_rules()}
+        self._rules: dict[str, IgnoreRules] = {"": self._top_rules()}
 
     def refresh(self) -> bool:
-        """Forgets the answers if something outside the tree has changed; True says so."""
+        """Forget all decisions, and return True, if something outside the tree has changed."""
         if any(self._is_stale(prefix, rules) for prefix, rules in list(self._rules.items())):
             self.forget()
             return True
         return False
 
     def forget(self, folder: str = "") -> None:
-        """All answers about what is below this folder."""
+        """Forget all decisions about paths below this folder."""
         if not folder:
-            self._answers.clear()
+            self._decisions.clear()
             return
-        for path in [path for path in self._answers if path.startswith(folder) and path != folder]:
-            del self._answers[path]
+        for path in [path for path in self._decisions if path.startswith(folder) and path != folder]:
+            del self._decisions[path]
 
     def enter(self, folder: str, ignore_file: bytes | None, is_repository: bool) -> bool:
-        """A folder was listed: its .gitignore, and whether a repository of its own begins in it. True: that is news."""
+        """Take in a folder's .gitignore and whether it is the top of a repository. Returns True if either changed."""
         if folder and is_repository != (folder in self._rules):
-            is_news = self._change_owner(folder, is_repository)
+            has_changed = self._update_owner(folder, is_repository)
         else:
-            is_news = not folder and self._enter_top(is_repository)
+            has_changed = not folder and self._enter_top(is_repository)
         digest = None if ignore_file is None else blob_id(ignore_file)
         if self._ignore_files.get(folder) != digest:
-            is_news = True
+            has_changed = True
             self._ignore_files.pop(folder, None)
             if digest is not None:
                 self._ignore_files[folder] = digest
             prefix = self._owner(folder)
-            self._rules[prefix].read(folder[len(prefix) :], ignore_file)
-        if is_news:
+            self._rules[prefix].set_ignore_file(folder[len(prefix) :], ignore_file)
+        if has_changed:
             self.forget(folder)
-        return is_news
+        return has_changed
 
     def learn(self, paths: Iterable[str]) -> None:
-        """Decides about these and every folder on the way to them, so that `is_left_out` knows them."""
-        asked = set[str]()
+        """Decide about these paths and every folder on the way to them, so that `is_left_out` knows them."""
+        undecided = set[str]()
         for path in paths:
-            if not ALWAYS_OUT.isdisjoint(path.split("/")):
+            if not ALWAYS_IGNORED.isdisjoint(path.split("/")):
                 continue
-            asked.update(folders_above(path))
+            undecided.update(folders_above(path))
             try:
                 mode = (self._root / path).lstat().st_mode
             except OSError:
-                continue  # gone: only what was known of it counts
-            asked.add(f"{path}/" if stat.S_ISDIR(mode) else path)
-        self.decide(asked)
+                continue  # gone: only an earlier decision counts
+            undecided.add(f"{path}/" if stat.S_ISDIR(mode) else path)
+        self.decide(undecided)
 
     def is_left_out(self, path: str) -> bool:
-        """By what is known so far; when in doubt it is in. `path` may be a file or a folder, or gone."""
-        if not ALWAYS_OUT.isdisjoint(path.split("/")):
+        """Tell whether a file or folder, which may be gone, is left out; False if there is no decision yet."""
+        if not ALWAYS_IGNORED.isdisjoint(path.split("/")):
             return True
-        if any(self._answers.get(folder) is Answer.OUT for folder in folders_above(path)):
+        if any(self._decisions.get(folder) is IgnoreDecision.OUT for folder in folders_above(path)):
             return True
-        known = {self._answers.get(path), self._answers.get(f"{path}/")} - {None}
-        return known == {Answer.OUT}
+        known = {self._decisions.get(path), self._decisions.get(f"{path}/")} - {None}
+        return known == {IgnoreDecision.OUT}
 
     def decide(self, paths: Iterable[str]) -> None:
-        """Gets the answers about all of these that have none yet; one question to git for all of them."""
-        if len(self._answers) > MOST_ANSWERS:
+        """Decide about all of these paths that are still undecided, with one call of git per repository."""
+        if len(self._decisions) > CACHE_LIMIT:
             self.forget()
-        questions: dict[str, list[str]] = {}
+        undecided: dict[str, list[str]] = {}
         for path in paths:
-            if path not in self._answers:
-                if self._own.says_in(path):
-                    self._answers[path] = Answer.IN
+            if path not in self._decisions:
+                if self._user_globs.includes(path):
+                    self._decisions[path] = IgnoreDecision.IN
                 else:
-                    questions.setdefault(self._owner(path), []).append(path)
-        for prefix, asked in questions.items():
-            self._ask(prefix, asked)
+                    undecided.setdefault(self._owner(path), []).append(path)
+        for prefix, owned in undecided.items():
+            self._decide_in(prefix, owned)
 
-    def answer(self, path: str) -> Answer | None:
-        """What was decided; None: nobody has asked yet."""
-        return self._answers.get(path)
+    def decision(self, path: str) -> IgnoreDecision | None:
+        """Return the decision about a path, or None if there is none yet."""
+        return self._decisions.get(path)
 
-    def brings_back(self, path: str) -> bool:
-        """In by the user's own word, whatever git says."""
-        return self._own.says_in(path)
+    def is_included(self, path: str) -> bool:
+        """Tell whether `watch.include` names this path, which then is in whatever git says."""
+        return self._user_globs.includes(path)
 
-    def _ask(self, prefix: str, paths: list[str]) -> None:
+    def _decide_in(self, prefix: str, paths: list[str]) -> None:
         rules = self._rules[prefix]
         try:
             ignored = rules.ignored(path[len(prefix) :] for path in paths)
         except GitError as error:
             if prefix:
-                ignored = set()  # a broken repository inside: rather too much in the box than too little
+                ignored = set()  # a broken nested repository: better too much in the box than too little
             else:
-                rules = self._without_git(error)
+                rules = self._continue_without_git(error)
                 ignored = rules.ignored(paths)
         for path in paths:
             inner = path[len(prefix) :]
-            is_out_by_own = self._own.says_out(path)
-            if inner not in ignored and not is_out_by_own:
+            is_out_for_user = self._user_globs.ignores(path)
+            if inner not in ignored and not is_out_for_user:
                 is_secret = not path.endswith("/") and may_hold_secrets(path) and not rules.is_tracked(inner)
-                self._answers[path] = Answer.SECRET if is_secret else Answer.IN
+                self._decisions[path] = IgnoreDecision.SECRET if is_secret else IgnoreDecision.IN
             elif path.endswith("/") and (
-                self._own.may_lead_in(path) or (rules.holds_tracked(inner) and not is_out_by_own)
+                self._user_globs.may_include_below(path) or (rules.has_tracked_files(inner) and not is_out_for_user)
             ):
-                self._answers[path] = Answer.PASSAGE
+                self._decisions[path] = IgnoreDecision.PASSAGE
             else:
-                self._answers[path] = Answer.OUT
+                self._decisions[path] = IgnoreDecision.OUT
 
     def _owner(self, path: str) -> str:
-        """The innermost repository around the path; a repository's own folder belongs to the one around it."""
+        """Return the innermost repository around a path; the top folder of one belongs to the repository around it."""
         if len(self._rules) == 1:
             return ""
         end = len(path.rstrip("/"))
@@ -172,55 +172,55 @@ class Ignore:
         before, self._is_top_level = self._is_top_level, is_top_level
         if before is None or before == is_top_level:
             return False
-        # `git init`, or the repository was taken away.
+        # A repository was created by `git init`, or removed.
         self.notes = ()
         self.git = None
         self._rules = {"": self._top_rules()}
         self._ignore_files.clear()
         return True
 
-    def _change_owner(self, folder: str, is_repository: bool) -> bool:
+    def _update_owner(self, folder: str, is_repository: bool) -> bool:
         if not is_repository:
             del self._rules[folder]
             return True
         if self.git is None:
             return False
         try:
-            self._rules[folder] = GitRules(Git(self._root / folder, self._environ))
+            self._rules[folder] = GitIgnoreRules(Git(self._root / folder, self._environ))
         except GitError:
-            return False  # no repository that git knows; the one around it goes on deciding
+            return False  # git does not accept it as a repository; the one around it keeps deciding
         return True
 
-    def _is_stale(self, prefix: str, rules: Rules) -> bool:
+    def _is_stale(self, prefix: str, rules: IgnoreRules) -> bool:
         try:
             return rules.is_stale()
         except GitError as error:
             if prefix:
                 del self._rules[prefix]
             else:
-                self._without_git(error)
+                self._continue_without_git(error)
             return True
 
-    def _top_rules(self) -> Rules:
+    def _top_rules(self) -> IgnoreRules:
         git = Git(self._root, self._environ)
         try:
-            rules = GitRules(git)
+            rules = GitIgnoreRules(git)
         except GitError as error:
-            self._say_why(error)
-            return PlainRules()
+            self._note_failure(error)
+            return PathspecRules()
         self.git = git
         return rules
 
-    def _without_git(self, error: GitError) -> Rules:
-        """Git answered before and does not any more: go on without it, and say so."""
+    def _continue_without_git(self, error: GitError) -> IgnoreRules:
+        """Switch to pathspec when git stops working, and add a note."""
         self.git = None
-        self._say_why(error)
-        self._rules = {"": PlainRules()}
+        self._note_failure(error)
+        self._rules = {"": PathspecRules()}
         self._ignore_files.clear()
         self.forget()
         return self._rules[""]
 
-    def _say_why(self, error: GitError) -> None:
+    def _note_failure(self, error: GitError) -> None:
         if "not a git repository (or any" not in error.message:
-            why = f"{error.message}; what to leave out is decided without git"
-            self.notes = (f"{why}. {error.hint}" if error.hint else f"{why}.",)
+            note = f"{error.message}; ignored paths are determined without git."
+            self.notes = (f"{note} {error.hint}" if error.hint else note,)

@@ -1,7 +1,7 @@
-"""Changed paths from the kernel of Linux itself: at once, and at no cost while nothing changes.
+"""Reports changed paths with inotify (Linux): at once, and at no cost while nothing changes.
 
-watchfiles looks 200 times a second whether something has arrived, which is a whole percent of a core, tells 5 to 10 ms
-late, and does not tell of a queue that overflowed. The only module with inotify_simple.
+watchfiles polls its queue 200 times a second, which takes a percent of a core, reports 5 to 10 ms late and does not
+report an overflow of the kernel's queue. This is the only module that imports inotify_simple.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inotify_simple import INotify, flags
 from watchtest.core.events import EVERYTHING
 
 QUIET_MS = 3
-"""A save is several events; so long none must come before they are told of."""
+"""A save causes several events; they are reported once none has arrived for this long."""
 CAP_S = 0.05
 MASK = (
     flags.MODIFY
@@ -35,8 +35,11 @@ MASK = (
 LOST = flags.Q_OVERFLOW | flags.UNMOUNT
 
 
-class Inotify:
-    """These folders of a workspace, each by itself. Subscribed when its constructor returns; that may be an OSError."""
+class InotifyStream:
+    """Watches each of the given folders of a workspace, not recursively.
+
+    The folders are subscribed when the constructor returns; it raises OSError if that is impossible.
+    """
 
     def __init__(self, root: str, folders: Sequence[str]) -> None:
         self._ended, self._end = os.pipe()
@@ -57,7 +60,7 @@ class Inotify:
             self._poll.register(descriptor, select.POLLIN)
 
     def wait(self) -> frozenset[str]:
-        """Relative paths that changed; none when it was ended. Blocks."""
+        """Block until something changes and return the relative paths; empty once `end` was called."""
         found: set[str] = set()
         deadline = 0.0
         while True:
@@ -76,16 +79,16 @@ class Inotify:
         folder = self._folders.get(watch)
         if mask & LOST:
             return EVERYTHING
-        if folder is None or mask & flags.IGNORED:  # the watch has ended with its folder, which was told
+        if folder is None or mask & flags.IGNORED:  # the folder is gone, which was reported already
             return ""
         return "/".join(part for part in (folder, name) if part) or EVERYTHING
 
     def end(self) -> None:
-        """Lets a call of `wait` return."""
+        """Make a running call of `wait` return."""
         os.write(self._end, b"x")
 
     def close(self) -> None:
-        """When nobody waits any more."""
+        """Release the watches. Call this only when no `wait` is running."""
         self._events.close()
         self._close_pipe()
 

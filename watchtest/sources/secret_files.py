@@ -1,6 +1,6 @@
-"""Which files are likely to hold secrets, by their names. Reads none of them.
+"""Recognizes files that probably hold secrets by their names alone; reads none of them.
 
-Only for files that git does not track: what is tracked is published already, and tests use committed certificates.
+Meant for files that git does not track: a tracked file is public already, and tests often use committed certificates.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ PLACES = (".aws/credentials", ".docker/config.json", ".kube/config", ".streamlit
 HARMLESS = re.compile(
     r"\.env\.(?:.*\.)?(?:example|sample|template|tmpl|dist|defaults?|schema|test)|id_.*\.(?:pub|py|md)"
 )
-REASON = "may hold secrets: to have it in the box, track it with git or name it in watch.include"
+REASON = "may hold secrets; to copy it into the box, track it with git or add it to watch.include"
 
 GIT_PATTERNS = tuple(
     "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else letter for letter in pattern)
     for pattern in (*NAMES, *(f"**/{place}" for place in PLACES))
 )
-"""The same for git: at least every path that may hold secrets matches one."""
+"""The same as git patterns: they match at least every path that may hold secrets."""
 
-# Asked about every path of a workspace: nearly all of them are done with these, at the speed of C.
+# Every path of a workspace is checked; these reject nearly all of them quickly.
 _STARTS = tuple(name.partition("*")[0] for name in NAMES if not name.startswith("*"))
 _ENDS = tuple(name.removeprefix("*") for name in NAMES if name.startswith("*"))
 _LAST = frozenset(place.rpartition("/")[2] for place in PLACES)
@@ -35,7 +35,7 @@ _EXACTLY = re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in 
 
 
 def may_hold_secrets(path: str) -> bool:
-    """By the path of a file, relative and POSIX."""
+    """Judge a file by its path, relative and POSIX."""
     name = path[path.rfind("/") + 1 :].lower()
     if name.startswith(_STARTS) or name.endswith(_ENDS):
         return _EXACTLY.fullmatch(name) is not None and HARMLESS.fullmatch(name) is None

@@ -1,15 +1,9 @@
-"""What tells of changed paths: inotify on Linux, a whole tree elsewhere, or a look every second.
+"""Streams of changed paths other than inotify: watchfiles for a whole tree (macOS, Windows), and polling anywhere.
 
-Finds changes by looking again and again, where the system will not tell of them.
-
-Looks at times to the nanosecond, sizes, inodes and modes, never at content; the snapshot decides what really changed.
-
-Changed paths of a whole tree, where the system watches those: macOS, Windows. The only module with watchfiles.
-
-What watchfiles 1.x does, and what is done about it here:
-- A RustNotify is subscribed when its constructor returns; that takes a while, so it is made in a thread.
-- When its timeout passes it clears what has arrived, in a moment that may hold an event. So it is given no timeout.
-- A path that is not UTF-8 makes it fail for good, so it is made anew.
+This is the only module that imports watchfiles. Quirks of watchfiles 1.x and how they are handled:
+- A RustNotify is subscribed when its constructor returns. That takes a while, so it is created in a thread.
+- When its timeout passes, it drops the events that arrive at that moment. So it gets no timeout.
+- A path that is not UTF-8 makes it fail for good. So it is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -26,56 +20,61 @@ from watchtest.core.events import EVERYTHING
 from watchtest.sources.entry import Signature, signature_of
 
 
-class WatcherFailed(Exception):
-    """This source tells nothing any more; another may."""
+class StreamFailed(Exception):
+    """The stream reports no more changes and has to be replaced."""
 
 
-class Source(Protocol):
-    """Relative paths that changed, EVERYTHING for the workspace itself or for what nobody can tell."""
+class ChangeStream(Protocol):
+    """Reports changed paths, relative to the workspace."""
 
     def wait(self) -> frozenset[str]:
-        """Blocks until there are some; none once it was ended. OSError and WatcherFailed: it is of no more use."""
+        """Block until something changes and return the paths; empty once `end` was called.
+
+        EVERYTHING stands for the workspace itself and for unknown paths. After an OSError or StreamFailed the stream
+        cannot be used any more.
+        """
 
     def end(self) -> None:
-        """Lets a call of `wait` in another thread return soon."""
+        """Make a running call of `wait` return soon."""
 
     def close(self) -> None:
-        """When nobody waits any more."""
+        """Release what the stream holds. Call this only when no `wait` is running."""
 
 
 SHARE = 10
-"""A look that takes long is taken less often: at most this part of the time is spent on looking."""
+"""At most one part in this many of the time is spent on scanning."""
 
 
-class Poll:
-    """All files of the folders that matter, compared every `interval_s`. The first look is taken when it is made."""
+class PollStream:
+    """Scans all files of the folders that matter every `interval_s`; the first time in its constructor.
+
+    It compares times, sizes, inodes and modes, never content; the snapshot decides what really changed.
+    """
 
     def __init__(self, root: str, folders: Callable[[], Sequence[str]], interval_s: float) -> None:
         self._root = root
         self._folders = folders
         self._interval_s = interval_s
-        self._took_s = 0.0
+        self._scan_s = 0.0
         self._is_ended = threading.Event()
-        self._last = self._look()
+        self._last = self._scan()
 
     def end(self) -> None:
         self._is_ended.set()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to release."""
 
     def wait(self) -> frozenset[str]:
-        """Relative paths that changed; none when it was ended."""
         while True:
-            due = time.monotonic() + max(self._interval_s, self._took_s * SHARE)
-            if self._is_ended.wait(due - time.monotonic()):
+            if self._is_ended.wait(max(self._interval_s, self._scan_s * SHARE)):
                 return frozenset()
-            before, self._last = self._last, self._look()
+            before, self._last = self._last, self._scan()
             changed = frozenset(path for path, _ in before.items() ^ self._last.items())
             if changed:
                 return changed
 
-    def _look(self) -> dict[str, Signature]:
+    def _scan(self) -> dict[str, Signature]:
         began = time.monotonic()
         found: dict[str, Signature] = {}
         for folder in self._folders():
@@ -85,35 +84,36 @@ class Poll:
                     for child in children:
                         is_folder = child.is_dir(follow_symlinks=False)
                         status = child.stat(follow_symlinks=False)
-                        # A folder is only there or not: its times change with what is in it, which is seen anyway.
+                        # The times of a folder change with its content, which is compared anyway.
                         found[prefix + child.name] = (0, 0, 0, status.st_ino, 0) if is_folder else signature_of(status)
             except OSError:
-                continue  # gone or closed since it was listed: what is missing now is a change by itself
-        self._took_s = time.monotonic() - began
+                continue  # gone or unreadable since it was listed: the missing paths count as changed
+        self._scan_s = time.monotonic() - began
         return found
 
 
 STEP_MS = 5
-"""How often it looks whether something more arrived; it tells one or two steps after an event."""
+"""How often watchfiles polls its queue; it reports one or two steps after an event."""
 
 
-class WholeTree:
+class TreeStream:
+    """Watches a whole tree with watchfiles."""
+
     def __init__(self, root: str) -> None:
         self._root = root
         self._is_ended = threading.Event()
         try:
-            # Its last argument, which should ignore folders without permission, swallows every other error, too.
+            # The last argument is meant to ignore folders without permission, but it would swallow all other errors.
             self._notify = RustNotify([root], False, False, 0, True, False)
         except WatchfilesRustInternalError as error:
-            raise WatcherFailed(str(error)) from error
+            raise StreamFailed(str(error)) from error
 
     def wait(self) -> frozenset[str]:
-        """Relative paths that changed; none when it was ended. Blocks."""
         try:
-            # A longer debounce of its own would hide that more come in.
+            # A longer debounce here would hide that events keep arriving.
             found = self._notify.watch(0, STEP_MS, 0, self._is_ended)
         except WatchfilesRustInternalError as error:
-            raise WatcherFailed(str(error)) from error
+            raise StreamFailed(str(error)) from error
         if isinstance(found, str):
             return frozenset()  # stopped
         return frozenset(self._relative(path) for _, path in found)
@@ -122,7 +122,6 @@ class WholeTree:
         return path.removeprefix(self._root).replace(os.sep, "/").strip("/") or EVERYTHING
 
     def end(self) -> None:
-        """Lets a call of `wait` return, within a step."""
         self._is_ended.set()
 
     def close(self) -> None:

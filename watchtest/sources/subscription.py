@@ -1,7 +1,7 @@
-"""The system's word on changed files, or our own looking where it will not give it.
+"""Subscribes to the changes of a workspace, and falls back to polling where the system cannot report them.
 
-On Linux each folder that matters is subscribed by itself: ignored ones are never entered, links not followed. When
-folders come or go, all are subscribed anew. FSEvents and Windows watch a whole tree at once and need none of this.
+On Linux each folder that matters is watched by itself: ignored folders are never entered, and links are not followed.
+When folders appear or vanish, all are subscribed again. macOS and Windows watch the whole tree and need none of this.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Protocol
 
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
-from watchtest.sources.streams import Poll, Source, WatcherFailed
+from watchtest.sources.streams import ChangeStream, PollStream, StreamFailed, TreeStream
 
 IS_RECURSIVE = sys.platform != "linux"
-TRIES = 10
-MOST_SECONDS_TO_CLOSE = 5.0
+ATTEMPTS = 10
+CLOSE_TIMEOUT_S = 5.0
 
 
-class Territory(Protocol):
-    """What of the workspace matters; a `Worktree` is one."""
+class WatchScope(Protocol):
+    """Knows which parts of the workspace matter; implemented by `Worktree`."""
 
     def folders(self) -> Sequence[str]: ...
     def learn(self, paths: Collection[str]) -> None: ...
@@ -32,32 +32,32 @@ class Territory(Protocol):
 
 @dataclass(slots=True)
 class Subscription:
-    """One source of changed paths, and the call in a thread that waits for it. Never two at a time."""
+    """A stream of changed paths, and the call in a thread that waits for it. Only one may be open at a time."""
 
     root: str
     inode: int
     folders: frozenset[str]
-    _source: Source
+    _stream: ChangeStream
     _call: asyncio.Future[frozenset[str]] | None = None
 
-    def is_about_folders(self, path: str) -> bool:
-        """Whether this change may have made or taken a folder that should be subscribed."""
-        if IS_RECURSIVE or isinstance(self._source, Poll):
+    def may_change_folders(self, path: str) -> bool:
+        """Tell whether this change may have added or removed a folder that has to be watched."""
+        if IS_RECURSIVE or isinstance(self._stream, PollStream):
             return False
         is_folder = path in self.folders or _is_folder(f"{self.root}/{path}")
         return is_folder or path == EVERYTHING or path.rpartition("/")[2] == ".gitignore"
 
     def covers(self, folders: Collection[str]) -> bool:
-        return IS_RECURSIVE or isinstance(self._source, Poll) or self.folders == frozenset(folders)
+        return IS_RECURSIVE or isinstance(self._stream, PollStream) or self.folders == frozenset(folders)
 
-    async def found_within(self, seconds: float, stop: asyncio.Event) -> frozenset[str]:
-        """Changed paths, or none in that time. Raises WatcherFailed when this subscription is of no more use."""
+    async def wait_for_changes(self, timeout_s: float, stop: asyncio.Event) -> frozenset[str]:
+        """Return changed paths, or none after the timeout. Raises StreamFailed if it has to be replaced."""
         if self._call is None:
             self._call = asyncio.get_running_loop().run_in_executor(None, self._wait)
         stopping = asyncio.ensure_future(stop.wait())
         waiting: set[asyncio.Future[object]] = {self._call, stopping}  # type: ignore[arg-type]  # only waited for
         try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
         if not self._call.done():
@@ -66,74 +66,71 @@ class Subscription:
         return call.result()
 
     async def close(self) -> None:
-        """Ends the call in its thread."""
-        self._source.end()
+        """End the call in its thread and close the stream."""
+        self._stream.end()
         if self._call is not None:
-            # What it found or met on its last breath is of no interest: its successor tells EVERYTHING.
-            await asyncio.wait({self._call}, timeout=MOST_SECONDS_TO_CLOSE)
+            # Its last result or error is irrelevant: the next subscription starts with EVERYTHING.
+            await asyncio.wait({self._call}, timeout=CLOSE_TIMEOUT_S)
             if not self._call.done():
                 return
             if not self._call.cancelled():
                 self._call.exception()
-        self._source.close()
+        self._stream.close()
 
     def _wait(self) -> frozenset[str]:
         try:
-            return self._source.wait()
+            return self._stream.wait()
         except OSError as error:
-            raise WatcherFailed(str(error)) from error
+            raise StreamFailed(str(error)) from error
 
 
 @dataclass(slots=True)
 class Subscriber:
-    """Makes subscriptions for one workspace; begins to poll, and says so, when the system will not have them."""
+    """Creates subscriptions for one workspace. Starts polling, with a note, if the system cannot provide them."""
 
     root: str
-    territory: Territory
+    scope: WatchScope
     poll_s: float
     note: Callable[[str], None]
     is_polling: bool = False
 
     def subscribe(self) -> Subscription:
-        """Subscribes to the folders as they are now; no change from its return on is missed. Blocks."""
-        for _ in range(TRIES):
+        """Subscribe to the folders as they are now; no change after it returns is missed. Blocks."""
+        for _ in range(ATTEMPTS):
             inode = inode_of(self.root)
-            folders = tuple(self.territory.folders())
+            folders = tuple(self.scope.folders())
             try:
-                source = self._source(folders)
+                stream = self._stream(folders)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # a folder vanished since it was listed; or the workspace, which the next turn tells
-            except (OSError, WatcherFailed) as error:
-                self.poll_because(_reason(error))
+                continue  # a folder has vanished, or the workspace, for which the next attempt raises an error
+            except (OSError, StreamFailed) as error:
+                self.start_polling(_reason(error))
                 continue
-            subscription = Subscription(self.root, inode, frozenset(folders), source)
-            # A folder made after its parent was listed and before its parent was subscribed has told nobody.
-            if subscription.covers(self.territory.folders()):
+            subscription = Subscription(self.root, inode, frozenset(folders), stream)
+            # A folder created after its parent was listed but before it was subscribed is not reported.
+            if subscription.covers(self.scope.folders()):
                 return subscription
-            source.close()
-        self.poll_because("folders come and go too quickly to follow")
-        return Subscription(self.root, inode_of(self.root), frozenset(), self._source(()))
+            stream.close()
+        self.start_polling("folders appear and vanish too quickly to follow")
+        return Subscription(self.root, inode_of(self.root), frozenset(), self._stream(()))
 
-    def poll_because(self, reason: str) -> None:
+    def start_polling(self, reason: str) -> None:
         if not self.is_polling:
             self.is_polling = True
-            self.note(f"{self.root}: {reason}; looking for changes every {self.poll_s:g} s instead.")
+            self.note(f"{self.root}: {reason}; checking for changes every {self.poll_s:g} s instead.")
 
-    def _source(self, folders: Sequence[str]) -> Source:
+    def _stream(self, folders: Sequence[str]) -> ChangeStream:
         if self.is_polling:
-            return Poll(self.root, self.territory.folders, self.poll_s)
-        # Each is for its own systems, and need not even be installed on others.
+            return PollStream(self.root, self.scope.folders, self.poll_s)
         if IS_RECURSIVE:
-            from watchtest.sources.streams import WholeTree
+            return TreeStream(self.root)
+        from watchtest.sources.inotify import InotifyStream  # installed on Linux only
 
-            return WholeTree(self.root)
-        from watchtest.sources.inotify import Inotify
-
-        return Inotify(self.root, folders)
+        return InotifyStream(self.root, folders)
 
 
 def inode_of(root: str) -> int:
-    """Tells whether another folder has taken the place of the workspace."""
+    """Return the inode of the workspace, which changes when another folder replaces it."""
     try:
         status = os.lstat(root)
     except OSError as error:
@@ -146,9 +143,9 @@ def inode_of(root: str) -> int:
 
 def _reason(error: Exception) -> str:
     if "watch limit" in str(error) or "No space left" in str(error):
-        return "more folders than the system lets us watch (raise fs.inotify.max_user_watches with sysctl)"
+        return "more folders than the system can watch (raise fs.inotify.max_user_watches with sysctl)"
     return f"the file watcher cannot be used ({error})"
 
 
 def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114  asked for each of many paths
+    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114  called for many paths

@@ -1,4 +1,4 @@
-"""Git's ids of content and trees, computed without git. Pure, except that `file_id` reads from an open file."""
+"""Computes git's ids of content and trees without git. Pure, except that `file_id` reads from an open file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TreeItem = tuple[bytes, bytes, str]
 
 
 def blob_id(content: bytes) -> str:
-    """Git's id of this content."""
+    """Return git's id of this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def file_id(descriptor: int, size: int) -> tuple[str, int]:
-    """Git's id of what the open file holds, if that is `size` bytes; and how many bytes there really were."""
+    """Return git's id of an open file's content, which is valid if it has `size` bytes, and the bytes read."""
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     count = 0
-    # One byte more than promised is enough to know that the file has grown.
+    # One byte more than expected is enough to know that the file has grown.
     while count <= size and (chunk := os.read(descriptor, min(CHUNK_BYTES, size + 1 - count))):
         digest.update(chunk)
         count += len(chunk)
@@ -37,19 +37,19 @@ def file_id(descriptor: int, size: int) -> tuple[str, int]:
 
 
 def name_bytes(name: str) -> bytes:
-    """The name as it stands in the file system, and in git."""
+    """Return the name as the file system and git store it."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def git_mode(entry: Entry) -> bytes:
-    """Git knows a file's mode by one bit only: whether its owner may execute it."""
+    """Return git's mode of an entry; of a file's permissions git stores only whether its owner may execute it."""
     if entry.kind is Kind.SYMLINK:
         return SYMLINK_MODE
     return PROGRAM_MODE if entry.mode & 0o100 else FILE_MODE
 
 
 def folder_id(items: Iterable[TreeItem]) -> str:
-    """Git's id of one folder from its children; folders among them by their own id."""
+    """Return git's id of a folder, computed from the ids of its children."""
     # Git sorts as if the name of a folder ended in a slash.
     ordered = sorted(items, key=lambda item: item[0] + b"/" if item[1] == FOLDER_MODE else item[0])
     body = b"".join([b"%s %s\0%s" % (mode, name, bytes.fromhex(id)) for name, mode, id in ordered])
@@ -57,7 +57,7 @@ def folder_id(items: Iterable[TreeItem]) -> str:
 
 
 def tree_id(entries: Mapping[str, Entry]) -> str:
-    """The id that `git write-tree` gives for these entries. Folders are not counted: git has no empty ones."""
+    """Return the id that `git write-tree` computes for these entries. Skips folders: git has no empty ones."""
     folders: dict[str, list[TreeItem]] = {"": []}
     for path, entry in entries.items():
         if entry.kind is not Kind.FOLDER:

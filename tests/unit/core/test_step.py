@@ -376,10 +376,10 @@ def test_a_lower_lane_waits_for_a_higher_one_and_says_so() -> None:
 
 def test_a_hindered_lane_keeps_its_changes_and_says_why() -> None:
     state = State({Lane.COMMIT: LaneState(Lane.COMMIT, Policy.ALL, session="c")})
-    state, _ = step(state, Hindered(Lane.COMMIT, 1.0, "a rebase stands"))
+    state, _ = step(state, Hindered(Lane.COMMIT, 1.0, "a rebase is in progress"))
     state, effects = step(state, Changed(Lane.COMMIT, 2.0, frozenset({"HEAD"})))
     assert effects == ()
-    assert state.lanes[Lane.COMMIT].waits_for == "a rebase stands"
+    assert state.lanes[Lane.COMMIT].waits_for == "a rebase is in progress"
     state, effects = step(state, Hindered(Lane.COMMIT, 3.0, ""))
     assert [type(effect) for effect in effects] == [StartRun]
 

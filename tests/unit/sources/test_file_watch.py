@@ -17,9 +17,9 @@ import pytest
 
 from watchtest.core.events import EVERYTHING
 from watchtest.errors import WorkspaceError
-from watchtest.sources.file_watch import BURST, Timing, watch
-from watchtest.sources.inotify import Inotify
-from watchtest.sources.streams import Poll, WholeTree
+from watchtest.sources.file_watch import BURST, WatchTiming, watch
+from watchtest.sources.inotify import InotifyStream
+from watchtest.sources.streams import PollStream, TreeStream
 from watchtest.sources.worktree import Worktree
 
 ALL = frozenset({EVERYTHING})
@@ -68,11 +68,11 @@ class Watched:
         self.skew_s = 0.0
 
     async def pump(self, is_polling: bool) -> None:
-        timing = Timing(50, 1000, poll_s=0.1, wall=lambda: time.time() + self.skew_s)
+        timing = WatchTiming(50, 1000, poll_s=0.1, wall=lambda: time.time() + self.skew_s)
         try:
             async for batch in watch(
                 self.root,
-                territory=self.worktree,
+                scope=self.worktree,
                 timing=timing,
                 stop=self.stop,
                 note=self.notes.append,
@@ -106,7 +106,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching(root: Path, environ: Mapping[str, str], is_polling: bool = False) -> AsyncIterator[Watched]:
+async def watcher(root: Path, environ: Mapping[str, str], is_polling: bool = False) -> AsyncIterator[Watched]:
     watched = Watched(root, Worktree(root, ignore=(), include=(), environ=environ))
     task = asyncio.create_task(watched.pump(is_polling))
     try:
@@ -124,7 +124,7 @@ def both_ways(test: Callable[[Path, Mapping[str, str], bool], None]) -> Callable
 @both_ways
 def test_a_save_is_told_with_its_path(root: Path, environ: Mapping[str, str], is_polling: bool) -> None:
     async def run() -> None:
-        async with watching(root, environ, is_polling) as watched:
+        async with watcher(root, environ, is_polling) as watched:
             (root / "src" / "code.py").write_text("2")
             assert await watched.next() == {"src/code.py"}
             (root / "src" / "code.py").chmod(0o755)
@@ -143,7 +143,7 @@ def test_what_is_left_out_is_not_told_even_if_it_is_new(
     root: Path, environ: Mapping[str, str], is_polling: bool
 ) -> None:
     async def run() -> None:
-        async with watching(root, environ, is_polling) as watched:
+        async with watcher(root, environ, is_polling) as watched:
             (root / "out" / "x").write_text("")
             (root / "src" / "new.log").write_text("")
             (root / "src" / "out").mkdir()
@@ -161,7 +161,7 @@ def test_what_is_left_out_is_not_told_even_if_it_is_new(
 def test_git_status_in_a_loop_tells_nothing(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
         run_program("git", "add", "-A", folder=root, environ=environ)
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             for _ in range(5):
                 (root / ".git" / "index").touch()
                 run_program("git", "status", folder=root, environ=environ)
@@ -175,7 +175,7 @@ def test_changes_in_a_new_folder_are_told_however_soon_they_come(
     root: Path, environ: Mapping[str, str], is_polling: bool
 ) -> None:
     async def run() -> None:
-        async with watching(root, environ, is_polling) as watched:
+        async with watcher(root, environ, is_polling) as watched:
             (root / "a" / "b" / "c").mkdir(parents=True)
             (root / "a" / "b" / "c" / "soon").write_text("1")
             told = await watched.next()
@@ -199,7 +199,7 @@ def test_no_edit_is_missed_while_folders_come_and_go(root: Path, environ: Mappin
     """After each storm the last snapshot that the batches caused equals the workspace."""
 
     async def run() -> None:
-        async with watching(root, environ, is_polling) as watched:
+        async with watcher(root, environ, is_polling) as watched:
             known = watched.worktree.snapshot()
             for number in range(12):
                 place = root / f"d{number % 3}" / f"e{number}"
@@ -219,7 +219,7 @@ def test_no_edit_is_missed_while_folders_come_and_go(root: Path, environ: Mappin
 
 
 class Belated:
-    """A territory in which a folder is made just after the folders were listed, and before they are subscribed."""
+    """A scope in which a folder is made just after the folders were listed, and before they are subscribed."""
 
     def __init__(self, worktree: Worktree, late: Path) -> None:
         self.worktree, self.late = worktree, late
@@ -233,10 +233,10 @@ class Belated:
 
 def test_a_folder_made_while_it_subscribes_is_subscribed_too(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
-        territory = Belated(Worktree(root, ignore=(), include=(), environ=environ), root / "late")
+        scope = Belated(Worktree(root, ignore=(), include=(), environ=environ), root / "late")
         stop, notes = asyncio.Event(), list[str]()
         async with aclosing(
-            watch(root, territory=territory, timing=Timing(50, 1000), stop=stop, note=notes.append)
+            watch(root, scope=scope, timing=WatchTiming(50, 1000), stop=stop, note=notes.append)
         ) as batches:
             assert await anext(batches) == ALL
             (root / "late" / "file").write_text("1")
@@ -252,7 +252,7 @@ def test_a_link_out_of_the_workspace_is_not_followed(root: Path, environ: Mappin
     (root / "src" / "elsewhere").symlink_to(outside)
 
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             (outside / "file").write_text("1")
             assert await watched.is_quiet()
 
@@ -261,7 +261,7 @@ def test_a_link_out_of_the_workspace_is_not_followed(root: Path, environ: Mappin
 
 def test_a_burst_of_saves_is_one_batch(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             names = {f"src/f{number}" for number in range(300)}
             for name in sorted(names):
                 (root / name).write_text("1")
@@ -273,7 +273,7 @@ def test_a_burst_of_saves_is_one_batch(root: Path, environ: Mapping[str, str]) -
 
 def test_a_burst_that_may_have_overflowed_the_queue_means_everything(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             for number in range(BURST + 500):
                 (root / "src" / f"f{number}").write_text("1")
             told = frozenset[str]()
@@ -285,7 +285,7 @@ def test_a_burst_that_may_have_overflowed_the_queue_means_everything(root: Path,
 
 def test_a_save_that_never_ends_is_told_when_the_cap_is_reached(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             deadline = time.monotonic() + DEADLINE_S
             number = 0
             while watched.batches.empty() and time.monotonic() < deadline:
@@ -299,7 +299,7 @@ def test_a_save_that_never_ends_is_told_when_the_cap_is_reached(root: Path, envi
 
 def test_a_changed_ignore_file_changes_what_is_watched(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             (root / ".gitignore").write_text("src/\n")
             assert EVERYTHING in await watched.next()
             (root / "src" / "code.py").write_text("2")
@@ -314,7 +314,7 @@ def test_names_that_are_not_utf_8_are_told_like_all_others(root: Path, environ: 
     odd(root, b"\xff").mkdir()
 
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             odd(root, b"\xff/x").write_text("1")
             assert await watched.next() == {"\udcff/x"}
             odd(root, b"\xfe").write_text("1")
@@ -325,7 +325,7 @@ def test_names_that_are_not_utf_8_are_told_like_all_others(root: Path, environ: 
 
 
 def test_a_source_that_is_ended_lets_its_waiter_go(root: Path) -> None:
-    for source in (Inotify(str(root), [""]), WholeTree(str(root)), Poll(str(root), lambda: [""], 60.0)):
+    for source in (InotifyStream(str(root), [""]), TreeStream(str(root)), PollStream(str(root), lambda: [""], 60.0)):
         found: list[frozenset[str]] = []
         waiter = threading.Thread(target=lambda source=source, found=found: found.append(source.wait()))  # type: ignore[misc]
         waiter.start()
@@ -337,7 +337,7 @@ def test_a_source_that_is_ended_lets_its_waiter_go(root: Path) -> None:
 
 def test_a_whole_tree_tells_of_what_is_deep_in_it(root: Path) -> None:
     (root / "src" / "deep").mkdir()
-    source = WholeTree(str(root))
+    source = TreeStream(str(root))
     (root / "src" / "deep" / "a.py").write_text("1")
     assert "src/deep/a.py" in source.wait()
     source.close()
@@ -345,7 +345,7 @@ def test_a_whole_tree_tells_of_what_is_deep_in_it(root: Path) -> None:
 
 def test_a_sleep_of_the_machine_means_everything(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             watched.skew_s = 3600.0
             assert await watched.next() == ALL
             assert await watched.is_quiet()
@@ -358,7 +358,7 @@ def test_a_workspace_that_vanishes_ends_the_watch_with_a_clear_word(
     root: Path, environ: Mapping[str, str], is_polling: bool
 ) -> None:
     async def run() -> None:
-        async with watching(root, environ, is_polling) as watched:
+        async with watcher(root, environ, is_polling) as watched:
             run_program("mv", "workspace", "moved", folder=root.parent)
             with pytest.raises(WorkspaceError, match="gone"):
                 await watched.until("what never was")
@@ -373,7 +373,7 @@ def test_another_folder_in_the_place_of_the_workspace_is_watched_instead(
     shutil.copytree(root, other)
 
     async def run() -> None:
-        async with watching(root, environ) as watched:
+        async with watcher(root, environ) as watched:
             # One step for the kernel, so that no moment is without a workspace.
             run_program(sys.executable, "-c", EXCHANGE, str(root), str(other), folder=root.parent)
             assert EVERYTHING in await watched.next()
@@ -404,13 +404,13 @@ def test_without_watches_left_it_polls_and_says_what_to_raise(root: Path, enviro
     program = f"""
 import asyncio, pathlib, sys
 sys.path.insert(0, {str(Path.cwd())!r})
-from watchtest.sources.file_watch import Timing, watch
+from watchtest.sources.file_watch import WatchTiming, watch
 from watchtest.sources.worktree import Worktree
 root = pathlib.Path({str(root)!r})
 async def main():
     stop, notes = asyncio.Event(), []
     worktree = Worktree(root, ignore=(), include=())
-    batches = watch(root, territory=worktree, timing=Timing(50, 1000, 0.1), stop=stop, note=notes.append)
+    batches = watch(root, scope=worktree, timing=WatchTiming(50, 1000, 0.1), stop=stop, note=notes.append)
     first = await anext(batches)
     (root / "f7" / "x").write_text("1")
     print(first, await asyncio.wait_for(anext(batches), 20), notes)
@@ -433,7 +433,9 @@ asyncio.run(main())
 def test_leaving_early_leaves_no_thread_waiting(root: Path, environ: Mapping[str, str]) -> None:
     async def run() -> None:
         worktree = Worktree(root, ignore=(), include=(), environ=environ)
-        batches = watch(root, territory=worktree, timing=Timing(50, 1000), stop=asyncio.Event(), note=lambda text: None)
+        batches = watch(
+            root, scope=worktree, timing=WatchTiming(50, 1000), stop=asyncio.Event(), note=lambda text: None
+        )
         await anext(batches)
         waiting = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0.1)

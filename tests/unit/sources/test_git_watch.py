@@ -13,7 +13,7 @@ from support.git_repo import ENVIRON, Repo
 
 from watchtest.sources.git import Git
 from watchtest.sources.git_tree import GitTree
-from watchtest.sources.git_watch import GitNews, GitWatch
+from watchtest.sources.git_watch import GitChange, GitWatch
 
 QUIET_S = 1.0
 LIMIT_S = 10.0
@@ -28,16 +28,16 @@ def repo(tmp_path: Path) -> Repo:
 
 
 @pytest.fixture
-def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitNews]]]:
+def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitChange]]]:
     """What is told from an action on, until nothing new comes for a while. The first state is not in it."""
     tree = GitTree(repo.root, "index", environ=ENVIRON, max_file_bytes=10**6)
 
-    async def collect(action: Callable[[], object]) -> list[GitNews]:
+    async def collect(action: Callable[[], object]) -> list[GitChange]:
         watch = GitWatch(Git(repo.root, ENVIRON), tree.tree)
-        queue: asyncio.Queue[GitNews] = asyncio.Queue()
+        queue: asyncio.Queue[GitChange] = asyncio.Queue()
 
         async def listen() -> None:
-            async for news in watch.news():
+            async for news in watch.changes():
                 queue.put_nowait(news)
 
         listener = asyncio.create_task(listen())
@@ -58,7 +58,7 @@ def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitNews]]
     tree.close()
 
 
-Seen = Callable[[Callable[[], object]], list[GitNews]]
+Seen = Callable[[Callable[[], object]], list[GitChange]]
 
 
 def test_git_status_in_a_loop_tells_nothing(repo: Repo, seen: Seen) -> None:
@@ -74,14 +74,14 @@ def test_git_status_in_a_loop_tells_nothing(repo: Repo, seen: Seen) -> None:
 def test_staging_is_told_once_with_gits_own_id(repo: Repo, seen: Seen, tmp_path: Path) -> None:
     repo.save("b.py", "2\n")
     (news,) = seen(lambda: repo.git("add", "b.py"))
-    assert news == GitNews(index=repo.staged_tree(tmp_path))
+    assert news == GitChange(index=repo.staged_tree(tmp_path))
 
 
 def test_a_commit_moves_head_alone(repo: Repo, seen: Seen) -> None:
     repo.save("b.py", "2\n")
     repo.git("add", "b.py")
     (news,) = seen(lambda: repo.git("commit", "--quiet", "-m", "x"))
-    assert news == GitNews(head=repo.git("rev-parse", "HEAD"))
+    assert news == GitChange(head=repo.git("rev-parse", "HEAD"))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_merge_that_stands_is_waited_for(repo: Repo, seen: Seen) -> None:
         repo.git("commit", "--quiet", "-m", "merged")
 
     told = seen(merge)
-    assert told[0].hindrance == "a merge stands"
+    assert told[0].hindrance == "a merge is in progress"
     assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
 
 
@@ -165,17 +165,17 @@ def test_a_lock_is_waited_for_and_named(repo: Repo, seen: Seen, tmp_path: Path) 
         lock.unlink()
 
     told = seen(change_under_a_lock)
-    assert told == [GitNews(hindrance="git is at work (index.lock)"), GitNews(index=repo.staged_tree(tmp_path))]
+    assert told == [GitChange(hindrance="git is busy (index.lock)"), GitChange(index=repo.staged_tree(tmp_path))]
 
 
 def test_the_first_commit_of_all_is_told(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "new")
     tree = GitTree(repo.root, "index", environ=ENVIRON, max_file_bytes=10**6)
 
-    async def first() -> list[GitNews]:
+    async def first() -> list[GitChange]:
         watch = GitWatch(Git(repo.root, ENVIRON), tree.tree)
         found = []
-        async for news in watch.news():
+        async for news in watch.changes():
             found.append(news)
             if news.head:
                 return found

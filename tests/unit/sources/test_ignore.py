@@ -11,7 +11,7 @@ import pytest
 
 from watchtest.core.model import Kind
 from watchtest.errors import ConfigError
-from watchtest.sources.ignore import Answer, Ignore
+from watchtest.sources.ignore import IgnoreDecision, PathFilter
 from watchtest.sources.worktree import Worktree
 
 
@@ -312,11 +312,11 @@ def test_the_environment_of_a_git_hook_does_not_lead_us_to_another_repository(
 def test_paths_nobody_asked_about_are_in_doubt_and_so_in(tmp_path: Path, environ: Mapping[str, str]) -> None:
     git(tmp_path, environ, "init", "-q", ".")
     (tmp_path / ".gitignore").write_text("out/\n*.log\n")
-    ignore = Ignore(tmp_path, (), (), environ)
+    ignore = PathFilter(tmp_path, (), (), environ)
     assert not ignore.is_left_out("out/x")
     write(tmp_path, "out/x", "a.log", "a.py")
     ignore.learn(["out/x", "a.log", "a.py", "gone/x"])
-    assert ignore.answer("out/") is Answer.OUT
+    assert ignore.decision("out/") is IgnoreDecision.OUT
     assert [
         ignore.is_left_out(path) for path in ("out", "out/x", "out/new", "a.log", "a.py", "gone/x", ".git/index")
     ] == [

@@ -17,7 +17,7 @@ from watchtest.core.events import EVERYTHING
 if sys.platform != "linux":
     pytest.skip("asks the kernel of Linux", allow_module_level=True)
 
-from watchtest.sources.inotify import Inotify
+from watchtest.sources.inotify import InotifyStream
 
 LIMIT_S = 10.0
 
@@ -25,7 +25,7 @@ LIMIT_S = 10.0
 class Waiting(threading.Thread):
     """One call of `wait`, and what it brought."""
 
-    def __init__(self, source: Inotify) -> None:
+    def __init__(self, source: InotifyStream) -> None:
         super().__init__(daemon=True)
         self._source = source
         self.found: frozenset[str] | None = None
@@ -41,8 +41,8 @@ class Waiting(threading.Thread):
 
 
 @contextmanager
-def subscribed(root: Path, *folders: str) -> Iterator[Inotify]:
-    source = Inotify(str(root), folders)
+def subscribed(root: Path, *folders: str) -> Iterator[InotifyStream]:
+    source = InotifyStream(str(root), folders)
     try:
         yield source
     finally:
@@ -76,9 +76,9 @@ def test_folders_below_and_behind_links_are_nobodys_concern(tmp_path: Path) -> N
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "link").symlink_to("elsewhere")
     with pytest.raises(NotADirectoryError):
-        Inotify(str(tmp_path), ["link"])
+        InotifyStream(str(tmp_path), ["link"])
     with pytest.raises(FileNotFoundError):
-        Inotify(str(tmp_path), ["nowhere"])
+        InotifyStream(str(tmp_path), ["nowhere"])
     with subscribed(tmp_path, "src") as source:
         (tmp_path / "src" / "below" / "x").write_text("")
         (tmp_path / "src" / "y").write_text("")

@@ -111,11 +111,11 @@ def test_what_was_read_just_after_a_change_is_read_again_though_it_looks_the_sam
     for is_racy in (True, False):
         wait_until_settled(worktree)
         assert worktree._top is not None
-        seen = worktree._top.seen["file"]
+        seen = worktree._top.files["file"]
         assert not seen.is_racy
         lie = Entry(Kind.FILE, 0o644, 4, blob_id(b"lied"))
-        worktree._top.seen["file"] = seen._replace(entry=lie, is_racy=is_racy)
-        worktree._top.unsettle()
+        worktree._top.files["file"] = seen._replace(entry=lie, is_racy=is_racy)
+        worktree._top.invalidate()
         worktree._top.is_racy = is_racy
         assert worktree.snapshot(frozenset()).entries["file"].digest == blob_id(b"true" if is_racy else b"lied")
     assert worktree.snapshot(frozenset({EVERYTHING})).entries["file"].digest == blob_id(b"lied")

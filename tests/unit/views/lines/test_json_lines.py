@@ -100,7 +100,7 @@ def test_every_kind_of_line_that_the_schema_knows_is_told_and_holds_to_it() -> N
     story.on(ServicesSeen(Lane.SAVE, story.now, (ServiceInfo("kv", "backoff", story.now, 1, "exit code 1"),)))
     story.on(PauseAsked(Lane.SAVE, story.now)).on(ResumeAsked(Lane.SAVE, story.now))
     story.on(PolicyAsked(Lane.SAVE, story.now, Policy.FAILED)).on(PolicyAsked(Lane.SAVE, story.now, None))
-    story.on(Hindered(Lane.COMMIT, story.now, "a rebase stands")).on(Hindered(Lane.COMMIT, story.now, ""))
+    story.on(Hindered(Lane.COMMIT, story.now, "a rebase is in progress")).on(Hindered(Lane.COMMIT, story.now, ""))
     story.on(BoxLost(Lane.SAVE, story.now, Problem("gone", "the container vanished")))
     story.on(QuitAsked(Lane.SAVE, story.now))
     objects = said(story)
