@@ -25,10 +25,10 @@ LOCK_LIMIT_S = 10.0
 
 
 def watch_timing(project: Project) -> WatchTiming:
-    settings = project.config.watch
+    watch_settings = project.config.watch
     # A run may only start before the save is certainly complete if a later change can end it.
     is_eager = project.config.runner.on_change != "queue"
-    return WatchTiming(settings.debounce_ms, settings.debounce_cap_ms, is_eager=is_eager)
+    return WatchTiming(watch_settings.debounce_ms, watch_settings.debounce_cap_ms, is_eager=is_eager)
 
 
 async def save_events(project: Project, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[Event]:
