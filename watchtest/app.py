@@ -24,9 +24,9 @@ from watchtest.control.gateway import Desk, Explain
 from watchtest.control.past_runs import PastRuns
 from watchtest.control.run_reports import timestamp
 from watchtest.control.server import ControlServer, PortWish
-from watchtest.core.events import EVERYTHING, Changed, Event, Noted, RunAsked
+from watchtest.core.events import EVERYTHING, Event, NoteAdded, RunRequested, SourceChanged
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
-from watchtest.core.state import AuditWish, LaneState, State
+from watchtest.core.state import AuditSchedule, LaneState, State
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exit_codes import EXIT_CODES
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class DisplayOptions:
     """How the user wants to see it."""
 
     once: bool = False
@@ -76,7 +76,9 @@ class Show:
     """Not at all: in the background the log and the status file tell."""
 
 
-async def run_watcher(project: Project, show: Show, keep_lock: Callable[[], None], reread: Callable[[], Config]) -> int:
+async def run_watcher(
+    project: Project, show: DisplayOptions, keep_lock: Callable[[], None], reread: Callable[[], Config]
+) -> int:
     """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it;
     `reread` gives the settings as they are in the files now."""
     on = policies(project.config)
@@ -86,7 +88,7 @@ async def run_watcher(project: Project, show: Show, keep_lock: Callable[[], None
 
     def say(text: str) -> None:
         log.warning("%s", text)
-        running.call_soon_threadsafe(loop.post, Noted(top, time.time(), text, is_kept=True))
+        running.call_soon_threadsafe(loop.post, NoteAdded(top, time.time(), text, is_kept=True))
 
     running = asyncio.get_running_loop()
     views: list[View] = []
@@ -95,11 +97,11 @@ async def run_watcher(project: Project, show: Show, keep_lock: Callable[[], None
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
         on_change = OnChange(project.config.runner.on_change)
-        audit = AuditWish(project.config.selection.audit_runs, project.config.selection.audit_idle_s)
+        audit = AuditSchedule(project.config.selection.audit_runs, project.config.selection.audit_idle_s)
         settle_s = watch_timing(project).settle_s
         keeper = MapKeeper(
             maps_folder(project.dirs.state, project.workspace),
-            {lane: pipeline.testing.selector for lane, pipeline in lanes.pipelines.items()},
+            {lane: pipeline.executor.selector for lane, pipeline in lanes.pipelines.items()},
         )
         earlier = await asyncio.to_thread(_earlier_results, project)
         states = {
@@ -109,8 +111,8 @@ async def run_watcher(project: Project, show: Show, keep_lock: Callable[[], None
                 f"{session}{_suffix(lane)}",
                 on_change=on_change,
                 settle_s=settle_s,
-                partial=earlier,
-                audit=AuditWish() if show.once else audit,
+                unjudged_results=earlier,
+                audit=AuditSchedule() if show.once else audit,
                 knowledge=await asyncio.to_thread(keeper.resume, lane, earlier),
             )
             for lane, policy in on.items()
@@ -169,7 +171,7 @@ async def run_tree(
 
 
 async def _asked(lane: Lane) -> AsyncIterator[Event]:
-    yield RunAsked(lane, time.time())
+    yield RunRequested(lane, time.time())
     await asyncio.Event().wait()
 
 
@@ -212,7 +214,7 @@ class _Lanes:
         return watching
 
     async def explain(self, lane: LaneState, what: str) -> dict[str, Any] | None:
-        return await self.pipelines[lane.lane].testing.selector.explained(what, lane.knowledge.base)
+        return await self.pipelines[lane.lane].executor.selector.explained(what, lane.knowledge.base)
 
     def close(self) -> None:
         for tree in self._trees.values():
@@ -222,11 +224,11 @@ class _Lanes:
 async def _enter_views(
     stack: AsyncExitStack,
     project: Project,
-    show: Show,
+    show: DisplayOptions,
     scene: StateScene,
     views: list[View],
     say: Callable[[str], None],
-    leaving: Leaving,
+    leaving: Shutdown,
 ) -> StatusFile:
     recorder = open_recorder(project, say, is_watcher=True)
     if recorder is not None:
@@ -335,11 +337,11 @@ def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
     """The user has answered the question of a lane whose source shrank."""
     asking = [lane for lane in loop.state.ranked if lane.problem is not None and lane.problem.code == "shrank"]
     if asking and has_consent(project.workspace):
-        loop.post(Changed(asking[0].lane, now, frozenset({EVERYTHING})))
+        loop.post(SourceChanged(asking[0].lane, now, frozenset({EVERYTHING})))
 
 
 @dataclass(slots=True)
-class Leaving:
+class Shutdown:
     """How the watcher is being left, and who has the terminal until then."""
 
     is_interrupted: bool = False
@@ -357,9 +359,9 @@ def leaving_signals() -> list[int]:
 
 
 @contextmanager
-def _signals(loop: Loop) -> Iterator[Leaving]:
+def _signals(loop: Loop) -> Iterator[Shutdown]:
     """Ctrl-C and friends ask the loop to leave."""
-    leaving = Leaving()
+    leaving = Shutdown()
 
     def leave(number: int) -> None:
         if number == signal.SIGINT:

@@ -30,9 +30,9 @@ class WatchtestError(Exception):
 
     exit_code = 4
     code = "error"
-    is_passing = False
+    is_transient = False
     """It may be over by itself: worth another try."""
-    is_awaited = False
+    retries_forever = False
     """Somebody else's to mend, and cheap to ask for: tried again without an end."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -61,7 +61,7 @@ class WorkspaceError(WatchtestError):
 
 class SourceMoved(WorkspaceError):
     code = "moved"
-    is_passing = True
+    is_transient = True
 
 
 class SourceShrank(WorkspaceError):
@@ -70,14 +70,14 @@ class SourceShrank(WorkspaceError):
 
 class EngineError(WatchtestError):
     code = "engine"
-    is_passing = True
-    is_awaited = True
+    is_transient = True
+    retries_forever = True
 
 
 class ImageError(EngineError):
     code = "image"
-    is_passing = False
-    is_awaited = False
+    is_transient = False
+    retries_forever = False
 
 
 class BoxError(WatchtestError):
@@ -86,12 +86,12 @@ class BoxError(WatchtestError):
 
 class DiskFull(BoxError):
     code = "disk_full"
-    is_passing = True
+    is_transient = True
 
 
 class ChannelLost(BoxError):
     code = "channel"
-    is_passing = True
+    is_transient = True
 
 
 class ServiceError(BoxError):
@@ -100,7 +100,7 @@ class ServiceError(BoxError):
 
 class BoxGone(BoxError):
     code = "gone"
-    is_passing = True
+    is_transient = True
 
 
 class RunnerError(WatchtestError):

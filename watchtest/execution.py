@@ -24,20 +24,28 @@ from watchtest.boxes.protocols import (
     StopSignal,
     UnittestCommand,
 )
-from watchtest.core.events import Collected, Post, StartRun, TestsEnded
+from watchtest.core.events import Post, StartRun, TestsCollected, TestsEnded
 from watchtest.core.merge import merge
-from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, Stop
+from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
 from watchtest.core.policy import file_order
 from watchtest.core.verdict import judge
-from watchtest.core.warm_check import confirms, differing, doubtful, is_over, settle
+from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
 from watchtest.runners.pytest import NO_PYTEST, Pytest
 from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Ended, Order, Reports, Runner
 from watchtest.runners.unittest import Unittest
-from watchtest.selection.by_runner import NOBODY, Part, Trials, change_of, joined, owners, part_of
-from watchtest.selection.recorded_rows import Recordings
-from watchtest.selection.selector import Selector, Situation
+from watchtest.selection.by_runner import (
+    NOBODY,
+    RunnerSelection,
+    TriedEnvironments,
+    change_of,
+    group_by_runner,
+    join_selections,
+    select_for_runner,
+)
+from watchtest.selection.recorded_rows import RecordingRows
+from watchtest.selection.selector import SelectionInput, Selector
 
 log = logging.getLogger(__name__)
 BATCH_S = 0.05
@@ -52,7 +60,7 @@ Warm = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class RunContext:
     """One run, in a box at its very snapshot."""
 
     session: BoxSession
@@ -67,7 +75,7 @@ class Occasion:
     post: Post
     note: Note
     wish: StopSignal
-    situation: Situation
+    selection_input: SelectionInput
     """What a selection goes by."""
 
     @property
@@ -76,7 +84,7 @@ class Occasion:
 
 
 @dataclass(slots=True)
-class Testing:
+class TestExecutor:
     """The runners of one lane, and what is known of warm runs in its box."""
 
     root: str
@@ -97,124 +105,122 @@ class Testing:
     _hung: set[str] = field(default_factory=set)
     """Environments in which the last run hung, and was a warm one: the next shows whether that was the reason."""
     _said: set[str] = field(default_factory=set)
-    _trials: Trials = field(default_factory=Trials)
+    _trials: TriedEnvironments = field(default_factory=TriedEnvironments)
     _lacking: set[tuple[str, str]] = field(default_factory=set)
     """Environments, each with the name of a runner whose tool is not there. Runs of everything try it again."""
 
-    async def select(self, occasion: Occasion) -> Selection:
+    async def select(self, context: RunContext) -> Selection:
         """What has to run; a proof that all the others need not. The Python tests by what was recorded of them."""
-        situation = occasion.situation
-        is_as_before = self._trials.are_as_before(situation)
-        self._trials.add(situation)
-        runners = await asyncio.to_thread(self.choose, occasion.snapshot)
+        inputs = context.selection_input
+        is_as_before = self._trials.are_as_before(inputs)
+        self._trials.add(inputs)
+        runners = await asyncio.to_thread(self.choose, context.snapshot)
         others = [runner for runner in runners if not isinstance(runner, Pytest | Unittest)]
-        if not others or situation.base is None or not self.selector.is_recording:
-            return await self.selector.select(situation)
+        if not others or inputs.base is None or not self.selector.is_recording:
+            return await self.selector.select(inputs)
         python = [runner for runner in runners if isinstance(runner, Pytest | Unittest)]
         # Files of any kind may hold tests for Python, by a plugin.
-        owned = owners(runners, situation.known | situation.unsure, python[0].name if python else NOBODY)
+        owned = group_by_runner(runners, inputs.known | inputs.must_run, python[0].name if python else NOBODY)
         if owned[NOBODY]:
             return All(because=f"no runner is there any more for {_names(tuple(sorted(owned[NOBODY])))}")
-        parts: list[Part] = []
+        parts: list[RunnerSelection] = []
         if python:
             known = frozenset[str]().union(*(owned[runner.name] for runner in python))
-            own = replace(situation, known=known, unsure=situation.unsure & known)
-            parts.append(Part(tuple(one.name for one in python), known, await self.selector.select(own)))
+            own = replace(inputs, known=known, must_run=inputs.must_run & known)
+            parts.append(RunnerSelection(tuple(one.name for one in python), known, await self.selector.select(own)))
         for runner in others:
-            change = change_of(
-                situation.base, situation.snapshot, owned[runner.name], self.root, self.selector.patterns
-            )
-            if (occasion.environment, runner.name) in self._lacking and not change.known:
+            change = change_of(inputs.base, inputs.snapshot, owned[runner.name], self.root, self.selector.patterns)
+            if (context.environment, runner.name) in self._lacking and not change.known:
                 continue
             if is_as_before:
-                parts.append(await part_of(runner, change, lambda order: self._asked(order, occasion)))
+                parts.append(await select_for_runner(runner, change, lambda order: self._asked(order, context)))
             else:
                 unknown = All(because="nothing is known yet of its tests in this environment")
-                parts.append(Part((runner.name,), change.known, unknown))
-        return joined(parts, situation.unsure) if parts else All(because="no tool is there to run a test")
+                parts.append(RunnerSelection((runner.name,), change.known, unknown))
+        return join_selections(parts, inputs.must_run) if parts else All(because="no tool is there to run a test")
 
-    async def _asked(self, order: Order, occasion: Occasion) -> Ended:
+    async def _asked(self, order: Order, context: RunContext) -> Ended:
         """A question of a runner, put to the box before the tests run."""
-        if occasion.wish.is_set:
+        if context.wish.is_set:
             return Ended(None, stopped="cancelled", reason="the run was stopped")
         limit_s = min(ASKING_LIMIT_S, self.limits.run_s)
         limits = JobLimits(limit_s, limit_s, self.limits.grace_s)
         variables = {**self.environment.variables, **order.env}
         what = Command(order.argv, order.folder)
-        job = JobSpec(what, limits, variables, self.environment.path_first, requires=occasion.generation)
-        end = await occasion.session.run(job, lambda _rows: None, lambda _text: None, occasion.wish.job_stops)
+        job = JobSpec(what, limits, variables, self.environment.path_first, requires=context.generation)
+        end = await context.session.run(job, lambda _rows: None, lambda _text: None, context.wish.job_stops)
         return _ended(end)
 
-    async def execute(self, occasion: Occasion) -> Execution:
+    async def execute(self, context: RunContext) -> Execution:
         """Everything that the runners said, believed by nobody yet."""
-        self._trials.add(occasion.situation)
-        runners = await asyncio.to_thread(self.choose, occasion.snapshot)
-        run = occasion.run
-        occasion.post(Collected(run.lane, time.time(), run.id, frozenset()))
+        self._trials.add(context.selection_input)
+        runners = await asyncio.to_thread(self.choose, context.snapshot)
+        run = context.run
+        context.post(TestsCollected(run.lane, time.time(), run.id, frozenset()))
         executions: list[Execution] = []
         missing: list[RunnerError] = []
         first = next((runner for runner in runners if isinstance(runner, Pytest)), None)
         for runner, tests in _shares(runners, run):
             # There is one process to fork from.
-            may_be_warm = runner is first and occasion.environment not in self._unsound | self._hung
+            may_be_warm = runner is first and context.environment not in self._unsound | self._hung
             try:
-                async for execution in self._all_of(runner, tests, occasion, may_be_warm):
+                async for execution in self._all_of(runner, tests, context, may_be_warm):
                     executions.append(replace(execution, runner=runner.name if len(runners) > 1 else ""))
                     if execution.stopped is not None:
                         whole = merge(executions)
                         # What the runners behind it would have found, nobody knows.
                         return whole if len(runners) == 1 else replace(whole, has_collected=False)
-                self._lacking.discard((occasion.environment, runner.name))
+                self._lacking.discard((context.environment, runner.name))
             except RunnerError as error:
                 if self.is_given or len(runners) == 1:
                     raise
                 missing.append(error)
-                self._lacking.add((occasion.environment, runner.name))
+                self._lacking.add((context.environment, runner.name))
                 self._say_once(
-                    f"{runner.name} does not run, though the project has tests for it: {error}", occasion.note
+                    f"{runner.name} does not run, though the project has tests for it: {error}", context.note
                 )
         if not executions and missing:
             raise missing[0]
         return _or_needless(merge(executions), run)
 
     async def _all_of(
-        self, runner: AnyRunner, tests: tuple[str, ...] | None, occasion: Occasion, may_be_warm: bool
+        self, runner: AnyRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> AsyncIterator[Execution]:
         """One a command; who has heard enough asks for no more."""
         match runner:
             case Pytest():
-                yield await self._pytest(runner, tests, occasion, may_be_warm)
+                yield await self._pytest(runner, tests, context, may_be_warm)
             case Unittest():
-                wish = UnittestCommand(occasion.python, runner.args, tests, runner.folder, self.selector.is_recording)
-                yield (await self._one(wish, runner.reports(), occasion, runner.env))[0]
+                wish = UnittestCommand(context.python, runner.args, tests, runner.folder, self.selector.is_recording)
+                yield (await self._one(wish, runner.reports(), context, runner.env))[0]
             case _:
                 for order in runner.orders(tests):
-                    yield await self._command(runner, order, occasion)
+                    yield await self._command(runner, order, context)
 
-    async def _command(self, runner: Runner, order: Order, occasion: Occasion) -> Execution:
+    async def _command(self, runner: Runner, order: Order, context: RunContext) -> Execution:
         what = Command(order.argv, order.folder, order.has_rows)
-        return (await self._one(what, runner.reports(order, self.root), occasion, order.env))[0]
+        return (await self._one(what, runner.reports(order, self.root), context, order.env))[0]
 
     # -- pytest: warm, and sure ----------------------------------------------------------------------
 
     async def _pytest(
-        self, runner: Pytest, tests: tuple[str, ...] | None, occasion: Occasion, may_be_warm: bool
+        self, runner: Pytest, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> Execution:
         wish = PytestCommand(
-            occasion.python,
+            context.python,
             runner.arguments,
             tests,
             runner.folder,
-            order=file_order(occasion.start.known, occasion.changed),
+            order=file_order(context.start.known, context.changed),
             is_warm=may_be_warm and self.warm != "off",
             record=self.selector.is_recording,
-            first=_first(occasion.run),
-            collects_all=_collects_all(occasion.run),
+            first=_first(context.run),
+            collects_all=_collects_all(context.run),
         )
-        execution, end = await self._one(wish, runner.reports(), occasion, runner.env)
+        execution, end = await self._one(wish, runner.reports(), context, runner.env)
         if end.exit_code == NO_PYTEST and not execution.promised:
             raise RunnerError(
-                f"pytest is not installed in the box ({occasion.python})",
+                f"pytest is not installed in the box ({context.python})",
                 hint="`watchtest exec -- pip install pytest`, or add that command to box.setup",
             )
         if runner.workers > 1 and end.exit_code == PYTEST_USAGE and "-n" in end.output:
@@ -223,11 +229,11 @@ class Testing:
                 hint="`watchtest exec -- pip install pytest-xdist`, or add it to the project's test dependencies",
             )
         if end.cold_because:
-            self._say_why_cold(end.cold_because, occasion.note)
-        self._hung.discard(occasion.environment)
-        if end.is_warm and execution.stopped is Stop.TIMED_OUT:
-            self._hung.add(occasion.environment)
-        return await self._made_sure(runner, wish, execution, occasion) if end.is_warm else execution
+            self._say_why_cold(end.cold_because, context.note)
+        self._hung.discard(context.environment)
+        if end.is_warm and execution.stopped is StopReason.TIMED_OUT:
+            self._hung.add(context.environment)
+        return await self._made_sure(runner, wish, execution, context) if end.is_warm else execution
 
     def _say_why_cold(self, reason: str, note: Note) -> None:
         """Every time to those who insist; else once each, and that a process is getting ready is not worth a word."""
@@ -243,49 +249,49 @@ class Testing:
             self._said.add(text)
             note(text)
 
-    async def _made_sure(self, runner: Pytest, wish: PytestCommand, warm: Execution, occasion: Occasion) -> Execution:
+    async def _made_sure(self, runner: Pytest, wish: PytestCommand, warm: Execution, context: RunContext) -> Execution:
         """Red that could be of our own making is only red when a fresh process says so, too."""
-        is_trusted = occasion.environment in self._trusted
-        tests = doubtful(warm, occasion.start.judged, is_trusted)
+        is_trusted = context.environment in self._trusted
+        tests = doubtful_tests(warm, context.start.judged, is_trusted)
         if tests == () or warm.stopped is not None:
             return warm
-        log.info("run %s: %s again in a fresh process", occasion.run.id, "all" if tests is None else f"{len(tests)}")
+        log.info("run %s: %s again in a fresh process", context.run.id, "all" if tests is None else f"{len(tests)}")
         if tests is not None:
             some = replace(wish, tests=tests, is_warm=False)
-            cold, _ = await self._one(some, runner.reports(), occasion, runner.env, is_check=True)
+            cold, _ = await self._one(some, runner.reports(), context, runner.env, is_check=True)
             if cold.stopped is not None:
                 return replace(cold, has_collected=False)  # it was to look for a few of the tests
-            settled = settle(warm, cold)
+            settled = with_confirmed(warm, cold)
             if settled is not None:
-                self._trusted.add(occasion.environment)
+                self._trusted.add(context.environment)
                 return settled
         # What passes by itself may still fail among the others: only the same run in a fresh process can tell.
         again = replace(wish, is_warm=False)
-        cold, _ = await self._one(again, runner.reports(), occasion, runner.env, is_check=True)
-        only_warm = differing(warm, cold)
+        cold, _ = await self._one(again, runner.reports(), context, runner.env, is_check=True)
+        only_warm = red_only_when_warm(warm, cold)
         if cold.stopped is None and confirms(cold, warm):
-            self._trusted.add(occasion.environment)
-        elif cold.stopped is None and not occasion.wish.is_set:
-            if await self._is_by_chance(runner, wish, only_warm, occasion):
+            self._trusted.add(context.environment)
+        elif cold.stopped is None and not context.wish.is_set:
+            if await self._is_by_chance(runner, wish, only_warm, context):
                 return replace(cold, by_chance=only_warm)
-            if not occasion.wish.is_set:
-                self._admit(only_warm, warm, occasion)
+            if not context.wish.is_set:
+                self._admit(only_warm, warm, context)
         return cold
 
     async def _is_by_chance(
-        self, runner: Pytest, wish: PytestCommand, only_warm: tuple[str, ...], occasion: Occasion
+        self, runner: Pytest, wish: PytestCommand, only_warm: tuple[str, ...], context: RunContext
     ) -> bool:
         """Whether warmth is not to blame: what failed passes in another run that is just as warm."""
-        unseen = replace(occasion, post=lambda _event: None)  # it says something of us, and nothing of the code
+        unseen = replace(context, post=lambda _event: None)  # it says something of us, and nothing of the code
         again, end = await self._one(wish, runner.reports(), unseen, runner.env)
-        is_by_chance = end.is_warm and is_over(again, only_warm)
+        is_by_chance = end.is_warm and passes_again(again, only_warm)
         if is_by_chance:
-            occasion.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
+            context.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
         return is_by_chance
 
-    def _admit(self, only_warm: tuple[str, ...], warm: Execution, occasion: Occasion) -> None:
-        self._unsound.add(occasion.environment)
-        occasion.note(
+    def _admit(self, only_warm: tuple[str, ...], warm: Execution, context: RunContext) -> None:
+        self._unsound.add(context.environment)
+        context.note(
             f"a defect of watchtest: {_names(only_warm)} failed in a warm run and not in a cold one; the cold one"
             " counts, and runs stay cold until the environment changes. Please report it: the log has the details"
         )
@@ -302,29 +308,29 @@ class Testing:
         self,
         what: Command | PytestCommand | UnittestCommand,
         reports: Reports,
-        occasion: Occasion,
+        context: RunContext,
         env: Mapping[str, str] = MappingProxyType({}),
         *,
         is_check: bool = False,
     ) -> tuple[Execution, JobResult]:
-        run = occasion.run
-        if occasion.wish.stop and occasion.wish.job_stops.empty():
+        run = context.run
+        if context.wish.stop and context.wish.job_stops.empty():
             # It was taken by a job that came to its end all the same; the run is not to go on with another.
-            occasion.wish.job_stops.put_nowait(occasion.wish.stop is Stop.KILLED)
+            context.wish.job_stops.put_nowait(context.wish.stop is StopReason.KILLED)
         variables = {**self.environment.variables, **env}
-        job = JobSpec(what, self.limits, variables, self.environment.path_first, requires=occasion.generation)
-        recordings = Recordings()
-        with _batches(run, occasion.post, is_check) as batch:
+        job = JobSpec(what, self.limits, variables, self.environment.path_first, requires=context.generation)
+        recordings = RecordingRows()
+        with _batches(run, context.post, is_check) as batch:
 
             def take(rows: list[dict[str, Any]]) -> None:
                 recordings.take(rows)
                 promised, results = reports.take(rows)
                 if promised:
-                    occasion.post(Collected(run.lane, time.time(), run.id, promised))
+                    context.post(TestsCollected(run.lane, time.time(), run.id, promised))
                 batch.add(results)
 
-            end = await occasion.session.run(job, take, lambda _text: None, occasion.wish.job_stops)
-            self.selector.end(occasion.situation, recordings)
+            end = await context.session.run(job, take, lambda _text: None, context.wish.job_stops)
+            self.selector.end(context.selection_input, recordings)
             execution = reports.execution(_ended(end))
             batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
         if end.full_disk and end.exit_code != 0:

@@ -19,27 +19,27 @@ from typing import Any, Protocol
 from watchtest.boxes.protocols import StopSignal
 from watchtest.core.events import (
     EVERYTHING,
-    Broke,
-    Changed,
+    CompareSource,
     Effect,
     Ending,
     Event,
     Judged,
     Leave,
-    LookAgain,
-    Noted,
-    Peek,
-    Peeked,
+    NoteAdded,
     Post,
-    QuitAsked,
-    RunAsked,
+    QuitRequested,
+    RecheckSource,
     RunEnded,
+    RunRequested,
+    SetTimer,
+    SourceChanged,
+    SourceCompared,
     StartRun,
     StopRun,
-    WakeAt,
-    Woke,
+    TimerFired,
+    ToolFailure,
 )
-from watchtest.core.model import Lane, Problem, Snapshot, Stop
+from watchtest.core.model import Lane, Problem, Snapshot, StopReason
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
@@ -53,23 +53,23 @@ LEAVE_LIMIT_S = 8.0
 PEEK_LIMIT_S = 2.0
 LOOK_AGAIN_S = 2.0
 
-Watching = Callable[[], AsyncIterator[Event]]
+EventStream = Callable[[], AsyncIterator[Event]]
 
 
-class Closing(Protocol):
+class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-class Carrier(Protocol):
+class LaneRunner(Protocol):
     """Carries out the runs of one lane, and looks at its source for the loop."""
 
     @property
-    def box(self) -> Closing: ...
+    def box(self) -> Closable: ...
 
     def listen(self, post: Post) -> None:
         """From now on tell of what happens between runs."""
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
+    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         """The whole of a run; raises WatchtestError when the tool, not the code, fails."""
 
     async def is_still(self, snapshot: Snapshot) -> bool:
@@ -92,7 +92,7 @@ class View:
 
 
 @dataclass(slots=True)
-class _Under:
+class _ActiveRun:
     """A run under way."""
 
     task: asyncio.Task[None]
@@ -103,8 +103,8 @@ class Loop:
     def __init__(
         self,
         state: State,
-        pipelines: Mapping[Lane, Carrier],
-        watching: Sequence[Watching],
+        pipelines: Mapping[Lane, LaneRunner],
+        watching: Sequence[EventStream],
         views: Sequence[View],
         *,
         look_again_s: float = LOOK_AGAIN_S,
@@ -115,7 +115,7 @@ class Loop:
         self._views = views
         self._look_again_s = look_again_s
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
-        self._runs: dict[Lane, _Under] = {}
+        self._runs: dict[Lane, _ActiveRun] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._looks: dict[Lane, asyncio.Task[None]] = {}
         self._peeks: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
@@ -127,7 +127,7 @@ class Loop:
 
     def quit(self) -> None:
         for lane in self.state.lanes:
-            self.post(QuitAsked(lane, time.time()))
+            self.post(QuitRequested(lane, time.time()))
 
     async def run(self) -> State:
         """Until it is told to leave, or a background task fails. The last state."""
@@ -156,7 +156,7 @@ class Loop:
         failures: list[Exception] = []
         while not self._inbox.empty():
             event = self._inbox.get_nowait()
-            if isinstance(event, RunAsked):  # accepted by nobody, but somebody may wait for its end
+            if isinstance(event, RunRequested):  # accepted by nobody, but somebody may wait for its end
                 before = self.state
                 self.state, _ = step(before, event)
                 failures += self._shown(before, event)
@@ -221,7 +221,7 @@ class Loop:
 
     def _say_bug(self, lane: Lane, what: str, error: Exception) -> None:
         text = f"{what} failed by a bug: {_told(error)}; the log has the details"
-        self.post(Noted(lane, time.time(), text, is_kept=True))
+        self.post(NoteAdded(lane, time.time(), text, is_kept=True))
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -229,15 +229,15 @@ class Loop:
         match effect:
             case StartRun(run):
                 wish = StopSignal()
-                task = create_logged_task(self._carry_out(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
-                self._runs[run.lane] = _Under(task, wish)
+                task = create_logged_task(self._execute(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
+                self._runs[run.lane] = _ActiveRun(task, wish)
             case StopRun(lane, _, stop):
                 self._runs[lane].wish.set(stop)
-            case WakeAt(lane, at):
+            case SetTimer(lane, at):
                 self._wake_later(lane, at)
-            case LookAgain(lane, snapshot):
+            case RecheckSource(lane, snapshot):
                 self._look_again_later(lane, snapshot)
-            case Peek(lane, run_id):
+            case CompareSource(lane, run_id):
                 peek = create_logged_task(self._peek(effect), lane.value, run_id, name=f"peek {lane} for run {run_id}")
                 self._peeks[lane].add(peek)
                 peek.add_done_callback(self._peeks[lane].discard)
@@ -247,7 +247,7 @@ class Loop:
     def _wake_later(self, lane: Lane, at: float) -> None:
         def wake() -> None:
             self._timers.discard(timer)
-            self.post(Woke(lane, max(at, time.time())))
+            self.post(TimerFired(lane, max(at, time.time())))
 
         timer = asyncio.get_running_loop().call_later(max(0.0, at - time.time()), wake)
         self._timers.add(timer)
@@ -276,9 +276,9 @@ class Loop:
             return
         if not is_still and self._rests_on(lane, snapshot):
             log.warning("the %s lane's source changed without being told", lane)
-            self.post(Changed(lane, time.time(), frozenset({EVERYTHING})))
+            self.post(SourceChanged(lane, time.time(), frozenset({EVERYTHING})))
 
-    async def _peek(self, peek: Peek) -> None:
+    async def _peek(self, peek: CompareSource) -> None:
         """A look that fails ends no run: the change stays pending, and the run that follows says what is wrong."""
         try:
             paths = await self._pipelines[peek.lane].changed_since(peek.snapshot, peek.paths)
@@ -289,28 +289,30 @@ class Loop:
             log.exception("the look at what changed during run %s failed by a bug", peek.run)
             self._say_bug(peek.lane, "the look at what changed", error)
             return
-        self.post(Peeked(peek.lane, time.time(), peek.run, paths))
+        self.post(SourceCompared(peek.lane, time.time(), peek.run, paths))
 
     def _rests_on(self, lane: Lane, snapshot: Snapshot) -> bool:
         state = self.state.lanes[lane]
         return isinstance(state.activity, Idle) and not state.pending and state.knowledge.snapshot is snapshot
 
-    async def _carry_out(self, start: StartRun, wish: StopSignal) -> None:
+    async def _execute(self, start: StartRun, wish: StopSignal) -> None:
         """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""
         run = start.run
-        ending: Ending = Broke(Problem("bug", "the run was abandoned"), is_passing=False)
+        ending: Ending = ToolFailure(Problem("bug", "the run was abandoned"), is_transient=False)
         began = time.monotonic()
         try:
-            ending = await self._pipelines[run.lane].carry_out(start, self.post, wish)
+            ending = await self._pipelines[run.lane].execute(start, self.post, wish)
             if isinstance(ending, Judged):
                 await self._hold_back(run.lane, began)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
-            ending = Broke(Problem(error.code, error.message, error.hint), error.is_passing, error.is_awaited)
+            ending = ToolFailure(
+                Problem(error.code, error.message, error.hint), error.is_transient, error.retries_forever
+            )
         except Exception as error:
             log.exception("run %s failed by a bug", run.id)
             problem = Problem("bug", f"internal error: {_told(error)}", "the log has the details; please report it")
-            ending = Broke(problem, is_passing=True)
+            ending = ToolFailure(problem, is_transient=True)
         finally:
             self.post(RunEnded(run.lane, time.time(), run.id, ending))
 
@@ -324,7 +326,7 @@ class Loop:
         """Whatever a box says to its end, the others are closed, too."""
         under = [run for run in self._runs.values() if not run.task.done()]
         for run in under:
-            run.wish.set(Stop.KILLED)
+            run.wish.set(StopReason.KILLED)
         tasks = [run.task for run in under]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=LEAVE_LIMIT_S)
@@ -342,7 +344,7 @@ class Loop:
 
     # -- background --------------------------------------------------------------------------------
 
-    async def _watch(self, watching: Watching) -> None:
+    async def _watch(self, watching: EventStream) -> None:
         async for event in watching():
             self.post(event)
 

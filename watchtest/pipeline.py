@@ -14,21 +14,21 @@ from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopSignal
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.boxes.services import ProcessEnvironment, Services
-from watchtest.core.audit import helped, missed
+from watchtest.core.audit import green_in_company, missed_by_selection
 from watchtest.core.events import (
     EVERYTHING,
+    BoxConnected,
     BoxLost,
-    BoxSeen,
-    Collected,
     Ending,
     Halted,
     Judged,
-    Noted,
+    NoteAdded,
     Post,
-    Selected,
-    ServicesSeen,
+    SelectionMade,
+    ServicesChanged,
     SnapshotTaken,
     StartRun,
+    TestsCollected,
     Unchanged,
 )
 from watchtest.core.model import (
@@ -43,14 +43,14 @@ from watchtest.core.model import (
     Selection,
     ServiceInfo,
     Snapshot,
-    Stop,
+    StopReason,
     difference,
 )
-from watchtest.core.recorded import FilePrint
+from watchtest.core.recorded import FileFingerprint
 from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank, WatchtestError
-from watchtest.execution import Occasion, Testing
-from watchtest.selection.recorded_rows import file_print
-from watchtest.selection.selector import Situation
+from watchtest.execution import RunContext, TestExecutor
+from watchtest.selection.recorded_rows import parse_fingerprint
+from watchtest.selection.selector import SelectionInput
 
 log = logging.getLogger(__name__)
 SYNC_TRIES = 5
@@ -60,7 +60,7 @@ LEFT_OUT_LINES = 10
 BY_HAND_SHOWN = 5
 
 
-class Source(Protocol):
+class SourceTree(Protocol):
     """The tree a lane tests. Blocking; called from one thread at a time."""
 
     def snapshot(self, hint: frozenset[str]) -> Snapshot:
@@ -76,7 +76,7 @@ def environment_name(engine: str, image: str, origin: str, recipe: Recipe, setti
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _SyncedBox:
     """A box at the very snapshot it is to be tested with."""
 
     session: BoxSession
@@ -87,7 +87,7 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _Listeners:
     """Who hears what happens on the way to a box: its steps, what has to be read later, too, and the box itself."""
 
     note: Note
@@ -100,12 +100,12 @@ class Pipeline:
     """The parts of one lane."""
 
     lane: Lane
-    source: Source
+    source: SourceTree
     box: Box
     environment: Environment
     services: Services
     wish: RecipeInput
-    testing: Testing
+    executor: TestExecutor
     settings: str
     """A digest of the settings that a verdict depends on."""
     may_shrink: Callable[[], bool]
@@ -128,35 +128,35 @@ class Pipeline:
 
         def seen(services: tuple[ServiceInfo, ...]) -> None:
             # By the same way as notes, so that they keep their order.
-            asyncio.get_running_loop().call_soon(post, ServicesSeen(self.lane, time.time(), services))
+            asyncio.get_running_loop().call_soon(post, ServicesChanged(self.lane, time.time(), services))
 
         self.box.on_lost = lost
         self.services.on_seen = seen
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
+    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         """The whole of a run. Raises WatchtestError when the tool, not the code, fails."""
 
         def note(text: str) -> None:
-            loop.call_soon_threadsafe(post, Noted(self.lane, time.time(), text))
+            loop.call_soon_threadsafe(post, NoteAdded(self.lane, time.time(), text))
 
         def warn(text: str) -> None:
-            loop.call_soon_threadsafe(post, Noted(self.lane, time.time(), text, is_kept=True))
+            loop.call_soon_threadsafe(post, NoteAdded(self.lane, time.time(), text, is_kept=True))
 
         def seen(info: BoxInfo) -> None:
-            post(BoxSeen(self.lane, time.time(), info))
+            post(BoxConnected(self.lane, time.time(), info))
 
         run, known = start.run, start.known_snapshot
         loop = asyncio.get_running_loop()
-        ready = await self._brought_to_the_source(start.paths, _Telling(note, warn, seen), wish)
+        ready = await self._sync_to_source(start.paths, _Listeners(note, warn, seen), wish)
         if ready is None or wish.stop:
-            return Halted(wish.stop or Stop.CANCELLED)
+            return Halted(wish.stop or StopReason.CANCELLED)
         is_known = known is not None and ready.snapshot.entries == known.entries and ready.info.id == start.known_box
         if not is_known or run.is_forced:
             self._announce(run, ready, post, warn)
         # Even with nothing to run: a box that was brought back has to be whole again.
         prepared = await self.environment.prepare(ready.session, ready.recipe, note, wish)
         if prepared is None or wish.stop:
-            return Halted(wish.stop or Stop.CANCELLED)
+            return Halted(wish.stop or StopReason.CANCELLED)
         is_needless = is_known and not run.is_forced and not prepared.is_fresh
         if prepared.is_fresh:
             # Setup may have written into the tree: lock files, generated code.
@@ -171,7 +171,7 @@ class Pipeline:
             return Unchanged(ready.snapshot)
         if is_known and not run.is_forced:
             self._announce(run, ready, post, warn)
-        occasion = Occasion(
+        context = RunContext(
             session=ready.session,
             snapshot=ready.snapshot,
             generation=ready.generation,
@@ -182,20 +182,20 @@ class Pipeline:
             post=post,
             note=warn,
             wish=wish,
-            situation=_situation(start, ready, self._environment_name(ready), prepared.python),
+            selection_input=_selection_input(start, ready, self._environment_name(ready), prepared.python),
         )
-        occasion = await self._narrowed(occasion)
+        context = await self._narrowed(context)
         if wish.stop:
             return Halted(wish.stop)
-        match occasion.run.selection:
+        match context.run.selection:
             case Only(tests=(), whole=(), is_proof=True, because=because):
                 # From here on a change is looked at at once: this may be half a save.
-                post(Collected(self.lane, time.time(), run.id, frozenset()))
+                post(TestsCollected(self.lane, time.time(), run.id, frozenset()))
                 nothing = Execution(exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True)
                 return Judged(ready.snapshot, nothing, ready.info.id)
             case _:
-                execution = await self.testing.execute(occasion)
-        if execution.stopped in (Stop.CANCELLED, Stop.KILLED):
+                execution = await self.executor.execute(context)
+        if execution.stopped in (StopReason.CANCELLED, StopReason.KILLED):
             return Halted(wish.stop or execution.stopped)
         if run.is_audit:
             self._audit(start, execution, warn)
@@ -203,64 +203,66 @@ class Pipeline:
 
     def _audit(self, start: StartRun, execution: Execution, note: Note) -> None:
         """What a look at more tests than were selected has shown."""
-        selector = self.testing.selector
+        selector = self.executor.selector
         if isinstance(start.run.selection, Only):
-            if tests := helped(start.judged, execution):
+            if tests := green_in_company(start.judged, execution):
                 note(selector.keep_together(tests))
             return
-        if left_out := missed(start.judged, execution):
+        if left_out := missed_by_selection(start.judged, execution):
             note(selector.admit(start.run.id, left_out))
         selector.journal = []
 
-    async def _narrowed(self, occasion: Occasion) -> Occasion:
+    async def _narrowed(self, context: RunContext) -> RunContext:
         """The run with what it really has to run, where that was left open."""
-        selector, run = self.testing.selector, occasion.run
+        selector, run = self.executor.selector, context.run
         if run.is_narrowable:
-            run = replace(run, selection=await self._selection(occasion))
-            occasion.post(Selected(self.lane, time.time(), run.id, run.selection))
-            occasion = replace(occasion, start=replace(occasion.start, run=run))
-        selector.begin(occasion.situation)
+            run = replace(run, selection=await self._selection(context))
+            context.post(SelectionMade(self.lane, time.time(), run.id, run.selection))
+            context = replace(context, start=replace(context.start, run=run))
+        selector.begin(context.selection_input)
         self.served.clear()
-        self.served[occasion.snapshot.id] = self.services.lives
-        return occasion
+        self.served[context.snapshot.id] = self.services.lives
+        return context
 
-    async def _selection(self, occasion: Occasion) -> Selection:
+    async def _selection(self, context: RunContext) -> Selection:
         """A defect in here costs time, never a verdict: then everything runs."""
-        base = occasion.situation.base
+        base = context.selection_input.base
         if base is not None and self.served.get(base.id, ()) != self.services.lives:
             return All(because="a service was started since: whoever speaks with it may be affected")
         try:
-            return await self.testing.select(occasion)
+            return await self.executor.select(context)
         except WatchtestError:
             raise
         except Exception as error:
-            log.exception("no selection for run %s, by a bug", occasion.run.id)
-            occasion.note("a defect of watchtest: it cannot tell what is affected; the log has the details")
+            log.exception("no selection for run %s, by a bug", context.run.id)
+            context.note("a defect of watchtest: it cannot tell what is affected; the log has the details")
             return All(because=f"no selection, by a defect of watchtest: {type(error).__name__}: {error}")
 
-    def _announce(self, run: Run, ready: _Ready, post: Post, note: Note) -> None:
+    def _announce(self, run: Run, ready: _SyncedBox, post: Post, note: Note) -> None:
         """This is what the run is about."""
         post(SnapshotTaken(self.lane, time.time(), run.id, ready.snapshot, self._environment_name(ready)))
         self._say_what_is_left_out(ready.snapshot, note)
 
-    def _environment_name(self, ready: _Ready) -> str:
+    def _environment_name(self, ready: _SyncedBox) -> str:
         hand = " by hand" if self.environment.is_touched() else ""
         info = ready.info
         return environment_name(info.engine, info.image, info.origin, ready.recipe, self.settings) + hand
 
     async def prepare(self, note: Note, wish: StopSignal) -> None:
         """All of it but the tests: the box there, at the source as it is now, and set up."""
-        telling = _Telling(note, note, lambda _info: None)
-        ready = await self._brought_to_the_source(frozenset({EVERYTHING}), telling, wish)
+        listeners = _Listeners(note, note, lambda _info: None)
+        ready = await self._sync_to_source(frozenset({EVERYTHING}), listeners, wish)
         if ready is not None:
             self._say_what_is_left_out(ready.snapshot, note)
             await self.environment.prepare(ready.session, ready.recipe, note, wish)
 
-    async def _brought_to_the_source(self, paths: frozenset[str], telling: _Telling, wish: StopSignal) -> _Ready | None:
+    async def _sync_to_source(
+        self, paths: frozenset[str], listeners: _Listeners, wish: StopSignal
+    ) -> _SyncedBox | None:
         """The box at exactly one snapshot. Files that change meanwhile mean another snapshot, not a mixture."""
         for _ in range(SYNC_TRIES):
             try:
-                ready = await self._brought_once(paths, telling, wish)
+                ready = await self._sync_once(paths, listeners, wish)
             except SourceMoved:
                 # Nobody may have told yet what it was that changed.
                 paths = frozenset({EVERYTHING})
@@ -272,17 +274,17 @@ class Pipeline:
             hint="what writes into the workspace all the time belongs into .gitignore or watch.ignore",
         )
 
-    async def _brought_once(self, paths: frozenset[str], telling: _Telling, wish: StopSignal) -> _Ready | None:
+    async def _sync_once(self, paths: frozenset[str], listeners: _Listeners, wish: StopSignal) -> _SyncedBox | None:
         """None: it was stopped, or the source asks for another box than the one there is."""
         is_opening = not self.box.is_open
         recipe = None if is_opening else self.box.recipe
         if recipe is None:
             # What the box is made of is in the source, too.
             recipe = await self._recipe(await self._snapshot(paths))
-        session, info = await self.box.ensure(recipe, telling.note)
-        telling.seen(info)
+        session, info = await self.box.ensure(recipe, listeners.note)
+        listeners.seen(info)
         if is_opening:
-            self._say_what_is_lost(info, telling.warn)
+            self._say_what_is_lost(info, listeners.warn)
         if wish.stop:
             return None
         snapshot = await self._look(session, paths)
@@ -292,7 +294,7 @@ class Pipeline:
             return None
         self._guard(session.path_count, snapshot)
         generation, _ = await session.sync(snapshot, self.source.read)
-        return _Ready(session, info, snapshot, generation, recipe)
+        return _SyncedBox(session, info, snapshot, generation, recipe)
 
     async def _recipe(self, snapshot: Snapshot) -> Recipe:
         return await asyncio.to_thread(recipe_of, self.wish, snapshot, self.source.read)
@@ -304,7 +306,7 @@ class Pipeline:
             note(f"a new box: what was done by hand in the old one is gone ({what}); `watchtest snapshot` keeps a box")
 
     def _say_what_is_left_out(self, snapshot: Snapshot, note: Note) -> None:
-        fresh = [left_out for left_out in snapshot.left_out if left_out.path not in self.said]
+        fresh = [left_out for left_out in snapshot.excluded if left_out.path not in self.said]
         for left_out in fresh[:LEFT_OUT_LINES]:
             note(f"left out {left_out.path}: {left_out.reason}")
         if len(fresh) > LEFT_OUT_LINES:
@@ -346,17 +348,17 @@ class Pipeline:
             return await asyncio.to_thread(self.source.snapshot, paths)
 
 
-def _situation(start: StartRun, ready: _Ready, environment: str, python: str) -> Situation:
-    async def fetch(paths: Collection[str]) -> Mapping[str, FilePrint]:
+def _selection_input(start: StartRun, ready: _SyncedBox, environment: str, python: str) -> SelectionInput:
+    async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
         rows = await ready.session.prints(python, paths)
-        return {path: file_print(rows.get(path)) for path in paths}
+        return {path: parse_fingerprint(rows.get(path)) for path in paths}
 
-    return Situation(
+    return SelectionInput(
         snapshot=ready.snapshot,
         environment=environment,
         base=start.base if start.known_box == ready.info.id else None,
         known=frozenset(start.judged),
-        unsure=start.unsure,
+        must_run=start.must_run,
         fetch=fetch,
     )
 

@@ -26,8 +26,8 @@ from watchtest.config import Config, Ready, RunnerChoice, Service
 from watchtest.config.project import Project
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
-from watchtest.execution import Testing
-from watchtest.pipeline import Pipeline, Source
+from watchtest.execution import TestExecutor
+from watchtest.pipeline import Pipeline, SourceTree
 from watchtest.runners.detect import RunnerDetector
 from watchtest.runners.registry import RunnerDefaults
 from watchtest.runners.runner import RunnerSpec
@@ -121,7 +121,7 @@ def local_provider(project: Project, owner: str) -> LocalProvider:
     return LocalProvider(spec, project.environ)
 
 
-def recipe_input(project: Project, source: Source, detector: RunnerDetector | None = None) -> RecipeInput:
+def recipe_input(project: Project, source: SourceTree, detector: RunnerDetector | None = None) -> RecipeInput:
     """`detector`: who finds the runners of that source, where somebody else asks, too."""
     box = project.config.box
     detector = detector or build_detector(project, source)
@@ -212,7 +212,7 @@ def policies(config: Config) -> dict[Lane, Policy]:
 
 
 def build_pipeline(
-    project: Project, lane: Lane, provider: BoxProvider, source: Source, *, is_selecting: bool = False
+    project: Project, lane: Lane, provider: BoxProvider, source: SourceTree, *, is_selecting: bool = False
 ) -> Pipeline:
     """`is_selecting`: its runs may leave tests out, so what tests touch has to be recorded."""
     environment = build_environment(project, provider, lane)
@@ -224,24 +224,24 @@ def build_pipeline(
         environment=environment,
         services=build_services(project, provider),
         wish=recipe_input(project, source, detector),
-        testing=build_testing(project, provider, environment, detector, build_selector(project, is_selecting)),
+        executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
         done_by_hand=(lambda: manual_changes.take(project.workspace)) if lane is Lane.SAVE else tuple,
         may_shrink=lambda: not project.config.watch.shrink_guard or use_consent(project.workspace),
     )
 
 
-def build_detector(project: Project, source: Source) -> RunnerDetector:
+def build_detector(project: Project, source: SourceTree) -> RunnerDetector:
     runner = project.config.runner
     defaults = RunnerDefaults(runner.args, runner.workers, runner.timeout_s)
     return RunnerDetector(tuple(map(_runner_spec, project.config.runners)), source.read, defaults)
 
 
-def build_testing(
+def build_executor(
     project: Project, provider: BoxProvider, environment: Environment, detector: RunnerDetector, selector: Selector
-) -> Testing:
+) -> TestExecutor:
     runner = project.config.runner
-    return Testing(
+    return TestExecutor(
         root=provider.root,
         environment=environment,
         limits=JobLimits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Result, Run, RunState, Trigger
+from watchtest.core.model import All, Failure, Lane, Location, Only, Outcome, Result, Run, RunState, Trigger
 from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.store.change_chain import pack_link
 from watchtest.history.store.columns import OUTCOME_CODES, RED_STATES
@@ -132,8 +132,8 @@ def _failure(test: int, random: Random) -> Failure:
     return Failure(
         "AssertionError",
         f"assert {random.randrange(50)} == {test}",
-        Place(f"tests/test_{test}.py", 12),
-        crash=Place("src/m.py", 3),
+        Location(f"tests/test_{test}.py", 12),
+        crash=Location("src/m.py", 3),
         text=lines,
         output=f"printed at {random.randrange(20)}",
         function=f"compute_{test % 20}",

@@ -155,9 +155,9 @@ class Study:
     def _selected(self, mode: str) -> tuple[Selection, float]:
         """The time of ours has the start of a Python in it that prints the changed file; in a box there is none."""
         self.lab.selector.mode = mode
-        situation = self.lab.situation(self.lab.snapshot())
+        inputs = self.lab.inputs(self.lab.snapshot())
         began = time.perf_counter()
-        selection = asyncio.run(self.lab.selector.select(situation))
+        selection = asyncio.run(self.lab.selector.select(inputs))
         return selection, time.perf_counter() - began
 
     def _answer(self, selection: Selection, took_s: float, after: Ran) -> Answer:

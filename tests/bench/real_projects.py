@@ -40,7 +40,7 @@ from watchtest.boxes.protocols import (
     PytestCommand,
     Recipe,
 )
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.sources.tree_id import blob_id
 from watchtest.wiring import ca_bundle
 from watchtest.workspace.machine import machine_id
@@ -70,7 +70,7 @@ def snapshot_of(root: Path) -> Snapshot:
     for path in files:
         content = path.read_bytes()
         mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
-        entries[path.relative_to(root).as_posix()] = Entry(Kind.FILE, mode, len(content), blob_id(content))
+        entries[path.relative_to(root).as_posix()] = Entry(EntryKind.FILE, mode, len(content), blob_id(content))
     return Snapshot("tree", entries)
 
 

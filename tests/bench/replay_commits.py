@@ -59,9 +59,9 @@ class Replay:
     def step(self, commit: str) -> Step:
         lab, before = self._lab, self._truth
         snapshot = lab.snapshot()
-        situation = lab.situation(snapshot)
+        inputs = lab.inputs(snapshot)
         began = time.perf_counter()
-        selection = asyncio.run(lab.selector.select(situation))
+        selection = asyncio.run(lab.selector.select(inputs))
         took_s = time.perf_counter() - began
         self._truth = lab.run().outcomes
         left_out = missed(selection, before, self._truth)
@@ -80,7 +80,7 @@ class Replay:
         """As the watcher does it: run what is selected, record it, and take over what it says."""
         lab = self._lab
         snapshot = lab.snapshot()
-        situation = lab.situation(snapshot)
+        inputs = lab.inputs(snapshot)
         if isinstance(selection, All):
             ran = lab.run(record=True)
             lab.known = ran.outcomes
@@ -90,7 +90,7 @@ class Replay:
             lab.known = kept | ran.outcomes
         lab.base = snapshot
         if isinstance(selection, All) or selection.tests:
-            asyncio.run(lab.learn(situation, ran.recordings))
+            asyncio.run(lab.learn(inputs, ran.recordings))
 
 
 # -- git -------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from support.selection_lab import Lab
 
 from watchtest.agent.code.fingerprints import print_of
 from watchtest.core.model import All, Selection
-from watchtest.core.recorded import FilePrint
-from watchtest.selection.recorded_rows import file_print
+from watchtest.core.recorded import FileFingerprint
+from watchtest.selection.recorded_rows import parse_fingerprint
 
 LIMIT_S = 0.020
 TESTS_A_FILE = 25
@@ -72,17 +72,17 @@ async def timed(lab: Lab, function: int, module: str) -> tuple[float, float, Sel
     file = lab.root / module
     source = file.read_text()
     file.write_text(source.replace(f"return {function} +", f"return {time.perf_counter_ns()} +"))
-    situation = replace(lab.situation(lab.snapshot()), fetch=_prints_by_the_agent(lab.root))
+    inputs = replace(lab.inputs(lab.snapshot()), fetch=_prints_by_the_agent(lab.root))
     began, cpu_began = time.perf_counter(), time.process_time()
-    selection = await lab.selector.select(situation)
+    selection = await lab.selector.select(inputs)
     took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     file.write_text(source)
     return took_s, cpu_s, selection
 
 
 def _prints_by_the_agent(root: Path):  # type: ignore[no-untyped-def]
-    async def fetch(paths: Collection[str]) -> Mapping[str, FilePrint]:
-        return {path: file_print(print_of(str(root), path)) for path in paths}
+    async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
+        return {path: parse_fingerprint(print_of(str(root), path)) for path in paths}
 
     return fetch
 

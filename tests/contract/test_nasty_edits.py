@@ -108,7 +108,7 @@ def test_nothing_is_selected_for(one: Edit, lab: Lab) -> None:
     apply(one, lab)
     selection = lab.select()
     assert isinstance(selection, Only)
-    opaque = frozenset(lab.selector.atlas.names(lab.selector.atlas.opaque()))
+    opaque = frozenset(lab.selector.test_map.names(lab.selector.test_map.opaque()))
     assert frozenset(selection.tests) <= opaque
     assert selection.first == ()
 
@@ -126,7 +126,7 @@ def test_few_tests_are_selected_for(step: Edit, first: list[str], lab: Lab) -> N
     apply(edit("", step), lab)
     selection = lab.select()
     assert isinstance(selection, Only)
-    opaque = frozenset(lab.selector.atlas.names(lab.selector.atlas.opaque()))
+    opaque = frozenset(lab.selector.test_map.names(lab.selector.test_map.opaque()))
     assert [test.rpartition("::")[2] for test in selection.first] == first
     assert frozenset(selection.tests) - opaque == frozenset(selection.first)
     assert len(opaque) < 12

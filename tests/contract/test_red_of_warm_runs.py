@@ -14,23 +14,23 @@ from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import JobLimits, StopSignal
 from watchtest.core.events import Event, StartRun, TestsEnded
 from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Trigger
-from watchtest.core.recorded import FilePrint
+from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import judge
-from watchtest.execution import Occasion, Testing, Warm
+from watchtest.execution import RunContext, TestExecutor, Warm
 from watchtest.runners.pytest import Pytest
-from watchtest.selection.selector import Selector, Situation
+from watchtest.selection.selector import SelectionInput, Selector
 
 ZYGOTE = "'watchtest_agent.warm.zygote'"
 WARM_ONLY = f"import sys\ndef test_a():\n    assert {ZYGOTE} not in sys.modules\ndef test_b(): pass\n"
 ALWAYS_RED = "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n"
 
 
-async def no_prints(_paths: Collection[str]) -> Mapping[str, FilePrint]:
+async def no_prints(_paths: Collection[str]) -> Mapping[str, FileFingerprint]:
     return {}
 
 
 class Bench:
-    """A lane's `Testing`, on the tree that is given."""
+    """A lane's `TestExecutor`, on the tree that is given."""
 
     def __init__(self, warm_bench: WarmBench, warm: Warm = "auto") -> None:
         self._bench = warm_bench.bench
@@ -39,7 +39,9 @@ class Bench:
         environment = Environment(place, timeout_s=60, grace_s=1, python=self._python, env={})
         self.runner = Pytest()
         limits = JobLimits(5, 60, 0.5)
-        self.testing = Testing(place.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector())
+        self.executor = TestExecutor(
+            place.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector()
+        )
         self.notes: list[str] = []
         self.known: dict[str, Result] = {}
         self.events: list[Event] = []
@@ -50,7 +52,7 @@ class Bench:
         session = self._bench.open()
         run = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
         start = StartRun(run, frozenset(), None, known=self.known)
-        occasion = Occasion(
+        occasion = RunContext(
             session,
             tree.snapshot(),
             session.generation,
@@ -61,9 +63,9 @@ class Bench:
             self.events.append,
             self.notes.append,
             StopSignal(),
-            Situation(tree.snapshot(), "the environment", None, frozenset(), frozenset(), no_prints),
+            SelectionInput(tree.snapshot(), "the environment", None, frozenset(), frozenset(), no_prints),
         )
-        return self._bench.do(self.testing.execute(occasion))
+        return self._bench.do(self.executor.execute(occasion))
 
     def shown(self) -> dict[str, Result]:
         """The last that was told of each test on the way."""

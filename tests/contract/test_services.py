@@ -22,7 +22,7 @@ from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.protocols import Command, JobLimits, JobSpec, StopSignal
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import ProcessEnvironment, RestartTiming, Services
-from watchtest.core.model import ServiceInfo, Stop
+from watchtest.core.model import ServiceInfo, StopReason
 from watchtest.errors import ChannelLost, ServiceError
 from watchtest.sources.globs import specification
 
@@ -277,7 +277,7 @@ def test_a_service_that_always_crashes_stops_at_its_limit_and_says_why(bed: Bed)
     assert first == "service kv failed: exited with code 3 before it was ready (3 restarts)"
     assert tail == ["no luck"]
     assert "watchtest logs kv" in caught.value.hint
-    assert (caught.value.code, caught.value.is_passing) == ("service", False)
+    assert (caught.value.code, caught.value.is_transient) == ("service", False)
     assert bed.starts() == 4
     with pytest.raises(ServiceError):
         bed.ensure()
@@ -367,7 +367,7 @@ def test_a_command_says_when_a_service_is_ready(bed: Bed) -> None:
 def test_a_stop_ends_the_waiting(bed: Bed) -> None:
     bed.watcher(ServiceDefinition("kv", ("sleep", "600"), ReadyCheck("tcp", bed.port), grace_s=0.2))
     wish = StopSignal()
-    wish.set(Stop.CANCELLED)
+    wish.set(StopReason.CANCELLED)
     began = time.monotonic()
     bed.ensure(wish=wish)
     assert time.monotonic() - began < 8

@@ -7,7 +7,7 @@ import pytest
 from support.box_bench import Bench
 from support.warm_bench import WarmBench
 
-from watchtest.selection.recorded_rows import Recordings
+from watchtest.selection.recorded_rows import RecordingRows
 
 pytestmark = [pytest.mark.in_two_boxes, pytest.mark.python_in_the_box]
 
@@ -108,7 +108,7 @@ def test_recording_changes_no_outcome_and_hears_of_all_they_read(warm_bench: War
     for seen in (warm_bench.cold(), warm_bench.warm()):
         assert seen.verdicts == plain.verdicts, seen.end.output
         assert seen.failure(*RED) == plain.failure(*RED)
-        recordings = Recordings()
+        recordings = RecordingRows()
         recordings.take(seen.rows)
         tests = recordings.recorded({}).tests
         reading = [test for test in plain.outcomes if "dependable" not in test]

@@ -8,7 +8,7 @@ import random
 import pytest
 from support.box_bench import Bench, Tree, expected, found_in
 
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 from watchtest.errors import BoxError
 
 
@@ -197,6 +197,6 @@ def test_entries_of_the_box_are_the_same_values_as_those_of_the_host(bench: Benc
     bench.do(bench.box.disconnect())
     session = bench.open()
     assert session._tree == {
-        "a": Entry(Kind.FILE, 0o644, 1, Tree({"a": b"1"}).entry("a").digest),
-        "f": Entry(Kind.FOLDER, 0o755, 0, ""),
+        "a": Entry(EntryKind.FILE, 0o644, 1, Tree({"a": b"1"}).entry("a").digest),
+        "f": Entry(EntryKind.FOLDER, 0o755, 0, ""),
     }

@@ -10,7 +10,7 @@ from support.containers import Make, opened, recipe
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.protocols import BuiltImage, Recipe
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.errors import BoxGone, ImageError
 from watchtest.sources.tree_id import blob_id
 
@@ -174,7 +174,7 @@ def built(
     files: dict[str, str], *, key: str = "0" * 16, target: str = "", context: str = "", **arguments: str
 ) -> Recipe:
     content = {path: text.encode() for path, text in files.items()}
-    entries = {path: Entry(Kind.FILE, 0o644, len(data), blob_id(data)) for path, data in content.items()}
+    entries = {path: Entry(EntryKind.FILE, 0o644, len(data), blob_id(data)) for path, data in content.items()}
     image = BuiltImage(
         "docker/Dockerfile",
         context,

@@ -16,7 +16,7 @@ from support.node_packages import link_packages
 from support.order_executor import carry_out
 from support.samples import SAMPLES, tool_of
 
-from watchtest.core.model import Execution, Failure, Outcome, RunState, Stop
+from watchtest.core.model import Execution, Failure, Outcome, RunState, StopReason
 from watchtest.core.verdict import judge
 from watchtest.errors import RunnerError
 from watchtest.runners.cargo.cargo_runner import CargoRunner
@@ -178,7 +178,7 @@ def test_go_says_where_a_test_hung(sample: Sample) -> None:
     workspace = sample("go")
     edit(workspace / "price_test.go", 't.Log("two things")', "select {}")
     broken = carry_out(GoRunner(timeout_s=2), workspace, (".::TestTotal",))
-    assert broken.stopped is Stop.TIMED_OUT
+    assert broken.stopped is StopReason.TIMED_OUT
     assert place(failure(broken, ".::TestTotal")) == ("price_test.go", 6)
     assert "goroutine" in failure(broken, ".::TestTotal").text
     assert "test timed out after 1s" in broken.reason

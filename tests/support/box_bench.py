@@ -16,7 +16,7 @@ from support.containers import recipe
 from watchtest.boxes.box import Box
 from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.protocols import BoxProvider, BoxSession, Command, JobLimits, JobResult, JobSpec, PytestCommand
-from watchtest.core.model import Delta, Entry, Kind, Snapshot
+from watchtest.core.model import Delta, Entry, EntryKind, Snapshot
 from watchtest.sources.tree_id import blob_id
 
 T = TypeVar("T")
@@ -35,15 +35,15 @@ class Tree:
     def entry(self, path: str) -> Entry:
         content = self.content[path]
         if content is None:
-            return Entry(Kind.FOLDER, 0o755, 0, "")
+            return Entry(EntryKind.FOLDER, 0o755, 0, "")
         if content.startswith(b"-> "):
-            return Entry(Kind.SYMLINK, 0o777, len(content) - 3, blob_id(content[3:]))
-        return Entry(Kind.FILE, self.modes.get(path, 0o644), len(content), blob_id(content))
+            return Entry(EntryKind.SYMLINK, 0o777, len(content) - 3, blob_id(content[3:]))
+        return Entry(EntryKind.FILE, self.modes.get(path, 0o644), len(content), blob_id(content))
 
     def read(self, path: str, expect: Entry) -> bytes:
         content = self.content[path]
         assert content is not None
-        return content[3:] if expect.kind is Kind.SYMLINK else content
+        return content[3:] if expect.kind is EntryKind.SYMLINK else content
 
 
 class Bench:

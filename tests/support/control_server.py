@@ -21,19 +21,19 @@ from watchtest.control.gateway import Desk, Edge, Past
 from watchtest.control.run_reports import RunReport, timestamp
 from watchtest.control.server import ControlServer, PortWish
 from watchtest.core.events import (
-    Collected,
     Ending,
     Halted,
     Judged,
     Post,
     SnapshotTaken,
     StartRun,
+    TestsCollected,
     TestsEnded,
 )
 from watchtest.core.model import (
     Entry,
+    EntryKind,
     Execution,
-    Kind,
     Lane,
     Outcome,
     Policy,
@@ -46,7 +46,7 @@ from watchtest.core.state import LaneState, State
 from watchtest.loop import Loop, View
 from watchtest.views.dashboard.watcher_screen import Screens, StateScene
 
-SNAPSHOT = Snapshot("tree1", {"code.py": Entry(Kind.FILE, 0o644, 1, "1")})
+SNAPSHOT = Snapshot("tree1", {"code.py": Entry(EntryKind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"
 LIMIT_S = 10.0
 
@@ -75,11 +75,11 @@ class HandRun:
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
         return frozenset()
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
+    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         self.started.append(start)
         run = start.run.id
         post(SnapshotTaken(self.lane, time.time(), run, SNAPSHOT))
-        post(Collected(self.lane, time.time(), run, frozenset({TEST})))
+        post(TestsCollected(self.lane, time.time(), run, frozenset({TEST})))
         told: dict[str, Result] = {}
         while isinstance(said := await self._next(wish), tuple):
             told |= {result.test: result for result in said}

@@ -8,12 +8,12 @@ from pathlib import Path
 from watchtest.core.model import (
     All,
     Entry,
+    EntryKind,
     Failure,
-    Kind,
     Lane,
+    Location,
     Only,
     Outcome,
-    Place,
     Result,
     Run,
     RunState,
@@ -28,7 +28,7 @@ ENVIRONMENT = "image:1"
 
 
 def tree(name: str, files: Mapping[str, str]) -> Snapshot:
-    entries = {path: Entry(Kind.FILE, 0o644, len(text), text) for path, text in files.items()}
+    entries = {path: Entry(EntryKind.FILE, 0o644, len(text), text) for path, text in files.items()}
     return Snapshot(name, entries, head="c0ffee", branch="main", dirty=True)
 
 
@@ -38,7 +38,12 @@ def green(test: str, duration_s: float = 0.1) -> Result:
 
 def red(test: str, message: str = "assert 1 == 2", function: str = "total") -> Result:
     failure = Failure(
-        "AssertionError", message, Place("tests/t.py", 7), crash=Place("src/a.py", 3), text=message, function=function
+        "AssertionError",
+        message,
+        Location("tests/t.py", 7),
+        crash=Location("src/a.py", 3),
+        text=message,
+        function=function,
     )
     return Result(test, Outcome.FAILED, 0.2, failure)
 
@@ -89,7 +94,9 @@ class Bench:
         return name
 
 
-SNAPSHOT = Snapshot("4b825dc6", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")}, head="c0ffee", branch="main", dirty=True)
+SNAPSHOT = Snapshot(
+    "4b825dc6", {"a.py": Entry(EntryKind.FILE, 0o644, 1, "d")}, head="c0ffee", branch="main", dirty=True
+)
 
 
 PASSED = Result("tests/test_a.py::test_one", Outcome.PASSED, 0.25)
@@ -102,10 +109,10 @@ FAILED = Result(
     Failure(
         kind="AssertionError",
         message="assert 1 == 2",
-        where=Place("tests/test_a.py", 12),
+        where=Location("tests/test_a.py", 12),
         column=4,
         source_line="    assert one() == 2",
-        crash=Place("src/a.py", 3),
+        crash=Location("src/a.py", 3),
         text="def test_two():\nE  assert 1 == 2",
         output="printed",
     ),

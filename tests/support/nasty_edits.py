@@ -11,7 +11,7 @@ Step = Callable[[Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`left_out`: tests that change their outcome and that no selection can know of; `reason` says why."""
+    """`excluded`: tests that change their outcome and that no selection can know of; `reason` says why."""
 
     words: str
     steps: tuple[Step, ...]

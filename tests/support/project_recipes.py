@@ -7,7 +7,7 @@ import hashlib
 from watchtest.boxes.protocols import Recipe
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.config.keys import DEPENDENCIES
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.runners.detect import detect
 
 HOST = (3, 12)
@@ -15,7 +15,7 @@ HOST = (3, 12)
 
 def snapshot_of(files: dict[str, str]) -> Snapshot:
     digests = {path: hashlib.sha1(text.encode()).hexdigest() for path, text in files.items()}
-    return Snapshot("t", {path: Entry(Kind.FILE, 0o644, len(text), digests[path]) for path, text in files.items()})
+    return Snapshot("t", {path: Entry(EntryKind.FILE, 0o644, len(text), digests[path]) for path, text in files.items()})
 
 
 def recipe(

@@ -18,13 +18,13 @@ from typing import Any
 
 from watchtest.agent.code.fingerprint_job import PROGRAM
 from watchtest.agent.in_pytest import pytest_command as pytest_job
-from watchtest.core.model import All, Entry, Kind, Selection, Snapshot
-from watchtest.core.recorded import FilePrint
+from watchtest.core.model import All, Entry, EntryKind, Selection, Snapshot
+from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import file_of
 from watchtest.runners.pytest import PytestReports
 from watchtest.runners.runner import Ended
-from watchtest.selection.recorded_rows import Recordings, file_print
-from watchtest.selection.selector import Selector, Situation
+from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
+from watchtest.selection.selector import SelectionInput, Selector
 
 RUN_LIMIT_S = 600.0
 SKIPPED = frozenset({"__pycache__", ".git", ".pytest_cache", ".hypothesis", ".watchtest"})
@@ -37,7 +37,7 @@ class Ran:
     outcomes: dict[str, str]
     output: str
     exit_code: int
-    recordings: Recordings = field(repr=False)
+    recordings: RecordingRows = field(repr=False)
     unended: tuple[str, ...] = ()
     """Tests that began and did not come to an end: they ended the session, and all that would have come after them."""
 
@@ -85,7 +85,7 @@ class Lab:
         finally:
             os.close(rows_file)
             os.close(null)
-        reports, recordings = PytestReports(), Recordings()
+        reports, recordings = PytestReports(), RecordingRows()
         rows = [json.loads(line) for line in (self.home / "rows").read_text().splitlines()]
         reports.take(rows)
         recordings.take(rows)
@@ -100,34 +100,34 @@ class Lab:
         """Run everything on the tree as it is, and learn from it: selections are about what changes after this."""
         ran = self.run(record=True)
         self.base, self.known = self.snapshot(), ran.outcomes
-        situation = self.situation(self.base)
-        asyncio.run(self.learn(situation, ran.recordings))
+        inputs = self.inputs(self.base)
+        asyncio.run(self.learn(inputs, ran.recordings))
         return ran
 
-    async def learn(self, situation: Situation, recordings: Recordings) -> None:
+    async def learn(self, inputs: SelectionInput, recordings: RecordingRows) -> None:
         """Take over what a run of that situation recorded; its tree is the base by now."""
-        self.selector.begin(situation)
-        self.selector.end(situation, recordings)
+        self.selector.begin(inputs)
+        self.selector.end(inputs, recordings)
         await self.selector.settle(self.base)
 
     # -- selecting ---------------------------------------------------------------------------------
 
     def select(self) -> Selection:
         """What a watcher would run now. Why is in `selector.found`."""
-        return asyncio.run(self.selector.select(self.situation(self.snapshot())))
+        return asyncio.run(self.selector.select(self.inputs(self.snapshot())))
 
-    def situation(self, snapshot: Snapshot) -> Situation:
+    def inputs(self, snapshot: Snapshot) -> SelectionInput:
         red = frozenset(test for test, outcome in self.known.items() if outcome in ("failed", "error"))
-        return Situation(snapshot, "lab", self.base, frozenset(self.known), red, self._fetch)
+        return SelectionInput(snapshot, "lab", self.base, frozenset(self.known), red, self._fetch)
 
-    async def _fetch(self, paths: Collection[str]) -> Mapping[str, FilePrint]:
+    async def _fetch(self, paths: Collection[str]) -> Mapping[str, FileFingerprint]:
         done = await asyncio.to_thread(
             subprocess.run,
             [self.python, "-I", "-c", PROGRAM, str(self.root)],
             input=json.dumps(list(paths)), text=True, capture_output=True, check=True, timeout=RUN_LIMIT_S,
         )  # fmt: skip
         rows = {row["path"]: row for row in map(json.loads, done.stdout.splitlines())}
-        return {path: file_print(rows.get(path)) for path in paths}
+        return {path: parse_fingerprint(rows.get(path)) for path in paths}
 
     def snapshot(self) -> Snapshot:
         entries = {}
@@ -138,7 +138,7 @@ class Lab:
                 if not path.is_symlink() and not name.endswith(".pyc"):
                     content = path.read_bytes()
                     entries[path.relative_to(self.root).as_posix()] = Entry(
-                        Kind.FILE, path.stat().st_mode & 0o777, len(content), hashlib.sha1(content).hexdigest()
+                        EntryKind.FILE, path.stat().st_mode & 0o777, len(content), hashlib.sha1(content).hexdigest()
                     )
         digest = hashlib.sha1(repr(sorted(entries.items())).encode()).hexdigest()
         return Snapshot(digest, entries)

@@ -7,30 +7,30 @@ from dataclasses import dataclass, field
 
 from watchtest.core.events import (
     EVERYTHING,
-    BoxSeen,
-    Broke,
-    Changed,
-    Collected,
+    BoxConnected,
     Event,
     Judged,
     RunEnded,
     SnapshotTaken,
+    SourceChanged,
+    TestsCollected,
     TestsEnded,
+    ToolFailure,
 )
 from watchtest.core.model import (
     BoxInfo,
     Entry,
+    EntryKind,
     Execution,
     Failure,
-    Kind,
     Lane,
+    Location,
     Outcome,
-    Place,
     Policy,
     Problem,
     Result,
     Snapshot,
-    Stop,
+    StopReason,
 )
 from watchtest.core.state import LaneState, State, Working
 from watchtest.core.step import step
@@ -52,16 +52,16 @@ def failed(test: str, line: int = 14, message: str = "assert 3 == 4", **rest: ob
     failure = Failure(
         kind="AssertionError",
         message=message,
-        where=Place(test.partition("::")[0], line),
+        where=Location(test.partition("::")[0], line),
         source_line="    assert total([1, 2]) == 4",
-        crash=Place("shop/cart.py", 7),
+        crash=Location("shop/cart.py", 7),
         **rest,  # type: ignore[arg-type]
     )
     return Result(test, Outcome.FAILED, 0.2, failure)
 
 
 def snapshot(tree: str, **rest: object) -> Snapshot:
-    entries = {"code.py": Entry(Kind.FILE, 0o644, 1, tree)}
+    entries = {"code.py": Entry(EntryKind.FILE, 0o644, 1, tree)}
     return Snapshot(tree, entries, head="c0ffee00", branch="main", dirty=True, **rest)  # type: ignore[arg-type]
 
 
@@ -92,10 +92,10 @@ class Story:
 
     def change(self, *paths: str) -> Story:
         self.now += 1
-        return self.on(Changed(self.lane, self.now, frozenset(paths or (EVERYTHING,))))
+        return self.on(SourceChanged(self.lane, self.now, frozenset(paths or (EVERYTHING,))))
 
     def box(self, box: BoxInfo = BOX) -> Story:
-        return self.on(BoxSeen(self.lane, self.now, box))
+        return self.on(BoxConnected(self.lane, self.now, box))
 
     def sync(self, tree: str, **rest: object) -> Story:
         self.now += 0.1
@@ -103,7 +103,7 @@ class Story:
 
     def collect(self, *tests: str) -> Story:
         self.now += 0.1
-        return self.on(Collected(self.lane, self.now, self.working.run.id, frozenset(tests)))
+        return self.on(TestsCollected(self.lane, self.now, self.working.run.id, frozenset(tests)))
 
     def results(self, *results: Result) -> Story:
         self.now += 0.1
@@ -117,7 +117,7 @@ class Story:
         exit_code: int | None = None,
         promised: Iterable[str] = (),
         collection_errors: tuple[Result, ...] = (),
-        stopped: Stop | None = None,
+        stopped: StopReason | None = None,
         raw_output: str = "",
     ) -> Story:
         by_test = {result.test: result for result in results}
@@ -141,6 +141,6 @@ class Story:
             self.collect(*(result.test for result in results)).results(*results)
         return self.end(tree, results)
 
-    def breaks(self, problem: Problem = LOST, *, is_passing: bool = True) -> Story:
+    def breaks(self, problem: Problem = LOST, *, is_transient: bool = True) -> Story:
         self.now += 0.1
-        return self.on(RunEnded(self.lane, self.now, self.working.run.id, Broke(problem, is_passing)))
+        return self.on(RunEnded(self.lane, self.now, self.working.run.id, ToolFailure(problem, is_transient)))

@@ -28,8 +28,8 @@ from watchtest.core.events import StartRun
 from watchtest.core.model import (
     All,
     Entry,
+    EntryKind,
     Execution,
-    Kind,
     Lane,
     Only,
     Outcome,
@@ -38,17 +38,17 @@ from watchtest.core.model import (
     RunState,
     Selection,
     Snapshot,
-    Stop,
+    StopReason,
     Trigger,
 )
 from watchtest.core.state import Knowledge, KnownTest
 from watchtest.core.verdict import judge, learn
-from watchtest.execution import AnyRunner, Occasion, Testing
+from watchtest.execution import AnyRunner, RunContext, TestExecutor
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.pytest import Pytest
-from watchtest.selection.selector import Selector, Situation
+from watchtest.selection.selector import SelectionInput, Selector
 
 RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
 TREE = Snapshot("t1", {})
@@ -90,7 +90,9 @@ def executed(
     place = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
     chosen = runners or (FIRST, SECOND)
-    testing = Testing("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all"))
+    testing = TestExecutor(
+        "/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all")
+    )
     return asyncio.run(testing.execute(an_occasion(session, wish, selection)))
 
 
@@ -100,17 +102,17 @@ def an_occasion(
     selection: Selection | None = None,
     tree: Snapshot = TREE,
     known: frozenset[str] = frozenset(),
-) -> Occasion:
+) -> RunContext:
     """A run of `tree`; of TREE, all that is known is known."""
     start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset(), None)
     nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
-    situation = Situation(tree, "", TREE if known else None, known, frozenset(), nobody)
+    selection_input = SelectionInput(tree, "", TREE if known else None, known, frozenset(), nobody)
     box = cast(BoxSession, session)
-    return Occasion(box, tree, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish, situation)
+    return RunContext(box, tree, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish, selection_input)
 
 
-@pytest.mark.parametrize("stop", [Stop.CANCELLED, Stop.KILLED, Stop.SUPERSEDED])
-def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path, stop: Stop) -> None:
+@pytest.mark.parametrize("stop", [StopReason.CANCELLED, StopReason.KILLED, StopReason.SUPERSEDED])
+def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path, stop: StopReason) -> None:
     wish = StopSignal()
 
     def ends(_command: str) -> JobResult:
@@ -119,7 +121,7 @@ def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path,
         return GREEN
 
     execution = executed(tmp_path, wish, FakeSession(ends))
-    assert execution.stopped in (Stop.CANCELLED, Stop.KILLED)
+    assert execution.stopped in (StopReason.CANCELLED, StopReason.KILLED)
     assert judge(execution).state is not RunState.PASSED
 
 
@@ -128,7 +130,7 @@ def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) ->
 
     def ends(command: str) -> JobResult:
         if command == "second":
-            wish.set(Stop.CANCELLED)
+            wish.set(StopReason.CANCELLED)
         return GREEN
 
     assert judge(executed(tmp_path, wish, FakeSession(ends))).state is RunState.PASSED
@@ -154,17 +156,17 @@ def test_each_of_several_pytests_is_asked_for_the_tests_below_its_own_folder(tmp
 
 LINT = CommandRunner(("lint",), name="lint")
 LINTED = frozenset({"lint::run"})
-CHANGED = Snapshot("t2", {"a.json": Entry(Kind.FILE, 0o644, 1, "1")})
+CHANGED = Snapshot("t2", {"a.json": Entry(EntryKind.FILE, 0o644, 1, "1")})
 
 
-def a_testing(folder: Path, *runners: AnyRunner) -> Testing:
+def a_testing(folder: Path, *runners: AnyRunner) -> TestExecutor:
     place = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
     selector = Selector(patterns=(("*.list -> lint", lambda path: path.endswith(".list"), "lint"),))
-    return Testing("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: runners, selector)
+    return TestExecutor("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: runners, selector)
 
 
-def selected(testing: Testing, session: FakeSession, known: frozenset[str]) -> Selection:
+def selected(testing: TestExecutor, session: FakeSession, known: frozenset[str]) -> Selection:
     """After a run of everything, for a change of a.json."""
     asyncio.run(testing.execute(an_occasion(session, StopSignal())))
     return asyncio.run(testing.select(an_occasion(session, StopSignal(), tree=CHANGED, known=known)))
@@ -188,8 +190,8 @@ def test_a_runner_that_cannot_tell_runs_whole_beside_one_that_can(tmp_path: Path
 
 def test_what_was_never_tried_in_this_environment_runs_whole(tmp_path: Path) -> None:
     testing = a_testing(tmp_path, LINT)
-    occasion = an_occasion(FakeSession(lambda _command: GREEN), StopSignal(), tree=CHANGED, known=LINTED)
-    assert isinstance(asyncio.run(testing.select(occasion)), All)
+    context = an_occasion(FakeSession(lambda _command: GREEN), StopSignal(), tree=CHANGED, known=LINTED)
+    assert isinstance(asyncio.run(testing.select(context)), All)
 
 
 def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
     testing = a_testing(tmp_path, LINT, GoRunner())
     asyncio.run(testing.execute(an_occasion(session, StopSignal())))
     begun = len(session.begun)
-    wish.set(Stop.CANCELLED)
+    wish.set(StopReason.CANCELLED)
     go = frozenset({".::TestIt"})
     selection = asyncio.run(testing.select(an_occasion(session, wish, tree=CHANGED, known=LINTED | go)))
     assert len(session.begun) == begun

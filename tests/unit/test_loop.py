@@ -13,27 +13,39 @@ import pytest
 from watchtest.boxes.protocols import StopSignal
 from watchtest.core.events import (
     EVERYTHING,
-    Changed,
-    Collected,
     Ending,
     Event,
     Halted,
     Judged,
-    Noted,
-    Peeked,
+    NoteAdded,
     Post,
-    RunAsked,
+    RunRequested,
     SnapshotTaken,
+    SourceChanged,
+    SourceCompared,
     StartRun,
+    TestsCollected,
 )
-from watchtest.core.model import All, Entry, Execution, Kind, Lane, Outcome, Policy, Result, RunState, Snapshot, Stop
+from watchtest.core.model import (
+    All,
+    Entry,
+    EntryKind,
+    Execution,
+    Lane,
+    Outcome,
+    Policy,
+    Result,
+    RunState,
+    Snapshot,
+    StopReason,
+)
 from watchtest.core.state import Broken, Idle, LaneState, State
 from watchtest.core.transitions import RunDropped, RunFinished, RunQueued, transitions, unfinished
 from watchtest.errors import WorkspaceError
-from watchtest.loop import Loop, View, Watching
+from watchtest.loop import EventStream, Loop, View
 
 SAVE = Lane.SAVE
-TREE = Snapshot("t1", {"a.py": Entry(Kind.FILE, 0o644, 1, "d")})
+TREE = Snapshot("t1", {"a.py": Entry(EntryKind.FILE, 0o644, 1, "d")})
 GREEN = Execution(0, frozenset({"a.py::t"}), {"a.py::t": Result("a.py::t", Outcome.PASSED, 0.1)})
 LIMIT_S = 10.0
 
@@ -68,7 +80,7 @@ class FakePipeline:
     def listen(self, post: Post) -> None:
         pass
 
-    async def carry_out(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
+    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         return await self.runs(start, post, wish)
 
     async def is_still(self, snapshot: Snapshot) -> bool:
@@ -87,7 +99,7 @@ class Watched:
     """A loop with a view that remembers, and that says when something was seen."""
 
     pipeline: FakePipeline
-    watching: tuple[Watching, ...] = ()
+    watching: tuple[EventStream, ...] = ()
     views: tuple[View, ...] = ()
     lanes: tuple[Lane, ...] = (SAVE,)
     events: list[Event | None] = field(default_factory=list)
@@ -123,7 +135,7 @@ class Watched:
 
     @property
     def notes(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Noted)]
+        return [event.text for event in self.events if isinstance(event, NoteAdded)]
 
     async def until(self, condition: Callable[[State], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S
@@ -146,8 +158,8 @@ class Watched:
         return asyncio.run(whole())
 
 
-def change(*paths: str) -> Changed:
-    return Changed(SAVE, time.time(), frozenset(paths))
+def change(*paths: str) -> SourceChanged:
+    return SourceChanged(SAVE, time.time(), frozenset(paths))
 
 
 def is_idle_after_a_run(state: State) -> bool:
@@ -205,7 +217,7 @@ def test_a_view_that_fails_ends_the_watcher_and_the_history_is_closed() -> None:
     async def endless(start: StartRun, post: Post, wish: StopSignal) -> Ending:
         post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
         await wish.job_stops.get()
-        return Halted(wish.stop or Stop.CANCELLED)
+        return Halted(wish.stop or StopReason.CANCELLED)
 
     watched = Watched(FakePipeline(endless), views=(failing_view(ZeroDivisionError("the view")),))
 
@@ -317,16 +329,16 @@ def test_a_failure_in_a_callback_or_a_dropped_task_is_said(caplog: pytest.LogCap
 async def long_run(start: StartRun, post: Post, wish: StopSignal) -> Ending:
     """Tests run until they are stopped."""
     post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
-    post(Collected(SAVE, time.time(), start.run.id, frozenset()))
-    post(Collected(SAVE, time.time(), start.run.id, frozenset({"a.py::t"})))
+    post(TestsCollected(SAVE, time.time(), start.run.id, frozenset()))
+    post(TestsCollected(SAVE, time.time(), start.run.id, frozenset({"a.py::t"})))
     if start.run.id.endswith(".1"):
         await wish.job_stops.get()
-        return Halted(wish.stop or Stop.CANCELLED)
+        return Halted(wish.stop or StopReason.CANCELLED)
     return Judged(TREE, GREEN)
 
 
 def is_executing(watched: Watched) -> Callable[[State], bool]:
-    return lambda _state: sum(isinstance(event, Collected) for event in watched.events) == 2
+    return lambda _state: sum(isinstance(event, TestsCollected) for event in watched.events) == 2
 
 
 def test_a_change_of_what_is_still_to_run_supersedes_the_run_and_is_run() -> None:
@@ -339,8 +351,8 @@ def test_a_change_of_what_is_still_to_run_supersedes_the_run_and_is_run() -> Non
         await watched.until(is_idle_after_a_run)
 
     last = watched.play(scene)
-    assert last.top.strip == (RunState.SUPERSEDED, RunState.PASSED)
-    assert [event.paths for event in watched.events if isinstance(event, Peeked)] == [frozenset({"a.py"})]
+    assert last.top.recent_states == (RunState.SUPERSEDED, RunState.PASSED)
+    assert [event.paths for event in watched.events if isinstance(event, SourceCompared)] == [frozenset({"a.py"})]
 
 
 @pytest.mark.parametrize(
@@ -384,9 +396,9 @@ def test_what_is_asked_for_while_the_watcher_leaves_has_an_end() -> None:
     async def scene() -> None:
         watched.loop.post(change("a.py"))
         await watched.until(is_executing(watched))
-        watched.loop.post(RunAsked(SAVE, time.time(), All("asked"), "s.waits"))
+        watched.loop.post(RunRequested(SAVE, time.time(), All("asked"), "s.waits"))
         watched.loop.quit()
-        watched.loop.post(RunAsked(SAVE, time.time(), All("asked"), "s.late"))
+        watched.loop.post(RunRequested(SAVE, time.time(), All("asked"), "s.late"))
 
     watched.play(scene)
     ends = watched.ends

@@ -22,10 +22,11 @@ def selected(error: Exception) -> tuple[All, list[str]]:
     services = cast(Any, SimpleNamespace(lives=()))
     pipeline = Pipeline(Lane.SAVE, nothing, nothing, nothing, services, nothing, testing, "", lambda: True)
     notes: list[str] = []
-    occasion = cast(
-        Any, SimpleNamespace(run=SimpleNamespace(id="s.1"), note=notes.append, situation=SimpleNamespace(base=None))
+    context = cast(
+        Any,
+        SimpleNamespace(run=SimpleNamespace(id="s.1"), note=notes.append, selection_input=SimpleNamespace(base=None)),
     )
-    return cast(All, asyncio.run(pipeline._selection(occasion))), notes
+    return cast(All, asyncio.run(pipeline._selection(context))), notes
 
 
 def test_after_a_bug_in_a_selection_everything_runs_and_it_is_said() -> None:

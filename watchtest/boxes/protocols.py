@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from watchtest.agent.frames import Frame
 from watchtest.boxes.no_python.shell_tools import PlainTools
-from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, Stop
+from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, StopReason
 from watchtest.errors import BoxError, ChannelLost
 
 Note = Callable[[str], None]
@@ -42,15 +42,15 @@ class StopSignal:
 
     job_stops: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
     """A wish each, for the job that runs: True kills, False asks politely first."""
-    stop: Stop | None = None
+    stop: StopReason | None = None
 
     @property
     def is_set(self) -> bool:
         return self.stop is not None
 
-    def set(self, stop: Stop) -> None:
+    def set(self, stop: StopReason) -> None:
         self.stop = stop
-        self.job_stops.put_nowait(stop is Stop.KILLED)
+        self.job_stops.put_nowait(stop is StopReason.KILLED)
 
 
 # -- what a box is made of -------------------------------------------------------------------------

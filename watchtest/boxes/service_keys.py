@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 
 Matches = Callable[[str], bool]
 Matcher = Callable[[Sequence[str]], Matches]
@@ -96,7 +96,7 @@ class ServiceDependencies:
         files = {
             path: entry.digest
             for path, entry in snapshot.entries.items()
-            if entry.kind is not Kind.FOLDER and matches(path)
+            if entry.kind is not EntryKind.FOLDER and matches(path)
         }
         one = self._definition
         ready = [one.ready.kind, one.ready.what] if one.ready else None
@@ -137,4 +137,4 @@ def _words(argv: Sequence[str]) -> list[str]:
 def _named(word: str, entries: Mapping[str, Entry]) -> str:
     path = posixpath.normpath(word)
     entry = entries.get(path)
-    return path if entry is not None and entry.kind is not Kind.FOLDER else ""
+    return path if entry is not None and entry.kind is not EntryKind.FOLDER else ""

@@ -29,7 +29,7 @@ from watchtest.boxes.protocols import (
     PytestCommand,
     UnittestCommand,
 )
-from watchtest.core.model import Delta, Entry, Kind, Snapshot, difference
+from watchtest.core.model import Delta, Entry, EntryKind, Snapshot, difference
 from watchtest.errors import BoxError, ChannelLost
 
 HELLO_LIMIT_S = 30.0
@@ -139,7 +139,7 @@ class Session:
         for path in sorted(delta.write, key=lambda path: path.count("/")):
             entry = delta.write[path]
             row = [path, entry.kind.value, entry.mode, entry.size, entry.digest]
-            content = b"" if entry.kind is Kind.FOLDER else read(path, entry)
+            content = b"" if entry.kind is EntryKind.FOLDER else read(path, entry)
             for start in range(0, max(len(content), 1), BODY_PIECE):
                 is_last = start + BODY_PIECE >= len(content)
                 yield frame("write", content[start : start + BODY_PIECE], row=row, last=is_last)
@@ -282,7 +282,7 @@ def _entry_of(row: Any) -> tuple[str, Entry | None]:
         case [str(path), None]:
             return path, None
         case [str(path), "file" | "symlink" | "folder" as kind, int(mode), int(size), str(digest)]:
-            return path, Entry(Kind(kind), mode, size, digest)
+            return path, Entry(EntryKind(kind), mode, size, digest)
         case _:
             raise ChannelLost(f"the agent sent an entry that is none: {row!r:.200}")
 

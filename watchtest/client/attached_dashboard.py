@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from watchtest.control.client import Declined
-from watchtest.core.model import Place
+from watchtest.core.model import Location
 from watchtest.core.text import encodable
 from watchtest.errors import WatchtestError
 from watchtest.views.dashboard.dashboard import Frontend
@@ -184,9 +184,9 @@ class RemoteScene:
     def choices(self, look: Look) -> int:
         return int(self._document.get("choices", 0))
 
-    def place(self, look: Look) -> Place | None:
+    def place(self, look: Look) -> Location | None:
         place = self._document.get("place")
-        return Place(str(place["file"]), int(place["line"])) if place else None
+        return Location(str(place["file"]), int(place["line"])) if place else None
 
     async def page(self, look: Look) -> str:
         try:

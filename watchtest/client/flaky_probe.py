@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from watchtest.boxes.protocols import BoxProvider, StopSignal
 from watchtest.config.project import Project
-from watchtest.core.events import EVERYTHING, Collected, Event, Halted, Judged, SnapshotTaken, StartRun, TestsEnded
+from watchtest.core.events import EVERYTHING, Event, Halted, Judged, SnapshotTaken, StartRun, TestsCollected, TestsEnded
 from watchtest.core.model import Entry, Lane, Only, Result, Run, RunState, Snapshot, Trigger
 from watchtest.core.verdict import judge
 from watchtest.errors import BoxError, WatchtestError
 from watchtest.history.store.columns import AttemptKind
 from watchtest.history.store.store import Store
-from watchtest.pipeline import Pipeline, Source
+from watchtest.pipeline import Pipeline, SourceTree
 from watchtest.wiring import build_pipeline
 
 BEGUN_BY_HAND = "a probe was asked for"
@@ -43,7 +43,7 @@ class Repeat:
 class Frozen:
     """A source that stays as it was in its first run, whatever is saved meanwhile."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceTree) -> None:
         self._source = source
         self._snapshot: Snapshot | None = None
         self._read: dict[tuple[str, str], bytes | None] = {}
@@ -66,7 +66,7 @@ class Frozen:
 
 
 async def probe(
-    project: Project, source: Source, provider: BoxProvider, test: str, times: int, store: Store | None
+    project: Project, source: SourceTree, provider: BoxProvider, test: str, times: int, store: Store | None
 ) -> AsyncGenerator[Repeat, None]:
     """So many runs of that test on the tree as it is now, each told as it ends. The caller holds the gate's lock."""
     frozen = Frozen(source)
@@ -81,7 +81,7 @@ async def probe(
         for number in range(1, times + 1):
             selection = Only((test,), because=f"a probe, {number} of {times}")
             run = Run(f"{session}-probe.{number}", Lane.SAVE, Trigger.MANUAL, selection, is_forced=True)
-            yield await _Once(pipeline, run, store, str(project.workspace), frozen).carry_out()
+            yield await _Once(pipeline, run, store, str(project.workspace), frozen).execute()
 
 
 class _Once:
@@ -95,7 +95,7 @@ class _Once:
         self._frozen = frozen
         self._tree = ""
 
-    async def carry_out(self) -> Repeat:
+    async def execute(self) -> Repeat:
         store, run, at = self._store, self._run, time.time()
         if store is not None:
             store.begin(run, at, self._workspace, BEGUN_BY_HAND)
@@ -104,7 +104,7 @@ class _Once:
         end, reason, raw_output = RunState.CANCELLED, "the probe was ended", ""
         results: tuple[Result, ...] = ()
         try:
-            ending = await self._pipeline.carry_out(start, self._hear, StopSignal())
+            ending = await self._pipeline.execute(start, self._hear, StopSignal())
             if not isinstance(ending, Judged):
                 reason = f"it was {ending.stop.value}" if isinstance(ending, Halted) else "there was nothing to run"
                 raise BoxError(f"the probe came to no result: {reason}")
@@ -127,7 +127,7 @@ class _Once:
                 self._frozen.freeze(event.snapshot)
                 if self._store is not None:
                     self._store.snapshot_taken(self._run.id, event.snapshot, event.environment, event.at)
-            case Collected() if self._store is not None and event.tests:
+            case TestsCollected() if self._store is not None and event.tests:
                 self._store.reports(self._run.id, event.at)
             case TestsEnded() if self._store is not None:
                 kind = AttemptKind.CHECK if event.is_check else AttemptKind.WORD

@@ -107,7 +107,7 @@ def _workspace(project: Project) -> list[Finding]:
     runners = ", ".join(map(str, build_detector(project, source).specs(snapshot)))
     found.append(Finding("runners", GOOD, f"{runners} ({why})"))
     found += _repository(project)
-    found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.left_out[:20]]
+    found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.excluded[:20]]
     return found
 
 

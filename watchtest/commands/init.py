@@ -146,7 +146,7 @@ def _write_config(arguments: argparse.Namespace) -> int:
         print(f"  setup  {command}")
     for wish in build_detector(project, source).specs(snapshot):
         print(f"  tests  {_line(str(wish))}")
-    for left_out in snapshot.left_out:
+    for left_out in snapshot.excluded:
         print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")
     print("Next: watchtest")
     return 0

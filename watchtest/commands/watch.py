@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(json.dumps(event_schema(), indent=2))
         return 0
-    from watchtest.app import Show, run_watcher
+    from watchtest.app import DisplayOptions, run_watcher
     from watchtest.client.settings import project_of
     from watchtest.logs.writer import NAME, logging_to
     from watchtest.workspace.folder import FOLDER
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.silent:
         # Whoever started it may be anywhere; a path in the settings means one thing at every start.
         os.chdir(project.workspace)
-    show = Show(arguments.once, arguments.plain, arguments.json_lines, arguments.silent)
+    show = DisplayOptions(arguments.once, arguments.plain, arguments.json_lines, arguments.silent)
     with WatcherLock(folder) as lock, logging_to(folder / NAME, lock.is_ours):
         log.info("watching %s: watchtest %s, process %d", project.workspace, __version__, os.getpid())
         code = asyncio.run(run_watcher(project, show, lock.keep, lambda: project_of(arguments, flags).config))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from watchtest.config import Config
 from watchtest.config.loader import WORKSPACE_FILES
-from watchtest.core.events import Changed, Event
+from watchtest.core.events import Event, SourceChanged
 from watchtest.core.state import State
 from watchtest.errors import WatchtestError
 
@@ -24,7 +24,7 @@ class Rereading:
     _told: str = ""
 
     def show(self, _before: State, _after: State, event: Event | None) -> None:
-        if isinstance(event, Changed) and event.paths.intersection(WORKSPACE_FILES):
+        if isinstance(event, SourceChanged) and event.paths.intersection(WORKSPACE_FILES):
             text = self._news()
             if text and text != self._told:
                 self.say(text)

@@ -21,7 +21,7 @@ from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result, Run
 from watchtest.core.state import LaneState, State, Working
 from watchtest.core.text import cut
-from watchtest.core.transitions import Fact, NoteAdded, ResultsArrived, RunFinished
+from watchtest.core.transitions import Fact, NoteShown, ResultsArrived, RunFinished
 from watchtest.views.status.status_document import box_document, head, problem_document, result_document
 
 Document = dict[str, Any]
@@ -74,7 +74,7 @@ def tell(
         if _outline(was) != _outline(lane):
             yield status_of(lane)
     for fact in facts:
-        if isinstance(fact, NoteAdded):
+        if isinstance(fact, NoteShown):
             note = {"lane": fact.lane.value, "text": cut(fact.text, NOTE_LIMIT)}
             yield Told("note", partial(dict, note))
 
@@ -98,7 +98,7 @@ def _outline(lane: LaneState) -> tuple[object, ...]:
     return (
         type(lane.activity),
         type(working.phase) if working else None,
-        working.carried if working else None,
+        working.changes if working else None,
         lane.is_paused,
         lane.pending,
         lane.knowledge.verdict,

@@ -15,17 +15,26 @@ from watchtest.control.result_log import PAST, Journals, Page, page_of
 from watchtest.control.run_reports import Reports, RunReport
 from watchtest.core.events import (
     EVERYTHING,
-    CancelAsked,
-    Changed,
+    CancelRequested,
     Event,
-    PauseAsked,
-    PolicyAsked,
-    ResumeAsked,
-    RunAsked,
+    PauseRequested,
+    PolicyRequested,
+    ResumeRequested,
+    RunRequested,
+    SourceChanged,
 )
 from watchtest.core.model import All, Lane, Only, Policy, Result, Selection
-from watchtest.core.policy import again, choose, matching
-from watchtest.core.state import Broken, Executing, LaneState, Rest, State, Working, asked_id, rest_of
+from watchtest.core.policy import matching_selection, policy_selection, repeat_selection
+from watchtest.core.state import (
+    Broken,
+    Executing,
+    LaneState,
+    SettleStatus,
+    State,
+    Working,
+    requested_run_id,
+    settle_status,
+)
 from watchtest.core.transitions import transitions
 
 ANSWER_LIMIT_S = 5.0
@@ -127,8 +136,8 @@ class Desk:
         """A run that was accepted: it will reach an end."""
         lane = self._lane(wish.lane)
         self._asked += 1
-        run_id = asked_id(lane, str(self._asked))
-        after = await self._taken_in(RunAsked(lane.lane, time.time(), _selection(wish, lane), id=run_id))
+        run_id = requested_run_id(lane, str(self._asked))
+        after = await self._taken_in(RunRequested(lane.lane, time.time(), _selection(wish, lane), id=run_id))
         report = self._reports.find(after, run_id)
         if self.is_closed:
             raise _leaving()
@@ -185,39 +194,39 @@ class Desk:
         report = await self.report(run_id)
         if report.has_ended:
             return report
-        after = await self._taken_in(CancelAsked(report.lane, time.time(), is_kill, run=report.id))
+        after = await self._taken_in(CancelRequested(report.lane, time.time(), is_kill, run=report.id))
         return self._reports.find(after, report.id) or report
 
     async def pause(self, lane: Lane | None, *, is_paused: bool) -> Mapping[Lane, bool]:
         """All lanes, or that one; which of the lanes are paused now."""
         lanes = self._state().ranked if lane is None else (self._lane(lane),)
         for each in lanes:
-            event = PauseAsked(each.lane, time.time()) if is_paused else ResumeAsked(each.lane, time.time())
+            event = PauseRequested(each.lane, time.time()) if is_paused else ResumeRequested(each.lane, time.time())
             await self._taken_in(event)
         return {each.lane: each.is_paused for each in self._state().ranked}
 
-    async def look(self, lane: Lane | None) -> tuple[Lane, Rest]:
+    async def look(self, lane: Lane | None) -> tuple[Lane, SettleStatus]:
         """Look at the source now, as if all of it had changed: a save that nobody was told of is in it, too."""
         found = self._lane(lane).lane
-        after = await self._taken_in(Changed(found, time.time(), frozenset({EVERYTHING})))
-        return found, rest_of(after.lanes[found])
+        after = await self._taken_in(SourceChanged(found, time.time(), frozenset({EVERYTHING})))
+        return found, settle_status(after.lanes[found])
 
-    def rest(self, lane: Lane | None) -> tuple[Lane, Rest]:
+    def rest(self, lane: Lane | None) -> tuple[Lane, SettleStatus]:
         """Whether a lane has come to rest since."""
         found = self._lane(lane)
-        return found.lane, rest_of(found)
+        return found.lane, settle_status(found)
 
     async def policy(self, wish: PolicyWish) -> LaneState:
         """What a change of that lane runs from now on; the lane after that."""
         lane = self._lane(wish.lane)
-        after = await self._taken_in(PolicyAsked(lane.lane, time.time(), wish.policy))
+        after = await self._taken_in(PolicyRequested(lane.lane, time.time(), wish.policy))
         return after.lanes[lane.lane]
 
     async def _call_off_retries(self) -> None:
         """Nothing is under way, but a lane that broke may be about to try again: that is what is cancelled then."""
         for lane in self._state().ranked:
             if isinstance(lane.activity, Broken) and lane.activity.retry_at is not None:
-                await self._taken_in(CancelAsked(lane.lane, time.time()))
+                await self._taken_in(CancelRequested(lane.lane, time.time()))
                 text = f"nothing is running; the {lane.lane.value} lane will not try again by itself"
                 raise Refusal(404, "nothing_running", text, "the next save, or `watchtest run`, tries again")
 
@@ -276,13 +285,13 @@ def _selection(wish: RunWish, lane: LaneState) -> Selection | None:
     if wish.tests:
         return Only(wish.tests, because="asked for by name")
     if wish.is_again:
-        return again(lane)
+        return repeat_selection(lane)
     if wish.matching:
-        found = matching(lane, wish.matching)
+        found = matching_selection(lane, wish.matching)
         if found is None:
             text = f"no known test has {wish.matching!r} in its name"
             raise Refusal(404, "no_such_test", text, "`watchtest run` alone runs what the policy says")
         return found
     if wish.policy is Policy.ALL:
         return All(because="all tests were asked for")
-    return None if wish.policy is None else choose(wish.policy, lane.knowledge)
+    return None if wish.policy is None else policy_selection(wish.policy, lane.knowledge)

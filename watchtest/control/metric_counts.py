@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from watchtest.core.model import Lane, Outcome, RunState
-from watchtest.core.state import Finished
+from watchtest.core.state import FinishedRun
 from watchtest.core.transitions import BoxDisappeared, Fact, RunFinished, TestsSelected, TreeTaken
 
 Phase = Literal["sync", "select", "test"]
@@ -56,7 +56,7 @@ class Tally:
                 case _:
                     pass
 
-    def _count(self, finished: Finished, tests_since: float | None) -> None:
+    def _count(self, finished: FinishedRun, tests_since: float | None) -> None:
         lane = finished.run.lane
         self.runs[lane, finished.state] += 1
         self.durations[lane].observe(finished.ended_at - finished.started_at)

@@ -107,7 +107,7 @@ class Metrics(Collector):
                 verdict.add_metric((name, judged), float(judged is lane.knowledge.verdict))
             for outcome, count in counts.items():
                 known.add_metric((name, outcome), count)
-            pending.add_metric((name,), len(lane.pending.paths | (working.carried.paths if working else frozenset())))
+            pending.add_metric((name,), len(lane.pending.paths | (working.changes.paths if working else frozenset())))
             queue.add_metric((name,), len(lane.asked))
             under_way.add_metric((name,), float(working is not None))
             paused.add_metric((name,), float(lane.is_paused))

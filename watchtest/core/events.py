@@ -25,7 +25,7 @@ from watchtest.core.model import (
     Selection,
     ServiceInfo,
     Snapshot,
-    Stop,
+    StopReason,
 )
 
 EVERYTHING = "*"
@@ -33,7 +33,7 @@ EVERYTHING = "*"
 NAMES_SHOWN = 3
 
 
-def changed(paths: Collection[str]) -> str:
+def describe_changes(paths: Collection[str]) -> str:
     """`a.py, b.py, c.py and 2 more changed`."""
     if EVERYTHING in paths:
         return "anything may have changed"
@@ -43,7 +43,7 @@ def changed(paths: Collection[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class SourceChanged:
     """The source of a lane changed, or may have."""
 
     lane: Lane
@@ -52,8 +52,8 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
-    """The answer to a `Peek`: the paths that really differ from the snapshot of that run."""
+class SourceCompared:
+    """The answer to a `CompareSource`: the paths that really differ from the snapshot of that run."""
 
     lane: Lane
     at: float
@@ -62,7 +62,7 @@ class Peeked:
 
 
 @dataclass(frozen=True, slots=True)
-class Hindered:
+class SourceBlocked:
     """The source is not to be looked at for now, and why (a rebase stands); with no reason: it may be again."""
 
     lane: Lane
@@ -71,7 +71,7 @@ class Hindered:
 
 
 @dataclass(frozen=True, slots=True)
-class RunAsked:
+class RunRequested:
     """The user wants a run, changed or not; without a selection the lane's policy decides."""
 
     lane: Lane
@@ -82,7 +82,7 @@ class RunAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequested:
     """The user wants a run to end: that one, under way or waiting; without a name the one under way."""
 
     lane: Lane
@@ -92,19 +92,19 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class PauseAsked:
+class PauseRequested:
     lane: Lane
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeAsked:
+class ResumeRequested:
     lane: Lane
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyAsked:
+class PolicyRequested:
     """The user wants another policy for the lane, until he wants yet another; None: the one that was configured."""
 
     lane: Lane
@@ -113,14 +113,14 @@ class PolicyAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class QuitAsked:
+class QuitRequested:
     lane: Lane
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Woke:
-    """The time a `WakeAt` asked for has come."""
+class TimerFired:
+    """The time a `SetTimer` asked for has come."""
 
     lane: Lane
     at: float
@@ -130,7 +130,7 @@ class Woke:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NoteAdded:
     """A line worth showing now, such as a step of setup."""
 
     lane: Lane
@@ -141,7 +141,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxSeen:
+class BoxConnected:
     lane: Lane
     at: float
     box: BoxInfo
@@ -157,7 +157,7 @@ class BoxLost:
 
 
 @dataclass(frozen=True, slots=True)
-class ServicesSeen:
+class ServicesChanged:
     """A service of the box changed its state, during a run or between runs. All of them as they are now."""
 
     lane: Lane
@@ -176,7 +176,7 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectionMade:
     """What the run shall run, now that its tree is known."""
 
     lane: Lane
@@ -186,7 +186,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class TestsCollected:
     """The tests that this run promises to report on."""
 
     lane: Lane
@@ -229,20 +229,20 @@ class Unchanged:
 class Halted:
     """Ended from outside before it could be judged; its changes are given back."""
 
-    stop: Stop
+    stop: StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Broke:
+class ToolFailure:
     """The tool, not the code, failed; its changes are given back. A passing problem is tried again by itself."""
 
     problem: Problem
-    is_passing: bool
-    is_awaited: bool = False
+    is_transient: bool
+    retries_forever: bool = False
     """Tried again without an end: it is somebody else's to mend."""
 
 
-Ending = Judged | Unchanged | Halted | Broke
+Ending = Judged | Unchanged | Halted | ToolFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,23 +254,23 @@ class RunEnded:
 
 
 Event = (
-    Changed
-    | Peeked
-    | Hindered
-    | RunAsked
-    | CancelAsked
-    | PauseAsked
-    | ResumeAsked
-    | PolicyAsked
-    | QuitAsked
-    | Woke
-    | Noted
-    | BoxSeen
+    SourceChanged
+    | SourceCompared
+    | SourceBlocked
+    | RunRequested
+    | CancelRequested
+    | PauseRequested
+    | ResumeRequested
+    | PolicyRequested
+    | QuitRequested
+    | TimerFired
+    | NoteAdded
+    | BoxConnected
     | BoxLost
-    | ServicesSeen
+    | ServicesChanged
     | SnapshotTaken
-    | Selected
-    | Collected
+    | SelectionMade
+    | TestsCollected
     | TestsEnded
     | RunEnded
 )
@@ -294,7 +294,7 @@ class StartRun:
     """The same by judged runs alone: what `doubt.doubtful` goes by."""
     base: Snapshot | None = None
     """The last tree of which all was known, in the box `known_box`: a selection begins with what changed since."""
-    unsure: frozenset[str] = frozenset()
+    must_run: frozenset[str] = frozenset()
     """Tests of which something else was heard since then, or that are red."""
 
 
@@ -302,17 +302,17 @@ class StartRun:
 class StopRun:
     lane: Lane
     run: str
-    stop: Stop
+    stop: StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class WakeAt:
+class SetTimer:
     lane: Lane
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class RecheckSource:
     """The lane is at rest: make sure, in due time, that its source still is this snapshot."""
 
     lane: Lane
@@ -320,7 +320,7 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Peek:
+class CompareSource:
     """See which of these paths really differ from the snapshot that a run tests: a touch is no change."""
 
     lane: Lane
@@ -334,5 +334,5 @@ class Leave:
     """The watcher's work is done."""
 
 
-Effect = StartRun | StopRun | WakeAt | LookAgain | Peek | Leave
+Effect = StartRun | StopRun | SetTimer | RecheckSource | CompareSource | Leave
 Effects = tuple[Effect, ...]

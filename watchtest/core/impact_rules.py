@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, ChangedPath, FilePrint, Unit
+from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, ChangedPath, FileFingerprint, Unit
 from watchtest.core.supersede import is_text
 
 CONFTEST = "conftest.py"
@@ -24,7 +24,7 @@ NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Impact:
     """`first` and `rest` are sets of tests. `whole`: a file of which every test is to run, the unknown ones, too."""
 
     because: str
@@ -35,7 +35,7 @@ class Finding:
     """What there is to be found may be another now: every file is to be looked at."""
 
 
-class Knowing(Protocol):
+class RecordedTests(Protocol):
     """What was recorded, as questions."""
 
     def all(self) -> int: ...
@@ -62,10 +62,10 @@ class Knowing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ImpactContext:
     """What the rules stand on."""
 
-    known: Knowing
+    known: RecordedTests
     reach: Callable[[Iterable[str]], int]
     """The tests that can reach one of these files by imports."""
     module_names: Callable[[str], Iterable[str]]
@@ -78,181 +78,181 @@ class Ground:
     """The user's own: in words, which paths, and where the tests of these are."""
 
 
-Rule = Callable[[ChangedPath, Ground], Iterable[Finding]]
+Rule = Callable[[ChangedPath, ImpactContext], Iterable[Impact]]
 
 
 # -- functions -------------------------------------------------------------------------------------
 
 
-def changed_functions(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def changed_functions(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """The body of a function changed: tests that entered it; more, where it ran for others than the one who came."""
     before, after = change.before, change.after
     if before is None or after is None or before.error or after.error or not change.is_there:
         return
     for name in changed_names(before, after):
-        yield from _entered(change.path, name, ground, name in before.writers | after.writers)
+        yield from _entered(change.path, name, context, name in before.writers | after.writers)
 
 
-def changed_names(before: FilePrint, after: FilePrint) -> list[str]:
+def changed_names(before: FileFingerprint, after: FileFingerprint) -> list[str]:
     names = before.functions.keys() | after.functions.keys()
     return sorted(name for name in names if before.functions.get(name) != after.functions.get(name))
 
 
-def _entered(path: str, name: str, ground: Ground, is_writer: bool) -> Iterator[Finding]:
-    known, what = ground.known, f"{path}: {name} changed"
-    yield Finding(what, known.direct("units", (path, name)))
+def _entered(path: str, name: str, context: ImpactContext, is_writer: bool) -> Iterator[Impact]:
+    known, what = context.known, f"{path}: {name} changed"
+    yield Impact(what, known.direct("units", (path, name)))
     for scope in known.scopes("units", (path, name)):
-        yield from _in_scope(scope, what, ground)
+        yield from _in_scope(scope, what, context)
     if is_writer:
-        yield Finding(f"{what}, which changes what others find", rest=ground.reach([path]))
+        yield Impact(f"{what}, which changes what others find", rest=context.reach([path]))
 
 
-def _in_scope(scope: str, what: str, ground: Ground) -> Iterator[Finding]:
+def _in_scope(scope: str, what: str, context: ImpactContext) -> Iterator[Impact]:
     """It ran in a scope that tests share, and may have left there what others find."""
-    known = ground.known
+    known = context.known
     if scope == SESSION:
-        yield Finding(f"{what}, which runs for the whole session", rest=known.all())
+        yield Impact(f"{what}, which runs for the whole session", rest=known.all())
     elif scope.startswith(IMPORT):
         path = scope.removeprefix(IMPORT)
-        yield Finding(f"{what}, which runs when {path} is imported", known.entering(path), ground.reach([path]))
+        yield Impact(f"{what}, which runs when {path} is imported", known.entering(path), context.reach([path]))
     elif scope.startswith(FILE):
         path = scope.removeprefix(FILE)
-        yield Finding(f"{what}, which runs when {path} is collected", known.in_file(path), whole=path)
+        yield Impact(f"{what}, which runs when {path} is collected", known.in_file(path), whole=path)
     elif scope.startswith(MEMO):
         path = scope.rpartition(":")[2]
-        yield Finding(f"{what}; what it gives is kept in {path}", known.users(scope), ground.reach([path]))
+        yield Impact(f"{what}; what it gives is kept in {path}", known.users(scope), context.reach([path]))
     elif scope.startswith(LIBRARY):
         library = scope.removeprefix(LIBRARY)
-        yield Finding(f"{what} by {library}, which may have kept it", rest=known.users(scope))
+        yield Impact(f"{what} by {library}, which may have kept it", rest=known.users(scope))
 
 
 # -- the shell -------------------------------------------------------------------------------------
 
 
-def changed_shell(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def changed_shell(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """What runs or is seen at import changed: every test that can reach the file."""
     before, after = change.before, change.after
     if not change.is_python or not (change.was_there and change.is_there) or not change.is_content:
         return
     if before is None or after is None:
-        yield from _wide(change.path, f"{change.path} changed, and nothing is known of what it was", ground)
+        yield from _wide(change.path, f"{change.path} changed, and nothing is known of what it was", context)
     elif before.error or after.error:
-        yield from _wide(change.path, f"{change.path} {after.error or before.error}", ground)
+        yield from _wide(change.path, f"{change.path} {after.error or before.error}", context)
     elif before.shell != after.shell:
-        yield from _wide(change.path, f"{change.path}: what runs or is seen at its import changed", ground)
+        yield from _wide(change.path, f"{change.path}: what runs or is seen at its import changed", context)
 
 
-def _wide(path: str, because: str, ground: Ground) -> Iterator[Finding]:
-    whole = path if _is_collected(path, ground) else ""
-    yield Finding(because, ground.known.entering(path), ground.reach([path]), whole=whole)
+def _wide(path: str, because: str, context: ImpactContext) -> Iterator[Impact]:
+    whole = path if _is_collected(path, context) else ""
+    yield Impact(because, context.known.entering(path), context.reach([path]), whole=whole)
     if PurePosixPath(path).name == CONFTEST:
-        yield Finding(because, rest=ground.known.below(_folder(path)), collects_all=True)
+        yield Impact(because, rest=context.known.below(_folder(path)), collects_all=True)
 
 
-def _is_collected(path: str, ground: Ground) -> bool:
+def _is_collected(path: str, context: ImpactContext) -> bool:
     """Whether tests are looked for in it, be there any or not."""
-    return bool(ground.known.in_file(path)) or f"{FILE}{path}" in ground.known.scopes("imports", path)
+    return bool(context.known.in_file(path)) or f"{FILE}{path}" in context.known.scopes("imports", path)
 
 
 # -- files that come and go ------------------------------------------------------------------------
 
 
-def new_python(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def new_python(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """A new module: those who looked for it in vain, and those who would now find it before another."""
     if not change.is_python or change.was_there:
         return
     path, name = change.path, PurePosixPath(change.path).name
     if name in (CONFTEST, INIT):
         because = f"{path} is new: what is found, and by which name, may change"
-        yield Finding(because, rest=ground.known.all(), whole=path, collects_all=True)
+        yield Impact(because, rest=context.known.all(), whole=path, collects_all=True)
         return
-    names = set(ground.module_names(path))
-    yield Finding(f"{path} is new: its tests, if it has any", whole=path, collects_all=True)
-    yield Finding(f"{path} is new, and was looked for", ground.known.looked_for(names), ground.reach([path]))
-    if any(name.partition(".")[0] in ground.tops for name in names if "." not in name):
-        yield Finding(f"{path} is new, and may hide another module of its name", rest=ground.known.all())
+    names = set(context.module_names(path))
+    yield Impact(f"{path} is new: its tests, if it has any", whole=path, collects_all=True)
+    yield Impact(f"{path} is new, and was looked for", context.known.looked_for(names), context.reach([path]))
+    if any(name.partition(".")[0] in context.tops for name in names if "." not in name):
+        yield Impact(f"{path} is new, and may hide another module of its name", rest=context.known.all())
 
 
-def removed_python(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def removed_python(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """A module that is gone: all that entered it, or can reach it."""
     if not change.is_python or change.is_there:
         return
     path = change.path
     if PurePosixPath(path).name in (CONFTEST, INIT):
-        yield Finding(f"{path} is gone", ground.known.entering(path), ground.known.all(), collects_all=True)
+        yield Impact(f"{path} is gone", context.known.entering(path), context.known.all(), collects_all=True)
         return
-    whole = path if _is_collected(path, ground) else ""
-    yield Finding(f"{path} is gone", ground.known.entering(path), ground.reach([path]), whole=whole)
+    whole = path if _is_collected(path, context) else ""
+    yield Impact(f"{path} is gone", context.known.entering(path), context.reach([path]), whole=whole)
 
 
-def came_or_went(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def came_or_went(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """A path that is new or gone: those who listed its folder, and those who asked whether it is there."""
     word = "new" if change.is_there else "gone"
     for listed in change.listings:
-        yield from _by("folders", listed, f"{change.path} is {word}, and {listed} was listed", ground)
+        yield from _by("folders", listed, f"{change.path} is {word}, and {listed} was listed", context)
     for path in change.came_or_went:
-        yield from _by("probes", path, f"{path} is {word}, and was asked for", ground)
+        yield from _by("probes", path, f"{path} is {word}, and was asked for", context)
 
 
 # -- data ------------------------------------------------------------------------------------------
 
 
-def read_as_data(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def read_as_data(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """Those who have read it; of files with tests that are no Python, their tests."""
-    yield from _by("files", change.path, f"{change.path} was read", ground)
+    yield from _by("files", change.path, f"{change.path} was read", context)
     if change.was_there and change.is_there and not change.is_python:
-        yield from _by("probes", change.path, f"{change.path} was looked at", ground, is_first=False)
+        yield from _by("probes", change.path, f"{change.path} was looked at", context, is_first=False)
     if not change.is_python and (
-        ground.known.in_file(change.path) or (not change.was_there and _suffix(change.path) in ground.suffixes)
+        context.known.in_file(change.path) or (not change.was_there and _suffix(change.path) in context.suffixes)
     ):
-        yield Finding(
-            f"{change.path} holds tests", ground.known.in_file(change.path), whole=change.path, collects_all=True
+        yield Impact(
+            f"{change.path} holds tests", context.known.in_file(change.path), whole=change.path, collects_all=True
         )
 
 
-def _by(kind: str, thing: str, because: str, ground: Ground, *, is_first: bool = True) -> Iterator[Finding]:
-    found = ground.known.direct(kind, thing)
+def _by(kind: str, thing: str, because: str, context: ImpactContext, *, is_first: bool = True) -> Iterator[Impact]:
+    found = context.known.direct(kind, thing)
     if found:
-        yield Finding(because, found if is_first else 0, found)
-    for scope in ground.known.scopes(kind, thing):
+        yield Impact(because, found if is_first else 0, found)
+    for scope in context.known.scopes(kind, thing):
         if scope == SESSION and (kind != "files" or PurePosixPath(thing).name in SETTINGS or thing.endswith(".py")):
             continue  # pytest itself looks for many things and lists folders; settings have a rule of their own
-        yield from _in_scope(scope, because, ground)
+        yield from _in_scope(scope, because, context)
 
 
 # -- everything ------------------------------------------------------------------------------------
 
 
-def settings(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def settings(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """What tells the runner how to run."""
     if PurePosixPath(change.path).name in SETTINGS:
         because = f"{change.path} may hold settings of the tests"
-        yield Finding(because, rest=ground.known.all(), collects_all=True)
+        yield Impact(because, rest=context.known.all(), collects_all=True)
 
 
-def links(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def links(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """What lies behind a link is known by its own place, so nobody is known to have gone through it."""
     if change.is_link:
-        yield Finding(f"{change.path} leads elsewhere than before", rest=ground.known.all(), collects_all=True)
+        yield Impact(f"{change.path} leads elsewhere than before", rest=context.known.all(), collects_all=True)
 
 
-def opaque(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def opaque(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """Nobody knows what these tests touch: programs that they start see more than can be heard."""
     if is_text(PurePosixPath(change.path)):
         return
     because = f"{change.path} changed, and some tests do what cannot be heard"
-    yield Finding(because, rest=ground.known.opaque())
-    for scope in ground.known.opaque_scopes():
-        for finding in _in_scope(scope, because, ground):
-            yield replace(finding, first=0, rest=finding.first | finding.rest | ground.known.users(scope))
+    yield Impact(because, rest=context.known.opaque())
+    for scope in context.known.opaque_scopes():
+        for impact in _in_scope(scope, because, context):
+            yield replace(impact, first=0, rest=impact.first | impact.rest | context.known.users(scope))
 
 
-def patterns(change: ChangedPath, ground: Ground) -> Iterator[Finding]:
+def patterns(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """What the user knows and nobody can see."""
-    for words, matches, where in ground.patterns:
+    for words, matches, where in context.patterns:
         if matches(change.path):
-            found = ground.known.in_file(where) | ground.known.below(where.rstrip("/"))
-            yield Finding(f"{change.path} by the rule {words}", found, whole=where if where.endswith(".py") else "")
+            found = context.known.in_file(where) | context.known.below(where.rstrip("/"))
+            yield Impact(f"{change.path} by the rule {words}", found, whole=where if where.endswith(".py") else "")
 
 
 RULES: tuple[Rule, ...] = (
@@ -269,25 +269,25 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def findings(changes: Iterable[ChangedPath], ground: Ground) -> list[Finding]:
+def find_impacts(changes: Iterable[ChangedPath], context: ImpactContext) -> list[Impact]:
     """Whatever a rule says of a change that concerns anybody."""
     return [
-        finding
+        impact
         for change in changes
         for rule in RULES
-        for finding in rule(change, ground)
-        if finding.first or finding.rest or finding.whole
+        for impact in rule(change, context)
+        if impact.first or impact.rest or impact.whole
     ]
 
 
-def by_file(changes: Iterable[ChangedPath], ground: Ground) -> list[Finding]:
+def find_impacts_by_file(changes: Iterable[ChangedPath], context: ImpactContext) -> list[Impact]:
     """The same, conservatively: every changed Python file as if all of it had changed."""
-    return findings((replace(change, before=None, after=None) for change in changes), ground)
+    return find_impacts((replace(change, before=None, after=None) for change in changes), context)
 
 
-def in_words(found: Iterable[Finding]) -> str:
+def describe_impacts(found: Iterable[Impact]) -> str:
     """The reasons in one line, each once."""
-    words = list(dict.fromkeys(finding.because for finding in found))
+    words = list(dict.fromkeys(impact.because for impact in found))
     more = f"; and {len(words) - NAMES_SHOWN} more" if len(words) > NAMES_SHOWN else ""
     return "; ".join(words[:NAMES_SHOWN]) + more
 

@@ -48,7 +48,7 @@ class OnChange(StrEnum):
     """It goes on; the change runs after it."""
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What a path of a snapshot is. A folder is an entry of its own only while it is empty."""
 
     FILE = "file"
@@ -60,14 +60,14 @@ class Kind(StrEnum):
 class Entry:
     """One path of a tree. `digest` is git's blob id of the content (of the target, for a symlink)."""
 
-    kind: Kind
+    kind: EntryKind
     mode: int
     size: int
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExcludedPath:
     """A path that is in the source and cannot be in the snapshot, and why."""
 
     path: str
@@ -80,7 +80,7 @@ class Snapshot:
 
     id: str
     entries: Mapping[str, Entry]
-    left_out: tuple[LeftOut, ...] = ()
+    excluded: tuple[ExcludedPath, ...] = ()
     head: str | None = None
     branch: str | None = None
     dirty: bool | None = None
@@ -122,7 +122,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A line of a file; `file` is relative to the workspace and POSIX where it lies inside it. Lines are 1-based."""
 
     file: str
@@ -135,10 +135,10 @@ class Failure:
 
     kind: str
     message: str
-    where: Place | None = None
+    where: Location | None = None
     column: int | None = None
     source_line: str | None = None
-    crash: Place | None = None
+    crash: Location | None = None
     text: str = ""
     output: str = ""
     function: str = ""
@@ -247,7 +247,7 @@ class Problem:
     hint: str = ""
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a run was brought to an end before its own."""
 
     CANCELLED = "cancelled"
@@ -265,7 +265,7 @@ class Execution:
     promised: frozenset[str]
     results: Mapping[str, Result]
     collection_errors: tuple[Result, ...] = ()
-    stopped: Stop | None = None
+    stopped: StopReason | None = None
     reason: str = ""
     """In one line why it ended as it did, where the exit code does not say (signal, limit, out of memory)."""
     raw_output: str = ""

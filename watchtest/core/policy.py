@@ -15,7 +15,7 @@ from watchtest.core.state import Knowledge, LaneState, Working
 from watchtest.core.verdict import file_of
 
 
-def choose(policy: Policy, knowledge: Knowledge) -> Selection:
+def policy_selection(policy: Policy, knowledge: Knowledge) -> Selection:
     """The selection of a lane's policy for what is known so far."""
     match policy:
         case Policy.FAILED:
@@ -33,7 +33,7 @@ def _failed(knowledge: Knowledge) -> Selection:
     return Only(red, because=f"{len(red)} known to fail")
 
 
-def again(lane: LaneState) -> Selection | None:
+def repeat_selection(lane: LaneState) -> Selection | None:
     """What ran last, or is running; None where nothing has: the policy decides then."""
     run = lane.activity.run if isinstance(lane.activity, Working) else lane.last.run if lane.last else None
     if run is None:
@@ -43,7 +43,7 @@ def again(lane: LaneState) -> Selection | None:
     return All(because="asked for again")
 
 
-def matching(lane: LaneState, text: str) -> Only | None:
+def matching_selection(lane: LaneState, text: str) -> Only | None:
     """The known tests with these words in their names; None where there is none."""
     tests = tuple(sorted(test for test in lane.knowledge.tests if is_matched(test, text)))
     return Only(tests, because=f"asked for: names with {text!r}") if tests else None

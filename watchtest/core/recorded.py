@@ -24,7 +24,7 @@ class ImportName:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePrint:
+class FileFingerprint:
     """A Python file in digests: a function each, and its shell: all that runs or is seen when it is imported."""
 
     shell: str = ""
@@ -39,7 +39,7 @@ class FilePrint:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class Dependencies:
     """What one scope has touched. Paths are relative to the workspace."""
 
     units: frozenset[Unit] = frozenset()
@@ -58,8 +58,8 @@ class Touched:
     opaque: frozenset[str] = frozenset()
     """Why what it touches cannot be known."""
 
-    def and_also(self, other: Touched) -> Touched:
-        return Touched(
+    def and_also(self, other: Dependencies) -> Dependencies:
+        return Dependencies(
             self.units | other.units,
             self.files | other.files,
             self.folders | other.folders,
@@ -72,11 +72,11 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RunRecording:
     """What one run told: of tests, of the scopes they share, and where modules of the project lie."""
 
-    tests: Mapping[str, Touched]
-    scopes: Mapping[str, Touched]
+    tests: Mapping[str, Dependencies]
+    scopes: Mapping[str, Dependencies]
     modules: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     tops: frozenset[str] = frozenset()
     """The first part of the name of every module there was, the project's own and others."""
@@ -89,8 +89,8 @@ class ChangedPath:
     path: str
     was_there: bool
     is_there: bool
-    before: FilePrint | None = None
-    after: FilePrint | None = None
+    before: FileFingerprint | None = None
+    after: FileFingerprint | None = None
     is_content: bool = True
     """Not just its mode."""
     listings: tuple[str, ...] = ()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtest.core.events import EVERYTHING, BoxLost, Effects, WakeAt
+from watchtest.core.events import EVERYTHING, BoxLost, Effects, SetTimer
 from watchtest.core.model import Policy
-from watchtest.core.state import Broken, Idle, LaneState, Pending, Starting, Working
+from watchtest.core.state import Broken, Idle, LaneState, PendingChanges, Starting, Working
 
 RETRY_FIRST_S = 0.5
 RETRY_LONGEST_S = 30.0
@@ -29,7 +29,7 @@ def release(lane: LaneState) -> LaneState:
             return lane
 
 
-def wake(lane: LaneState, at: float) -> LaneState:
+def retry_if_due(lane: LaneState, at: float) -> LaneState:
     match lane.activity:
         case Broken(retry_at=float(due)) as broken if at >= due:
             return replace(lane, activity=replace(broken, retry_at=None, is_due=True))
@@ -37,7 +37,7 @@ def wake(lane: LaneState, at: float) -> LaneState:
             return lane
 
 
-def healed(lane: LaneState) -> LaneState:
+def clear_problem(lane: LaneState) -> LaneState:
     match lane.activity:
         case Working() as working:
             return replace(lane, activity=replace(working, problem=None, loss=None))
@@ -45,7 +45,7 @@ def healed(lane: LaneState) -> LaneState:
             return lane
 
 
-def lost(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
+def lose_box(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
     """At rest, a lost box is looked after at once; what is known was judged in a box that may not come back."""
     match lane.activity:
         case Idle(is_held=True):
@@ -56,12 +56,12 @@ def lost(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
         case Broken(retry_at=None, is_due=False) as broken if broken.attempt:
             # Given up on a box that is there no more: another one may do.
             return replace(lane, activity=replace(broken, attempt=0, is_due=True)), ()
-        case Idle() if lane.present_policy is not Policy.OFF:
+        case Idle() if lane.effective_policy is not Policy.OFF:
             losses = lane.losses + 1 if event.at - lane.lost_at < LOSSES_APART_S else 0
             retry_at = event.at + min(RETRY_FIRST_S * 2 ** min(losses, 10), LOSS_LONGEST_S)
-            pending = lane.pending.and_also(Pending(frozenset({EVERYTHING}), event.at))
+            pending = lane.pending.and_also(PendingChanges(frozenset({EVERYTHING}), event.at))
             broken = Broken(event.problem, 0, retry_at)
             lane = replace(lane, activity=broken, pending=pending, losses=losses, lost_at=event.at)
-            return lane, (WakeAt(lane.lane, retry_at),)
+            return lane, (SetTimer(lane.lane, retry_at),)
         case _:
             return lane, ()

@@ -23,17 +23,17 @@ from watchtest.core.model import (
     Selection,
     ServiceInfo,
     Snapshot,
-    Stop,
+    StopReason,
     Verdict,
 )
 
-NOTHING_KNOWN: Mapping[str, KnownTest] = MappingProxyType({})
-STRIP_LENGTH = 30
+NO_TESTS_KNOWN: Mapping[str, KnownTest] = MappingProxyType({})
+RECENT_RUNS = 30
 NOTES_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingChanges:
     """Changes that no ended run has contained yet."""
 
     paths: frozenset[str] = frozenset()
@@ -42,9 +42,9 @@ class Pending:
     def __bool__(self) -> bool:
         return bool(self.paths)
 
-    def and_also(self, other: Pending) -> Pending:
+    def and_also(self, other: PendingChanges) -> PendingChanges:
         times = [since for since in (self.since, other.since) if since is not None]
-        return Pending(self.paths | other.paths, min(times, default=None))
+        return PendingChanges(self.paths | other.paths, min(times, default=None))
 
 
 # -- activities: each owns only its own data -------------------------------------------------------
@@ -79,11 +79,11 @@ class Executing:
 @dataclass(frozen=True, slots=True)
 class Working:
     run: Run
-    carried: Pending
+    changes: PendingChanges
     since: float
     phase: Syncing | Executing = Syncing()
     snapshot: Snapshot | None = None
-    stop: Stop | None = None
+    stop: StopReason | None = None
     stop_reason: str = ""
     attempt: int = 0
     """How many times in a row this lane broke before."""
@@ -136,7 +136,7 @@ class Knowledge:
     at: float | None = None
     run: Run | None = None
     snapshot: Snapshot | None = None
-    tests: Mapping[str, KnownTest] = field(default_factory=lambda: NOTHING_KNOWN)
+    tests: Mapping[str, KnownTest] = field(default_factory=lambda: NO_TESTS_KNOWN)
     is_complete: bool = False
     """Every test was judged on this very snapshot, by one run or by several."""
     box: str = ""
@@ -145,7 +145,7 @@ class Knowledge:
     """The last snapshot of which it was complete, in this box."""
 
     @property
-    def unsure(self) -> frozenset[str]:
+    def must_run(self) -> frozenset[str]:
         """Tests that are red, or of which the last word is not about `base`."""
         base = self.base.id if self.base is not None else ""
         return frozenset(
@@ -158,7 +158,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """The last run that came to an end, whatever end."""
 
     run: Run
@@ -173,7 +173,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueuedRun:
     """A run that was asked for, accepted under this id, and waits for its turn."""
 
     id: str
@@ -186,28 +186,28 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedRun:
     """A run that was asked for and never began, and why."""
 
-    asked: Asked
+    asked: QueuedRun
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LaneNote:
     """Something that was said once, for whoever looks a little later."""
 
     at: float
     text: str
 
 
-def asked_id(lane: LaneState, token: str) -> str:
+def requested_run_id(lane: LaneState, token: str) -> str:
     """An id for a run to be asked for; `token` makes it unique. It is never one that the lane allots itself."""
     return f"{lane.session}.r{token}"
 
 
 @dataclass(frozen=True, slots=True)
-class AuditWish:
+class AuditSchedule:
     """When everything runs to check selections: after so many narrowed runs, after so long at rest; 0 is never."""
 
     runs: int = 0
@@ -218,30 +218,30 @@ class AuditWish:
 class LaneState:
     lane: Lane
     policy: Policy
-    """As it was configured; `present_policy` is what counts."""
+    """As it was configured; `effective_policy` is what counts."""
     session: str
     """Makes run ids unique across starts of the watcher."""
     activity: Activity = Starting()
     is_paused: bool = False
     override: Policy | None = None
     """A policy that was asked for by hand."""
-    pending: Pending = Pending()
-    asked: tuple[Asked, ...] = ()
+    pending: PendingChanges = PendingChanges()
+    asked: tuple[QueuedRun, ...] = ()
     """In the order in which they will run."""
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedRun, ...] = ()
     """What the last event of this lane took out of `asked`, or did not let in."""
     knowledge: Knowledge = Knowledge()
-    partial: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    unjudged_results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     """What unjudged runs have said since the last verdict. Serves the order of the next run; is no verdict."""
     box: BoxInfo | None = None
     services: tuple[ServiceInfo, ...] = ()
-    last: Finished | None = None
-    strip: tuple[RunState, ...] = ()
+    last: FinishedRun | None = None
+    recent_states: tuple[RunState, ...] = ()
     runs: int = 0
     ids: int = 0
     """How many ids were allotted, to runs that began and to runs that wait."""
     on_change: OnChange = OnChange.SMART
-    audit: AuditWish = AuditWish()
+    audit: AuditSchedule = AuditSchedule()
     narrowed: int = 0
     """How many judged runs since the last of all tests have left some out."""
     independent: frozenset[str] = frozenset()
@@ -252,9 +252,9 @@ class LaneState:
     """Runs start with the first write of a save; so long after that, what follows is taken for the rest of it."""
     note: str = ""
     """What the run under way is busy with."""
-    notes: tuple[Said, ...] = ()
+    notes: tuple[LaneNote, ...] = ()
     """The last things that were said beyond that, the newest last."""
-    hindrance: str = ""
+    blocked_by: str = ""
     """Why the source is not to be looked at for now."""
     losses: int = 0
     """How often the box was lost in quick succession, the last time at `lost_at`."""
@@ -263,7 +263,7 @@ class LaneState:
     """Why the lane does not run although it could: a rebase stands, a higher lane is at work."""
 
     @property
-    def present_policy(self) -> Policy:
+    def effective_policy(self) -> Policy:
         """Those who want only failed tests to run want no more than usual once none fails."""
         if self.override is Policy.FAILED and self.policy is Policy.AFFECTED and not self.knowledge.red:
             return self.policy
@@ -305,30 +305,30 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class SettleStatus:
     """At rest: nothing more will be known of the code as it is until somebody saves or asks."""
 
     is_settled: bool
     waits_for: str = ""
 
 
-def rest_of(lane: LaneState) -> Rest:
+def settle_status(lane: LaneState) -> SettleStatus:
     """By the first law, a lane that rests without pending changes has judged all that it was told of."""
     has_work = bool(lane.pending or lane.asked)
     match lane.activity:
         case Starting():
-            return Rest(False)
+            return SettleStatus(False)
         case Working(problem=problem):
-            return Rest(False, problem.message if problem is not None else "")
+            return SettleStatus(False, problem.message if problem is not None else "")
         case Idle(is_held=is_held):
-            if not has_work or (lane.present_policy is Policy.OFF and not lane.asked):
-                return Rest(True)
+            if not has_work or (lane.effective_policy is Policy.OFF and not lane.asked):
+                return SettleStatus(True)
             if lane.is_paused:
-                return Rest(False, "the lane is paused; `watchtest resume` lets it go on")
-            return Rest(is_held, lane.waits_for)
+                return SettleStatus(False, "the lane is paused; `watchtest resume` lets it go on")
+            return SettleStatus(is_held, lane.waits_for)
         case Broken(problem=problem, retry_at=retry_at, is_due=is_due):
-            return Rest(retry_at is None and not is_due, problem.message)
+            return SettleStatus(retry_at is None and not is_due, problem.message)
         case Stopped():
-            return Rest(True)
+            return SettleStatus(True)
         case _:
             assert_never(lane.activity)

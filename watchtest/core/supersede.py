@@ -47,7 +47,7 @@ def is_superseded(lane: LaneState, paths: Collection[str]) -> bool:
 
 def is_owed_an_end(lane: LaneState) -> bool:
     """What writes into the workspace all the time must not keep every run from its end."""
-    return lane.strip[-MOST_IN_A_ROW:] == (RunState.SUPERSEDED,) * MOST_IN_A_ROW
+    return lane.recent_states[-MOST_IN_A_ROW:] == (RunState.SUPERSEDED,) * MOST_IN_A_ROW
 
 
 def reaches(paths: Collection[str], promised: Collection[str], finished: Collection[str]) -> bool:

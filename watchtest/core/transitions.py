@@ -10,30 +10,30 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from watchtest.core.events import (
+    BoxConnected,
     BoxLost,
-    BoxSeen,
-    CancelAsked,
-    Changed,
-    Collected,
+    CancelRequested,
     Ending,
     Event,
-    Hindered,
     Judged,
-    Noted,
-    PauseAsked,
-    Peeked,
-    PolicyAsked,
-    QuitAsked,
-    ResumeAsked,
-    RunAsked,
+    NoteAdded,
+    PauseRequested,
+    PolicyRequested,
+    QuitRequested,
+    ResumeRequested,
     RunEnded,
-    Selected,
-    ServicesSeen,
+    RunRequested,
+    SelectionMade,
+    ServicesChanged,
     SnapshotTaken,
+    SourceBlocked,
+    SourceChanged,
+    SourceCompared,
+    TestsCollected,
     TestsEnded,
+    TimerFired,
     Unchanged,
-    Woke,
-    changed,
+    describe_changes,
 )
 from watchtest.core.model import (
     All,
@@ -45,11 +45,11 @@ from watchtest.core.model import (
     Run,
     ServiceInfo,
     Snapshot,
-    Stop,
+    StopReason,
     Trigger,
 )
-from watchtest.core.state import Asked, Broken, Executing, Finished, LaneState, Starting, State, Syncing, Working
-from watchtest.core.verdict import blamed
+from watchtest.core.state import Broken, Executing, FinishedRun, LaneState, QueuedRun, Starting, State, Syncing, Working
+from watchtest.core.verdict import blamed_tests
 
 LEFT = "the watcher left"
 LEFT_BEFORE = "the watcher left before it began"
@@ -69,7 +69,7 @@ class FilesChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class HindranceChanged:
+class SourceBlockChanged:
     """Git lanes have to wait, for example during a rebase; an empty reason means that they go on."""
 
     lane: Lane
@@ -77,7 +77,7 @@ class HindranceChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequested:
+class RunRequestAnswered:
     lane: Lane
     run: str
     refusal: str
@@ -85,7 +85,7 @@ class RunRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequestAnswered:
     lane: Lane
     run: str
     is_kill: bool
@@ -126,7 +126,7 @@ class LaneWaits:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteAdded:
+class NoteShown:
     lane: Lane
     text: str
     is_repeated: bool
@@ -222,13 +222,13 @@ class ResultsArrived:
 @dataclass(frozen=True, slots=True)
 class RunStopping:
     run: Run
-    stop: Stop
+    stop: StopReason
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    finished: Finished
+    finished: FinishedRun
     ending: Ending
     tests_since: float | None
     """When its tests began; None if they never did."""
@@ -254,7 +254,7 @@ class RunFinished:
         """The tests in which a process ended; such a test could not report on itself."""
         if not isinstance(self.ending, Judged):
             return ()
-        found = blamed(self.ending.execution)
+        found = blamed_tests(self.ending.execution)
         return tuple(result for result in found if result != self.reported.get(result.test))
 
 
@@ -278,15 +278,15 @@ class RunDropped:
 
 LaneFact = (
     FilesChanged
-    | HindranceChanged
-    | RunRequested
-    | CancelRequested
+    | SourceBlockChanged
+    | RunRequestAnswered
+    | CancelRequestAnswered
     | LanePaused
     | LaneResumed
     | PolicyChanged
     | RetryBegan
     | LaneWaits
-    | NoteAdded
+    | NoteShown
     | BoxChanged
     | BoxDisappeared
     | ServiceChanged
@@ -342,7 +342,7 @@ def unfinished(state: State) -> Iterator[tuple[Run, str]]:
             yield requested_run(asked, lane.lane), LEFT_BEFORE
 
 
-def requested_run(asked: Asked, lane: Lane) -> Run:
+def requested_run(asked: QueuedRun, lane: Lane) -> Run:
     """Return the run that a waiting request will become."""
     selection = asked.selection or All(because=UNDECIDED)
     return Run(asked.id, lane, Trigger.MANUAL, selection, is_forced=True)
@@ -351,50 +351,58 @@ def requested_run(asked: Asked, lane: Lane) -> Run:
 def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFact]:
     lane = event.lane
     match event:
-        case Changed(paths=paths):
+        case SourceChanged(paths=paths):
             yield FilesChanged(lane, paths, is_start=isinstance(was.activity, Starting))
-        case Hindered(reason=reason):
-            if reason != was.hindrance:
-                yield HindranceChanged(lane, reason)
-        case RunAsked():
+        case SourceBlocked(reason=reason):
+            if reason != was.blocked_by:
+                yield SourceBlockChanged(lane, reason)
+        case RunRequested():
             is_refused = bool(now.note) and now.note != was.note
-            yield RunRequested(lane, event.id, now.note if is_refused else "")
-        case CancelAsked():
+            yield RunRequestAnswered(lane, event.id, now.note if is_refused else "")
+        case CancelRequested():
             yield _cancel_fact(was, now, event)
-        case PauseAsked():
+        case PauseRequested():
             yield LanePaused(lane)
-        case ResumeAsked():
+        case ResumeRequested():
             yield LaneResumed(lane)
-        case PolicyAsked():
+        case PolicyRequested():
             yield PolicyChanged(lane, now.policy, now.override)
-        case Woke():
+        case TimerFired():
             if now.runs != was.runs:
                 yield RetryBegan(lane)
-        case Noted(text=text, is_kept=is_kept):
+        case NoteAdded(text=text, is_kept=is_kept):
             if text:
-                yield NoteAdded(lane, text, is_repeated=text == was.note and not is_kept)
-        case BoxSeen(box=box):
+                yield NoteShown(lane, text, is_repeated=text == was.note and not is_kept)
+        case BoxConnected(box=box):
             if box != was.box:
                 yield BoxChanged(lane, box)
         case BoxLost(problem=problem):
             is_news = isinstance(now.activity, Broken) and now.activity is not was.activity
             yield BoxDisappeared(lane, problem, now.activity if is_news else None)  # type: ignore[arg-type]
-        case ServicesSeen():
+        case ServicesChanged():
             known = {service.name: (service.state, service.restarts) for service in was.services}
             for service in now.services:
                 if known.get(service.name) != (service.state, service.restarts):
                     yield ServiceChanged(lane, service)
-        case Peeked() | SnapshotTaken() | Selected() | Collected() | TestsEnded() | RunEnded() | QuitAsked():
+        case (
+            SourceCompared()
+            | SnapshotTaken()
+            | SelectionMade()
+            | TestsCollected()
+            | TestsEnded()
+            | RunEnded()
+            | QuitRequested()
+        ):
             pass
         case _:
             assert_never(event)
 
 
-def _cancel_fact(was: LaneState, now: LaneState, event: CancelAsked) -> CancelRequested:
+def _cancel_fact(was: LaneState, now: LaneState, event: CancelRequested) -> CancelRequestAnswered:
     current = was.activity.run.id if isinstance(was.activity, Working) else ""
     is_stopping = event.run in ("", current) if current else isinstance(was.activity, Broken) and not event.run
     effect: Literal["stop", "drop", "none"] = "stop" if is_stopping else "drop" if now.dropped else "none"
-    return CancelRequested(event.lane, event.run or current, event.is_kill, effect)
+    return CancelRequestAnswered(event.lane, event.run or current, event.is_kill, effect)
 
 
 def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFact]:
@@ -407,9 +415,9 @@ def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFa
     match event:
         case SnapshotTaken(run=of) if of == run.id:
             yield TreeTaken(run, event.snapshot, event.environment, event.at - working.since)
-        case Selected(run=of) if of == run.id:
+        case SelectionMade(run=of) if of == run.id:
             yield TestsSelected(replace(run, selection=event.selection))
-        case Collected(run=of) if of == run.id:
+        case TestsCollected(run=of) if of == run.id:
             if isinstance(working.phase, Syncing):
                 yield TestsBegan(run)
             if event.tests and not _promised(working):
@@ -442,7 +450,9 @@ def _start_facts(was: LaneState, now: LaneState, queued: dict[str, float]) -> It
     if isinstance(now.activity, Working) and now.runs != was.runs:
         working, run = now.activity, now.activity.run
         if run.id not in queued:
-            yield RunQueued(run, working.since, "asked for" if run.is_forced else changed(working.carried.paths))
+            yield RunQueued(
+                run, working.since, "asked for" if run.is_forced else describe_changes(working.changes.paths)
+            )
         waited_for = was.waits_for and f"waited: {was.waits_for}"
         yield RunStarted(run, working.since, queued.get(run.id), waited_for)
     elif now.waits_for and now.waits_for != was.waits_for:

@@ -17,15 +17,15 @@ from watchtest.core.model import (
     All,
     Execution,
     Failure,
+    Location,
     Only,
     Outcome,
-    Place,
     Result,
     Run,
     RunState,
     Selection,
     Snapshot,
-    Stop,
+    StopReason,
     Verdict,
 )
 from watchtest.core.state import Knowledge, KnownTest
@@ -36,16 +36,16 @@ TIMED_OUT = "timed out"
 OUTPUT_LIMIT = 8_000
 
 
-def blamed(execution: Execution) -> tuple[Result, ...]:
+def blamed_tests(execution: Execution) -> tuple[Result, ...]:
     """The tests in which the processes crashed, left or hung: one a runner at most, none where nobody can say."""
     if execution.parts:
-        return tuple(result for part in execution.parts for result in blamed(part))
+        return tuple(result for part in execution.parts for result in blamed_tests(part))
     kind = _kind(execution)
     if not kind:
         return ()
     failure = Failure(
         kind=kind,
-        message=why(execution),
+        message=ending_reason(execution),
         where=_where(execution.current, execution.stacks) or _where(execution.current, execution.raw_output),
         text=execution.stacks,
         output=execution.raw_output[-OUTPUT_LIMIT:],
@@ -53,7 +53,7 @@ def blamed(execution: Execution) -> tuple[Result, ...]:
     return (Result(execution.current, Outcome.ERROR, 0.0, failure),)
 
 
-def why(execution: Execution) -> str:
+def ending_reason(execution: Execution) -> str:
     """Why it ended, in one line that names the test it ended in."""
     code = execution.exit_code
     reason = execution.reason or (
@@ -65,18 +65,18 @@ def why(execution: Execution) -> str:
 def _kind(execution: Execution) -> str:
     if not execution.current:
         return ""
-    if execution.stopped is Stop.TIMED_OUT:
+    if execution.stopped is StopReason.TIMED_OUT:
         return TIMED_OUT
     if execution.stopped is not None or execution.has_finished:
         return ""
     return CRASHED if execution.exit_code is None else EXITED
 
 
-def _where(test: str, stacks: str) -> Place | None:
+def _where(test: str, stacks: str) -> Location | None:
     """The deepest frame in the test's own file; stacks of a process that is hurt begin with the deepest."""
     file = test.partition("::")[0]
     found = re.search(rf'File "(?:[^"]*/)?{re.escape(file)}", line ([0-9]{{1,9}})', stacks)
-    return Place(file, int(found[1])) if found and int(found[1]) else None
+    return Location(file, int(found[1])) if found and int(found[1]) else None
 
 
 PYTEST_NO_TESTS = 5
@@ -109,14 +109,14 @@ def judge(execution: Execution) -> Judgement:
         return _worst(execution.parts)
     unreported = execution.promised - execution.results.keys()
     red = [result for result in execution.results.values() if result.outcome.is_red]
-    if blamed(execution):
+    if blamed_tests(execution):
         state = RunState.TIMED_OUT if execution.stopped else RunState.ERROR
         unrun = len(unreported - {execution.current})
-        return Judgement(state, why(execution) + (f"; {_tests(unrun)} not run" if unrun else ""))
+        return Judgement(state, ending_reason(execution) + (f"; {_tests(unrun)} not run" if unrun else ""))
     if execution.is_needless:
         return Judgement(RunState.PASSED, execution.reason)
     is_collecting = execution.collects_first and not execution.has_collected and not execution.promised
-    if execution.stopped is Stop.TIMED_OUT:
+    if execution.stopped is StopReason.TIMED_OUT:
         while_ = ", while the tests were collected" if is_collecting else ""
         return Judgement(RunState.TIMED_OUT, (execution.reason or "timed out") + while_)
     if execution.stopped is not None:
@@ -188,7 +188,7 @@ def _owed(execution: Execution) -> dict[str, Result]:
     """What no report said and is known all the same: who broke the collection, who broke the process, who is silent."""
     owed: dict[str, Result] = {}
     for part in execution.parts or (execution,):
-        broke = blamed(part)
+        broke = blamed_tests(part)
         # Tests that the runner withdrew, or that stood behind a crash, keep what was known of them: red elsewhere
         # already says that this is no green.
         is_explained = bool(part.withdrawn or part.collection_errors or broke)

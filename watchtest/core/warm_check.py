@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from watchtest.core.model import Execution, Failure, Result, RunState
-from watchtest.core.verdict import blamed, judge
+from watchtest.core.verdict import blamed_tests, judge
 
 GREEN = (RunState.PASSED, RunState.NO_TESTS)
 MOST = 50
@@ -18,7 +18,7 @@ MOST = 50
 SURE_KINDS = frozenset({"AssertionError", "Failed"})
 
 
-def doubtful(execution: Execution, known: Mapping[str, Result], is_trusted: bool) -> tuple[str, ...] | None:
+def doubtful_tests(execution: Execution, known: Mapping[str, Result], is_trusted: bool) -> tuple[str, ...] | None:
     """The red tests to be run again in a fresh process; None: all of the run has to be.
 
     What was judged red in the same way before is not new. `is_trusted`: this process was confirmed before, so a plain
@@ -30,12 +30,12 @@ def doubtful(execution: Execution, known: Mapping[str, Result], is_trusted: bool
         new = [result.test for result in red if not _is_old(result, known) and not (is_trusted and _is_plain(result))]
         return tuple(new[:MOST])
     if state is RunState.ERROR:
-        broken = (*execution.collection_errors, *blamed(execution))
+        broken = (*execution.collection_errors, *blamed_tests(execution))
         return () if broken and all(_is_old(result, known) for result in broken) else None
     return ()
 
 
-def settle(warm: Execution, cold: Execution) -> Execution | None:
+def with_confirmed(warm: Execution, cold: Execution) -> Execution | None:
     """The warm run with what a cold one of its doubtful tests said, if that is red of every one of them.
 
     None: they disagree, or the cold one did not come to its end; all of the run has to be repeated then.
@@ -46,10 +46,10 @@ def settle(warm: Execution, cold: Execution) -> Execution | None:
     return replace(warm, results=results, duration_s=warm.duration_s + cold.duration_s)
 
 
-def differing(warm: Execution, cold: Execution) -> tuple[str, ...]:
+def red_only_when_warm(warm: Execution, cold: Execution) -> tuple[str, ...]:
     """The tests that were red in the warm run and are not in the cold one."""
-    red = [*warm.results.values(), *warm.collection_errors, *blamed(warm)]
-    still = {result.test for result in (*cold.collection_errors, *blamed(cold))}
+    red = [*warm.results.values(), *warm.collection_errors, *blamed_tests(warm)]
+    still = {result.test for result in (*cold.collection_errors, *blamed_tests(cold))}
     still |= {test for test, result in cold.results.items() if result.outcome.is_red}
     is_red = [result.test for result in red if result.outcome.is_red and result.test not in still]
     return tuple(dict.fromkeys(is_red))
@@ -57,10 +57,10 @@ def differing(warm: Execution, cold: Execution) -> tuple[str, ...]:
 
 def confirms(cold: Execution, warm: Execution) -> bool:
     """Whether a cold run of the same tests is as red as the warm one: in each of its red tests, and as a whole."""
-    return judge(cold).state not in GREEN and not differing(warm, cold)
+    return judge(cold).state not in GREEN and not red_only_when_warm(warm, cold)
 
 
-def is_over(again: Execution, only_warm: Collection[str]) -> bool:
+def passes_again(again: Execution, only_warm: Collection[str]) -> bool:
     """Whether what failed in a warm run passes in this one; no tests: it was the run as a whole."""
     green = {test for test, result in again.results.items() if not result.outcome.is_red}
     return green.issuperset(only_warm) if only_warm else judge(again).state in GREEN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtest.core.model import Execution, Failure, Outcome, Result, Stop
+from watchtest.core.model import Execution, Failure, Outcome, Result, StopReason
 from watchtest.errors import RunnerError
 from watchtest.runners.runner import Ended
 from watchtest.runners.untrusted import first_line
@@ -54,7 +54,7 @@ class Gathered:
         *,
         reason: str = "",
         is_whole: bool = True,
-        stopped: Stop | None = None,
+        stopped: StopReason | None = None,
         current: str = "",
         withdrawn: str = "",
     ) -> Execution:
@@ -78,7 +78,7 @@ class Gathered:
             promised=frozenset(self.promised),
             results=dict(self.results),
             collection_errors=tuple(self.errors.values()),
-            stopped=Stop(end.stopped) if end.stopped is not None else stopped,
+            stopped=StopReason(end.stopped) if end.stopped is not None else stopped,
             reason=end.reason or reason,
             raw_output="\n".join(part for part in (end.output, end.stacks) if part),
             duration_s=end.duration_s,

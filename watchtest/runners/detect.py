@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.runners.registry import KINDS, AnyRunner, RunnerDefaults
 from watchtest.runners.runner import RunnerSpec
 from watchtest.runners.unittest import uses_only_unittest
@@ -198,7 +198,7 @@ class RunnerDetector:
 
     def _found(self, entries: Mapping[str, Entry]) -> tuple[RunnerSpec, ...]:
         if not self._specs or not self._is_as_before(entries):
-            files = {path: entry for path, entry in entries.items() if entry.kind is Kind.FILE}
+            files = {path: entry for path, entry in entries.items() if entry.kind is EntryKind.FILE}
             found = detect(files, lambda path: self._read(path, files[path]))
             self._specs = tuple(
                 replace(spec, kind="pytest") if spec.kind == "unittest" and self._is_for_pytest else spec

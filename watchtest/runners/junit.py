@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from watchtest.core.model import Failure, Outcome, Place, Result
+from watchtest.core.model import Failure, Location, Outcome, Result
 from watchtest.runners.command_report import MOST_TESTS
 from watchtest.runners.untrusted import KIND_LIMIT, LONGEST_S, TEXT_LIMIT, first_line, name, place, text
 
@@ -110,11 +110,11 @@ def _failure(case: _Case, root: str, folder: str) -> Failure | None:
     )
 
 
-def _given(attributes: dict[str, str], root: str, folder: str) -> Place | None:
+def _given(attributes: dict[str, str], root: str, folder: str) -> Location | None:
     return place(attributes.get("file", ""), attributes.get("line", "1"), root, folder)
 
 
-def _spoken(said: str, root: str, folder: str) -> Place | None:
+def _spoken(said: str, root: str, folder: str) -> Location | None:
     """The first `file:line` in the text that lies in the workspace; tools give the deepest frame first or alone."""
     for found in SPOKEN.finditer(said):
         at = place(found[1], found[2], root, folder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.agent.in_pytest.pytest_command import NO_PYTEST
-from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
+from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
 from watchtest.core.verdict import file_of
 from watchtest.runners.runner import Ended
 
@@ -99,7 +99,7 @@ class PytestReports:
             promised=frozenset(self.promised),
             results=dict(self.results),
             collection_errors=tuple(self._collection_errors.values()),
-            stopped=Stop(end.stopped) if end.stopped is not None else None,
+            stopped=StopReason(end.stopped) if end.stopped is not None else None,
             reason=reason,
             raw_output="\n".join(part for part in (end.output, self._internal_error, end.stacks) if part),
             duration_s=end.duration_s,
@@ -152,10 +152,10 @@ def _failure(raw: object) -> Failure | None:
     )
 
 
-def _place(raw: object) -> Place | None:
+def _place(raw: object) -> Location | None:
     match raw:
         case {"file": str(file), "line": int(line)} if 0 < line < 1_000_000_000:
-            return Place(file[:ID_LIMIT], line)
+            return Location(file[:ID_LIMIT], line)
         case _:
             return None
 

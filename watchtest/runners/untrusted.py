@@ -6,7 +6,7 @@ import posixpath
 import re
 from typing import Any
 
-from watchtest.core.model import Place
+from watchtest.core.model import Location
 
 TEXT_LIMIT = 256 * 1024
 ID_LIMIT = 4096
@@ -66,10 +66,10 @@ def inside(path: str, root: str, folder: str) -> str | None:
     return None if found.startswith(("/", "../")) or found in ("..", ".") else found
 
 
-def place(path: str, line: object, root: str, folder: str) -> Place | None:
+def place(path: str, line: object, root: str, folder: str) -> Location | None:
     """A line of a file of the workspace, or None."""
     file, at = inside(path, root, folder), number(line)
-    return Place(file, at) if file is not None and at is not None else None
+    return Location(file, at) if file is not None and at is not None else None
 
 
 def first_line(message: str) -> str:

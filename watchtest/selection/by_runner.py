@@ -14,7 +14,7 @@ from typing import Protocol
 from watchtest.core.model import All, Only, Selection, Snapshot, difference
 from watchtest.core.verdict import file_of
 from watchtest.runners.runner import Ask, Change, Rule, Runner, Untellable, is_below
-from watchtest.selection.selector import Situation
+from watchtest.selection.selector import SelectionInput
 
 log = logging.getLogger(__name__)
 TREES_KEPT = 100
@@ -22,18 +22,20 @@ NOBODY = ""
 """In place of the name of a runner."""
 
 
-class Claiming(Protocol):
+class TestOwner(Protocol):
     @property
     def name(self) -> str: ...
 
     def claims(self, test: str) -> bool: ...
 
 
-def owners(runners: Sequence[Claiming], tests: Iterable[str], heir: str = NOBODY) -> dict[str, frozenset[str]]:
-    """The tests of each runner by its name, of the first that claims one; what none claims is the heir's."""
+def group_by_runner(
+    runners: Sequence[TestOwner], tests: Iterable[str], default: str = NOBODY
+) -> dict[str, frozenset[str]]:
+    """The tests of each runner by its name, of the first that claims one; the others belong to `default`."""
     owned: dict[str, set[str]] = {NOBODY: set(), **{runner.name: set() for runner in runners}}
     for test in tests:
-        owned[next((runner.name for runner in runners if runner.claims(test)), heir)].add(test)
+        owned[next((runner.name for runner in runners if runner.claims(test)), default)].add(test)
     return {name: frozenset(found) for name, found in owned.items()}
 
 
@@ -50,24 +52,24 @@ def change_of(base: Snapshot, now: Snapshot, known: frozenset[str], root: str, r
 
 
 @dataclass(slots=True)
-class Trials:
+class TriedEnvironments:
     """In which environments the tests of a tree were run, or proven needless; of the last TREES_KEPT trees."""
 
     _tried: dict[str, set[str]] = field(default_factory=dict)
 
-    def are_as_before(self, situation: Situation) -> bool:
+    def are_as_before(self, inputs: SelectionInput) -> bool:
         """Whether the tree that all is known of was tried in this environment, and in no other."""
-        return situation.base is not None and self._tried.get(situation.base.id) == {situation.environment}
+        return inputs.base is not None and self._tried.get(inputs.base.id) == {inputs.environment}
 
-    def add(self, situation: Situation) -> None:
-        tree = situation.snapshot.id
-        self._tried[tree] = self._tried.pop(tree, set()) | {situation.environment}
+    def add(self, inputs: SelectionInput) -> None:
+        tree = inputs.snapshot.id
+        self._tried[tree] = self._tried.pop(tree, set()) | {inputs.environment}
         for old in list(self._tried)[:-TREES_KEPT]:
             del self._tried[old]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunnerSelection:
     """What is to run of the tests of one runner, or of several that are selected together."""
 
     runners: tuple[str, ...]
@@ -80,14 +82,14 @@ class Part:
         return f"{' and '.join(self.runners)}: {self.selection.because}"
 
 
-async def part_of(runner: Runner, change: Change, ask: Ask) -> Part:
+async def select_for_runner(runner: Runner, change: Change, ask: Ask) -> RunnerSelection:
     """What the change can affect of this runner's tests, by its own word and by the user's rules."""
     try:
         selection: Selection = _with_ruled(await _narrowed(runner, change, ask), change)
     except Untellable as reason:
         selection = All(because=str(reason))
     log.info("%s: %s", runner.name, selection)
-    return Part((runner.name,), change.known, selection)
+    return RunnerSelection((runner.name,), change.known, selection)
 
 
 async def _narrowed(runner: Runner, change: Change, ask: Ask) -> Only:
@@ -110,12 +112,12 @@ def _with_ruled(selection: Only, change: Change) -> Only:
     return Only(tuple(sorted(tests)), because, is_proof=True)
 
 
-def joined(parts: Sequence[Part], unsure: frozenset[str]) -> Selection:
-    """All of them in one. `unsure`: tests that run in any case."""
+def join_selections(parts: Sequence[RunnerSelection], must_run: frozenset[str]) -> Selection:
+    """All of them in one. `must_run`: tests that run in any case."""
     because = "; ".join(part.in_words for part in parts) if len(parts) > 1 else parts[0].selection.because
     if all(isinstance(part.selection, All) for part in parts):
         return All(because)
-    tests = set(unsure)
+    tests = set(must_run)
     whole: list[str] = []
     first: list[str] = []
     reasons: list[str] = []

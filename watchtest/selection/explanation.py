@@ -5,43 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from watchtest.core.impact_rules import Finding
+from watchtest.core.impact_rules import Impact
 from watchtest.core.model import All, Only, Selection
 from watchtest.core.recorded import FILE, FIXTURE, IMPORT, LIBRARY, MEMO, SESSION
 from watchtest.core.verdict import file_of
-from watchtest.selection.test_map import Atlas
+from watchtest.selection.test_map import TestMap
 
 MOST = 50
 """Names of one kind that are listed; the rest is counted."""
 
 
-class Known(Protocol):
+class SelectorView(Protocol):
     """What a lane's selector knows."""
 
-    atlas: Atlas
-    found: tuple[Finding, ...]
+    test_map: TestMap
+    found: tuple[Impact, ...]
     """Why the last selection was what it was."""
     last: Selection | None
 
     def reach(self, paths: Iterable[str]) -> int: ...
 
 
-def explain(selector: Known, what: str) -> dict[str, Any] | None:
+def explain(selector: SelectorView, what: str) -> dict[str, Any] | None:
     """Of a test, or of all that a function or a class stands for, else of a file; None if nothing is known of any."""
-    if what in selector.atlas.tests:
+    if what in selector.test_map.tests:
         return of_tests(selector, what, [what])
-    members = [test for test in selector.atlas.tests if test.startswith((f"{what}[", f"{what}::"))]
+    members = [test for test in selector.test_map.tests if test.startswith((f"{what}[", f"{what}::"))]
     if members and "::" in what:  # of a file there is more to say
         return of_tests(selector, what, members)
     document = of_file(selector, what)
     return document if document["known"] else None
 
 
-def of_tests(selector: Known, name: str, tests: Sequence[str]) -> dict[str, Any]:
+def of_tests(selector: SelectorView, name: str, tests: Sequence[str]) -> dict[str, Any]:
     """What the last selection made of them, and what they touch; `name` stands for all of them."""
-    atlas = selector.atlas
-    bits = atlas.of(tests)
-    because = [finding.because for finding in selector.found if (finding.first | finding.rest) & bits]
+    test_map = selector.test_map
+    bits = test_map.of(tests)
+    because = [impact.because for impact in selector.found if (impact.first | impact.rest) & bits]
     match selector.last:
         case All(because=words):
             because = [words]
@@ -52,10 +52,10 @@ def of_tests(selector: Known, name: str, tests: Sequence[str]) -> dict[str, Any]
             pass
     touched: dict[str, set[str]] = {}
     for test in tests:
-        for kind, things in atlas.touched_by(test).items():
+        for kind, things in test_map.touched_by(test).items():
             touched.setdefault(kind, set()).update(map(str, things) if kind != "units" else ())
     functions: dict[str, list[str]] = {}
-    for path, function in sorted({unit for test in tests for unit in atlas.units_touched_by(test)}):
+    for path, function in sorted({unit for test in tests for unit in test_map.units_touched_by(test)}):
         functions.setdefault(path, []).append(function)
     return {
         "kind": "test",
@@ -63,34 +63,35 @@ def of_tests(selector: Known, name: str, tests: Sequence[str]) -> dict[str, Any]
         "tests": len(tests),
         "known": True,
         "selected": bool(because),
-        "wave": 1 if any(finding.first & bits for finding in selector.found) else 2 if because else None,
+        "wave": 1 if any(impact.first & bits for impact in selector.found) else 2 if because else None,
         "because": list(dict.fromkeys(because)),
         "functions": functions,
         "files": sorted(touched["files"]),
         "folders": sorted(touched["folders"]),
         "imports": sorted(touched["imports"]),
         "scopes": [_said(scope) for scope in sorted(touched["uses"])],
-        "is_opaque": any(map(atlas.is_opaque, tests)),
+        "is_opaque": any(map(test_map.is_opaque, tests)),
     }
 
 
-def of_file(selector: Known, path: str) -> dict[str, Any]:
+def of_file(selector: SelectorView, path: str) -> dict[str, Any]:
     """Its functions with the tests that entered them, and all others that it can reach."""
-    atlas = selector.atlas
+    test_map = selector.test_map
     functions = {
-        name: _listed(atlas.names(atlas.direct("units", (file, name)))) for file, name in sorted(atlas.units_of(path))
+        name: _listed(test_map.names(test_map.direct("units", (file, name))))
+        for file, name in sorted(test_map.units_of(path))
     }
     reach = selector.reach([path])
-    readers = atlas.direct("files", path)
+    readers = test_map.direct("files", path)
     return {
         "kind": "file",
         "file": path,
-        "known": bool(functions or reach or readers or atlas.in_file(path)),
-        "tests_in_it": _listed(atlas.names(atlas.in_file(path))),
+        "known": bool(functions or reach or readers or test_map.in_file(path)),
+        "tests_in_it": _listed(test_map.names(test_map.in_file(path))),
         "functions": functions,
-        "read_by": _listed(atlas.names(readers)),
-        "reached_by": _listed(atlas.names(reach)),
-        "of": len(list(atlas.tests)),
+        "read_by": _listed(test_map.names(readers)),
+        "reached_by": _listed(test_map.names(reach)),
+        "of": len(list(test_map.tests)),
     }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from watchtest.core.recorded import FilePrint, ImportName
+from watchtest.core.recorded import FileFingerprint, ImportName
 
 INIT = "__init__.py"
 
 
-class Names:
+class ModuleNames:
     """Module names of files. Where sources begin is learned from the modules that a run has really imported."""
 
     def __init__(self, modules: Mapping[str, str], paths: Iterable[str]) -> None:
@@ -66,11 +66,11 @@ class Names:
 class ImportGraph:
     """Edges from importing files to imported ones. `also` are edges that a run has seen and no statement shows."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ModuleNames) -> None:
         self._names = names
         self._importers: dict[str, set[str]] = {}
 
-    def add(self, path: str, known: FilePrint) -> None:
+    def add(self, path: str, known: FileFingerprint) -> None:
         for package in self._names.around(path):
             self.add_edge(path, package)
         for statement in known.imports:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from watchtest.core.model import Entry, Kind, Outcome, Result, Snapshot
-from watchtest.core.recorded import FilePrint, ImportName, Recorded, Touched
-from watchtest.selection.test_map import KINDS, Atlas
+from watchtest.core.model import Entry, EntryKind, Outcome, Result, Snapshot
+from watchtest.core.recorded import Dependencies, FileFingerprint, ImportName, RunRecording
+from watchtest.selection.test_map import KINDS, TestMap
 
 log = logging.getLogger(__name__)
 VERSION = 4
@@ -24,21 +24,21 @@ PLAIN = (*(kind for kind in KINDS if kind != "units"), "opaque")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedMap:
     """Everything was known of `base`, in that box and environment."""
 
     environment: str
     box: str
     base: Snapshot
     results: Mapping[str, Result]
-    atlas: Atlas
-    prints: Mapping[str, FilePrint]
+    test_map: TestMap
+    prints: Mapping[str, FileFingerprint]
     """By the digest of a file's content."""
 
 
-def save(file: Path, kept: Kept) -> None:
+def save(file: Path, kept: SavedMap) -> None:
     """Raises OSError."""
-    atlas = kept.atlas
+    test_map = kept.test_map
     document = {
         "version": VERSION,
         "environment": kept.environment,
@@ -47,11 +47,11 @@ def save(file: Path, kept: Kept) -> None:
         "entries": {path: [entry.kind.value, entry.mode, entry.size, entry.digest]
                     for path, entry in kept.base.entries.items()},
         "results": {test: [result.outcome.value, result.duration_s] for test, result in kept.results.items()},
-        "things": atlas.things,
-        "tests": {test: [atlas.numbers_of(test), atlas.is_opaque(test)] for test in atlas.tests},
-        "scopes": {key: _scope_row(atlas.scope(key)) for key in atlas.scope_keys},
-        "modules": atlas.modules,
-        "tops": sorted(atlas.tops),
+        "things": test_map.things,
+        "tests": {test: [test_map.numbers_of(test), test_map.is_opaque(test)] for test in test_map.tests},
+        "scopes": {key: _scope_row(test_map.scope(key)) for key in test_map.scope_keys},
+        "modules": test_map.modules,
+        "tops": sorted(test_map.tops),
         "prints": {digest: _print_row(known) for digest, known in kept.prints.items()},
     }  # fmt: skip
     data = zlib.compress(json.dumps(document, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
@@ -67,7 +67,7 @@ def save(file: Path, kept: Kept) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def load(file: Path) -> Kept | None:
+def load(file: Path) -> SavedMap | None:
     """What was kept; None if there is nothing, or nothing that can be read."""
     try:
         document = json.loads(zlib.decompress(file.read_bytes()).decode("utf-8", "surrogatepass"))
@@ -79,15 +79,16 @@ def load(file: Path) -> Kept | None:
         return None
 
 
-def _kept(document: Mapping[str, Any]) -> Kept:
+def _kept(document: Mapping[str, Any]) -> SavedMap:
     base = document["base"]
     entries = {
-        path: Entry(Kind(kind), mode, size, digest) for path, (kind, mode, size, digest) in document["entries"].items()
+        path: Entry(EntryKind(kind), mode, size, digest)
+        for path, (kind, mode, size, digest) in document["entries"].items()
     }
     things = [(kind, tuple(thing) if kind == "units" else thing) for kind, thing in document["things"]]
-    atlas = Atlas()
-    atlas.learn(
-        Recorded(
+    test_map = TestMap()
+    test_map.learn(
+        RunRecording(
             tests={test: _touched(row[0], row[1], things) for test, row in document["tests"].items()},
             scopes={key: _scope(row) for key, row in document["scopes"].items()},
             modules=document["modules"],
@@ -95,46 +96,46 @@ def _kept(document: Mapping[str, Any]) -> Kept:
         ),
         is_proven=True,
     )  # fmt: skip
-    return Kept(
+    return SavedMap(
         environment=document["environment"],
         box=document["box"],
         base=Snapshot(base["id"], entries, (), base["head"], base["branch"], base["dirty"]),
         results={
             test: Result(test, Outcome(outcome), seconds) for test, (outcome, seconds) in document["results"].items()
         },
-        atlas=atlas,
+        test_map=test_map,
         prints={digest: _print(row) for digest, row in document["prints"].items()},
     )
 
 
-def _touched(numbers: list[int], is_opaque: bool, things: list[tuple[str, Any]]) -> Touched:
+def _touched(numbers: list[int], is_opaque: bool, things: list[tuple[str, Any]]) -> Dependencies:
     found: dict[str, set[Any]] = {kind: set() for kind in KINDS}
     for number in numbers:
         kind, thing = things[number]
         found[kind].add(thing)
     sets: dict[str, Any] = {kind: frozenset(found[kind]) for kind in KINDS}
-    return Touched(**sets, opaque=frozenset({"as recorded before"}) if is_opaque else frozenset())
+    return Dependencies(**sets, opaque=frozenset({"as recorded before"}) if is_opaque else frozenset())
 
 
-def _scope_row(scope: Touched) -> dict[str, Any]:
+def _scope_row(scope: Dependencies) -> dict[str, Any]:
     row: dict[str, Any] = {kind: sorted(getattr(scope, kind)) for kind in PLAIN if getattr(scope, kind)}
     return {**row, "units": sorted(map(list, scope.units))}
 
 
-def _scope(row: Mapping[str, Any]) -> Touched:
+def _scope(row: Mapping[str, Any]) -> Dependencies:
     sets: dict[str, Any] = {kind: frozenset(row.get(kind, ())) for kind in PLAIN}
-    return Touched(units=frozenset((path, name) for path, name in row["units"]), **sets)
+    return Dependencies(units=frozenset((path, name) for path, name in row["units"]), **sets)
 
 
-def _print_row(known: FilePrint) -> list[Any]:
+def _print_row(known: FileFingerprint) -> list[Any]:
     places = [[line, name, list(names)] for (line, name), names in known.places.items()]
     imports = [[one.level, one.module, list(one.names)] for one in known.imports]
     return [known.shell, dict(known.functions), places, sorted(known.writers), imports, known.error]
 
 
-def _print(row: list[Any]) -> FilePrint:
+def _print(row: list[Any]) -> FileFingerprint:
     shell, functions, places, writers, imports, error = row
-    return FilePrint(
+    return FileFingerprint(
         shell,
         functions,
         {(line, name): tuple(names) for line, name, names in places},

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from watchtest.core.recorded import TEST, FilePrint, ImportName, Recorded, Touched, Unit
+from watchtest.core.recorded import TEST, Dependencies, FileFingerprint, ImportName, RunRecording, Unit
 
 WORD_LIMIT = 4096
 SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 
 
-def file_print(row: Any) -> FilePrint:
+def parse_fingerprint(row: Any) -> FileFingerprint:
     """The print in a row; one that says why, where it is none."""
     match row:
         case {"shell": str(shell), "units": list(units), "imports": list(imports)}:
             return _print(shell, units, imports)
         case {"error": str(error)}:
-            return FilePrint(error=error[:WORD_LIMIT])
+            return FileFingerprint(error=error[:WORD_LIMIT])
         case _:
-            return FilePrint(error="the box gave no print of it")
+            return FileFingerprint(error="the box gave no print of it")
 
 
-def _print(shell: str, units: list[Any], imports: list[Any]) -> FilePrint:
+def _print(shell: str, units: list[Any], imports: list[Any]) -> FileFingerprint:
     functions: dict[str, str] = {}
     places: dict[tuple[int, str], tuple[str, ...]] = {}
     writers = set()
@@ -36,8 +36,8 @@ def _print(shell: str, units: list[Any], imports: list[Any]) -> FilePrint:
                 if writes:
                     writers.add(name)
             case _:
-                return FilePrint(error="the box gave a print that is none")
-    return FilePrint(shell, functions, places, frozenset(writers), tuple(_imports(imports)))
+                return FileFingerprint(error="the box gave a print that is none")
+    return FileFingerprint(shell, functions, places, frozenset(writers), tuple(_imports(imports)))
 
 
 def _imports(rows: list[Any]) -> Iterable[ImportName]:
@@ -49,7 +49,7 @@ def _imports(rows: list[Any]) -> Iterable[ImportName]:
                 yield ImportName(level, module, tuple(name for name in names if isinstance(name, str)))
 
 
-class Recordings:
+class RecordingRows:
     """Gathers the rows of one run. `taken` at the end, with the prints of the files as that run saw them."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Recordings:
     def __bool__(self) -> bool:
         return bool(self._scopes)
 
-    def recorded(self, prints: Mapping[str, FilePrint]) -> Recorded:
+    def recorded(self, prints: Mapping[str, FileFingerprint]) -> RunRecording:
         """`prints`: of the Python files of the workspace, as they were in this run."""
         meanings = {number: _meaning(place, prints) for number, place in self._codes.items()}
         tests, scopes = {}, {}
@@ -103,14 +103,14 @@ class Recordings:
                 scopes[key] = _touched(scope, meanings)
             elif test in self._ended:
                 tests[test] = _touched(scope, meanings)
-        return Recorded(tests, scopes, dict(self._modules), frozenset(self._tops))
+        return RunRecording(tests, scopes, dict(self._modules), frozenset(self._tops))
 
 
 Meaning = tuple[tuple[Unit, ...], str]
 """The functions that a place stands for; or the file that all of it depends on, where nobody can tell more."""
 
 
-def _meaning(place: tuple[str, int, str], prints: Mapping[str, FilePrint]) -> Meaning:
+def _meaning(place: tuple[str, int, str], prints: Mapping[str, FileFingerprint]) -> Meaning:
     path, line, name = place
     known = prints.get(path)
     names = known.places.get((line, name)) if known is not None and not known.error else None
@@ -119,9 +119,9 @@ def _meaning(place: tuple[str, int, str], prints: Mapping[str, FilePrint]) -> Me
     return tuple((path, name) for name in names), ""
 
 
-def _touched(scope: Mapping[str, set[Any]], meanings: Mapping[int, Meaning]) -> Touched:
+def _touched(scope: Mapping[str, set[Any]], meanings: Mapping[int, Meaning]) -> Dependencies:
     known = [meanings[code] for code in scope["codes"] if code in meanings]
     units = frozenset(unit for units, _ in known for unit in units)
     files = frozenset(file for _, file in known if file)
     rest = {name: frozenset(scope[name]) for name in SETS if name != "files"}
-    return Touched(units=units, files=files | scope["files"], **rest)
+    return Dependencies(units=units, files=files | scope["files"], **rest)

@@ -14,15 +14,22 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from watchtest.core.impact_rules import CONFTEST, Finding, Ground, by_file, findings, in_words
-from watchtest.core.model import All, Entry, Kind, Only, Result, Selection, Snapshot, difference
-from watchtest.core.recorded import ChangedPath, FilePrint
+from watchtest.core.impact_rules import (
+    CONFTEST,
+    Impact,
+    ImpactContext,
+    describe_impacts,
+    find_impacts,
+    find_impacts_by_file,
+)
+from watchtest.core.model import All, Entry, EntryKind, Only, Result, Selection, Snapshot, difference
+from watchtest.core.recorded import ChangedPath, FileFingerprint
 from watchtest.core.verdict import file_of
 from watchtest.selection.explanation import explain
-from watchtest.selection.import_graph import ImportGraph, Names
-from watchtest.selection.map_file import Kept, save
-from watchtest.selection.recorded_rows import Recordings
-from watchtest.selection.test_map import Atlas
+from watchtest.selection.import_graph import ImportGraph, ModuleNames
+from watchtest.selection.map_file import SavedMap, save
+from watchtest.selection.recorded_rows import RecordingRows
+from watchtest.selection.test_map import TestMap
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +40,13 @@ PRINTS_SPARE = 50
 """So many prints of contents that are no more are kept, which saves looking for them at each save."""
 """More Python files than this are not printed; then every change is a change of everything."""
 
-Fetch = Callable[[Collection[str]], Awaitable[Mapping[str, FilePrint]]]
+Fetch = Callable[[Collection[str]], Awaitable[Mapping[str, FileFingerprint]]]
 """Prints of these paths, as they are in the box now."""
 Pattern = tuple[str, Callable[[str], bool], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class SelectionInput:
     """A run that is about to begin, in a box that holds its snapshot."""
 
     snapshot: Snapshot
@@ -48,18 +55,18 @@ class Situation:
     """The last tree of which everything is known, in this box; None if there is none."""
     known: frozenset[str]
     """Every test that there is a result of."""
-    unsure: frozenset[str]
+    must_run: frozenset[str]
     """Those that are to run in any case: red, or heard of since."""
     fetch: Fetch
 
 
 @dataclass(slots=True)
-class _Unsettled:
+class _UnsettledRun:
     """What the last run recorded: proven only once its verdict is the one that the next run goes by."""
 
     snapshot: Snapshot
     environment: str
-    recordings: Recordings
+    recordings: RecordingRows
 
 
 @dataclass(slots=True)
@@ -67,29 +74,29 @@ class Selector:
     mode: str = "affected"
     """affected, conservative or all."""
     patterns: tuple[Pattern, ...] = ()
-    atlas: Atlas = field(default_factory=Atlas)
+    test_map: TestMap = field(default_factory=TestMap)
     whole_files: set[str] = field(default_factory=set)
     """Files whose tests count on one another: they run together."""
     keep_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
     """Writes down what is needed to reproduce a miss; where."""
     journal: list[Mapping[str, object]] = field(default_factory=list)
     """What was left out since all tests ran, and why."""
-    found: tuple[Finding, ...] = ()
+    found: tuple[Impact, ...] = ()
     """Why the last selection was what it was."""
     last: Selection | None = None
     _environment: str = ""
     _base: Snapshot | None = None
     """The tree that all of this is true of."""
-    _prints: dict[str, FilePrint] = field(default_factory=dict)
+    _prints: dict[str, FileFingerprint] = field(default_factory=dict)
     """By the digest of a file's content."""
     _prints_needed: int = 0
     """How many of them were still of use when that was last looked at."""
-    _unsettled: list[_Unsettled] = field(default_factory=list)
+    _unsettled: list[_UnsettledRun] = field(default_factory=list)
     _printing: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """The atlas is used by one at a time."""
-    _edges: dict[str, tuple[FilePrint, frozenset[str]]] = field(default_factory=dict)
-    _names: tuple[frozenset[str], int, Names] | None = None
+    """The test map is used by one at a time."""
+    _edges: dict[str, tuple[FileFingerprint, frozenset[str]]] = field(default_factory=dict)
+    _names: tuple[frozenset[str], int, ModuleNames] | None = None
 
     @property
     def is_recording(self) -> bool:
@@ -97,15 +104,15 @@ class Selector:
 
     # -- learning ----------------------------------------------------------------------------------
 
-    def begin(self, situation: Situation) -> None:
+    def begin(self, inputs: SelectionInput) -> None:
         """Have the files printed that are not yet, while the tests run."""
-        missing = self._missing(situation.snapshot)
+        missing = self._missing(inputs.snapshot)
         if self.is_recording and missing and (self._printing is None or self._printing.done()):
-            self._printing = asyncio.create_task(self._print(situation, missing), name="prints")
+            self._printing = asyncio.create_task(self._print(inputs, missing), name="prints")
 
-    async def _print(self, situation: Situation, paths: list[str]) -> None:
+    async def _print(self, inputs: SelectionInput, paths: list[str]) -> None:
         try:
-            self._keep(situation.snapshot, await situation.fetch(paths))
+            self._keep(inputs.snapshot, await inputs.fetch(paths))
         except Exception as error:  # noqa: BLE001  the run finds out by itself what became of the box
             log.info("no prints: %s", error)
 
@@ -115,7 +122,7 @@ class Selector:
             return []
         return [path for path in python if snapshot.entries[path].digest not in self._prints]
 
-    def _keep(self, snapshot: Snapshot, prints: Mapping[str, FilePrint]) -> None:
+    def _keep(self, snapshot: Snapshot, prints: Mapping[str, FileFingerprint]) -> None:
         for path, known in prints.items():
             if path in snapshot.entries:
                 self._prints[snapshot.entries[path].digest] = known
@@ -129,16 +136,16 @@ class Selector:
         self._prints = {digest: known for digest, known in self._prints.items() if digest in digests}
         self._prints_needed = len(self._prints)
 
-    def end(self, situation: Situation, recordings: Recordings) -> None:
+    def end(self, inputs: SelectionInput, recordings: RecordingRows) -> None:
         """What tests that came to their end have told."""
         if recordings:
-            self._unsettled.append(_Unsettled(situation.snapshot, situation.environment, recordings))
+            self._unsettled.append(_UnsettledRun(inputs.snapshot, inputs.environment, recordings))
 
     # -- keeping -----------------------------------------------------------------------------------
 
-    def resume(self, kept: Kept) -> None:
+    def resume(self, kept: SavedMap) -> None:
         """Go on with what an earlier watcher has found out."""
-        self.atlas, self._environment, self._prints = kept.atlas, kept.environment, dict(kept.prints)
+        self.test_map, self._environment, self._prints = kept.test_map, kept.environment, dict(kept.prints)
         self._base = kept.base
 
     async def keep(self, file: Path, base: Snapshot, results: Mapping[str, Result], box: str) -> None:
@@ -147,7 +154,7 @@ class Selector:
         async with self._lock:
             digests = {entry.digest for entry in base.entries.values()}
             prints = {digest: known for digest, known in self._prints.items() if digest in digests}
-            kept = Kept(self._environment, box, base, results, self.atlas, prints)
+            kept = SavedMap(self._environment, box, base, results, self.test_map, prints)
             await asyncio.to_thread(save, file, kept)
 
     # -- owning up ---------------------------------------------------------------------------------
@@ -158,7 +165,7 @@ class Selector:
             "run": run,
             "environment": self._environment,
             "selections": self.journal,
-            "missed": {test: {kind: sorted(map(str, things)) for kind, things in self.atlas.touched_by(test).items()}
+            "missed": {test: {kind: sorted(map(str, things)) for kind, things in self.test_map.touched_by(test).items()}
                        for test in tests},
         }  # fmt: skip
         where = self.keep_miss(document)
@@ -182,7 +189,7 @@ class Selector:
 
     def reach(self, paths: Iterable[str]) -> int:
         """The tests that can reach one of these files by imports."""
-        return self._ground(self._base, [])[0].reach(paths) if self._base is not None else 0
+        return self._impact_context(self._base, [])[0].reach(paths) if self._base is not None else 0
 
     async def explained(self, what: str, known: Snapshot | None) -> dict[str, Any] | None:
         """Why a test ran or did not, or who depends on a file; None if nothing is known of it."""
@@ -202,15 +209,15 @@ class Selector:
             if unsettled:
                 await asyncio.to_thread(self._learn, unsettled, known)
 
-    def _learn(self, unsettled: list[_Unsettled], known: Snapshot | None) -> None:
+    def _learn(self, unsettled: list[_UnsettledRun], known: Snapshot | None) -> None:
         for entry in unsettled:
             if entry.environment != self._environment:
-                self.atlas, self._environment = Atlas(), entry.environment
+                self.test_map, self._environment = TestMap(), entry.environment
                 self._edges, self._names = {}, None
             is_proven = known is not None and entry.snapshot.entries == known.entries
-            self.atlas.learn(entry.recordings.recorded(self._prints_of(entry.snapshot)), is_proven)
+            self.test_map.learn(entry.recordings.recorded(self._prints_of(entry.snapshot)), is_proven)
 
-    def _prints_of(self, snapshot: Snapshot) -> dict[str, FilePrint]:
+    def _prints_of(self, snapshot: Snapshot) -> dict[str, FileFingerprint]:
         return {
             path: self._prints[entry.digest]
             for path, entry in snapshot.entries.items()
@@ -219,52 +226,52 @@ class Selector:
 
     # -- selecting ---------------------------------------------------------------------------------
 
-    async def select(self, situation: Situation) -> Selection:
+    async def select(self, inputs: SelectionInput) -> Selection:
         """What has to run; a proof that all the others need not."""
-        self.last = await self._select(situation)
+        self.last = await self._select(inputs)
         return self.last
 
-    async def _select(self, situation: Situation) -> Selection:
+    async def _select(self, inputs: SelectionInput) -> Selection:
         self.found = ()
         if self.mode == "all":
             return All(because="all tests, as selection.mode says")
-        await self.settle(situation.base)
-        known = situation.base
+        await self.settle(inputs.base)
+        known = inputs.base
         if known is None:
             return All(because="nothing is known yet of which tests a change can affect")
-        if situation.environment != self._environment:
+        if inputs.environment != self._environment:
             return All(because="the environment is another than the one in which tests were recorded")
-        changed = sorted(_changed(known.entries, situation.snapshot.entries))
-        fresh = [path for path in changed if _is_unprinted(path, situation.snapshot, self._prints)]
+        changed = sorted(_changed(known.entries, inputs.snapshot.entries))
+        fresh = [path for path in changed if _is_unprinted(path, inputs.snapshot, self._prints)]
         if fresh:
-            self._keep(situation.snapshot, await situation.fetch(fresh))
-        self._forget_prints(known, situation.snapshot)
+            self._keep(inputs.snapshot, await inputs.fetch(fresh))
+        self._forget_prints(known, inputs.snapshot)
         async with self._lock:
-            return self._selected(situation, known, changed)
+            return self._selected(inputs, known, changed)
 
-    def _selected(self, situation: Situation, known: Snapshot, changed: list[str]) -> Selection:
-        changes = [self._change(path, known.entries, situation.snapshot.entries) for path in changed]
-        ground, empty = self._ground(known, changes)
-        look = by_file if self.mode == "conservative" else findings
-        self.found = tuple(look(changes, ground))
+    def _selected(self, inputs: SelectionInput, known: Snapshot, changed: list[str]) -> Selection:
+        changes = [self._change(path, known.entries, inputs.snapshot.entries) for path in changed]
+        context, empty = self._impact_context(known, changes)
+        look = find_impacts_by_file if self.mode == "conservative" else find_impacts
+        self.found = tuple(look(changes, context))
         first, rest = 0, 0
-        for finding in self.found:
-            first |= finding.first
-            rest |= finding.rest
-        unrecorded = situation.known.difference(self.atlas.tests)
-        quick = {*self.atlas.names(first), *situation.unsure}
-        whole = {finding.whole for finding in self.found if finding.whole}
-        whole |= {file for file in self.atlas.files if not self.atlas.in_file(file) & ~(first | rest)} | empty
-        tests = {*self.atlas.names(first | rest), *situation.unsure, *unrecorded, *whole}
+        for impact in self.found:
+            first |= impact.first
+            rest |= impact.rest
+        unrecorded = inputs.known.difference(self.test_map.tests)
+        quick = {*self.test_map.names(first), *inputs.must_run}
+        whole = {impact.whole for impact in self.found if impact.whole}
+        whole |= {file for file in self.test_map.files if not self.test_map.in_file(file) & ~(first | rest)} | empty
+        tests = {*self.test_map.names(first | rest), *inputs.must_run, *unrecorded, *whole}
         together = self.whole_files & {file_of(test) for test in tests}
         tests |= together
         quick |= together & {file_of(test) for test in quick}
-        because = self._because(changed, unrecorded, situation)
-        for finding in self.found:
-            sizes = finding.first.bit_count(), (finding.rest & ~finding.first).bit_count()
-            log.info("%d tests first, %d behind: %s", *sizes, finding.because)
-        self._note_down(known, situation, changed, len(tests), because)
-        if situation.known and tests.issuperset(situation.known):
+        because = self._because(changed, unrecorded, inputs)
+        for impact in self.found:
+            sizes = impact.first.bit_count(), (impact.rest & ~impact.first).bit_count()
+            log.info("%d tests first, %d behind: %s", *sizes, impact.because)
+        self._note_down(known, inputs, changed, len(tests), because)
+        if inputs.known and tests.issuperset(inputs.known):
             return All(because=because)
         return Only(
             tuple(sorted(tests)),
@@ -272,30 +279,30 @@ class Selector:
             is_proof=True,
             first=tuple(sorted(quick)),
             reasons=self._reasons(),
-            collects_all=any(finding.collects_all for finding in self.found),
+            collects_all=any(impact.collects_all for impact in self.found),
         )
 
     def _reasons(self) -> tuple[str, ...]:
         """How many tests each reason concerns, the most precise first."""
         sizes: dict[str, int] = {}
-        for finding in self.found:
-            sizes[finding.because] = sizes.get(finding.because, 0) | finding.first | finding.rest
+        for impact in self.found:
+            sizes[impact.because] = sizes.get(impact.because, 0) | impact.first | impact.rest
         rows = sorted(sizes.items(), key=lambda row: row[1].bit_count())
-        return tuple(f"{mask.bit_count()} of {len(self.atlas)}: {because}" for because, mask in rows[:REASONS_KEPT])
+        return tuple(f"{mask.bit_count()} of {len(self.test_map)}: {because}" for because, mask in rows[:REASONS_KEPT])
 
-    def _note_down(self, known: Snapshot, situation: Situation, changed: list[str], count: int, because: str) -> None:
-        row = {"from": known.id, "to": situation.snapshot.id, "changed": changed[:100], "selected": count}
-        self.journal = [*self.journal, {**row, "known": len(situation.known), "because": because}][-JOURNAL_LENGTH:]
+    def _note_down(self, known: Snapshot, inputs: SelectionInput, changed: list[str], count: int, because: str) -> None:
+        row = {"from": known.id, "to": inputs.snapshot.id, "changed": changed[:100], "selected": count}
+        self.journal = [*self.journal, {**row, "known": len(inputs.known), "because": because}][-JOURNAL_LENGTH:]
 
-    def _because(self, changed: list[str], unrecorded: frozenset[str], situation: Situation) -> str:
-        words = in_words(self.found)
+    def _because(self, changed: list[str], unrecorded: frozenset[str], inputs: SelectionInput) -> str:
+        words = describe_impacts(self.found)
         if not words:
             names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
             words = f"no test is known to touch {names}" if changed else "nothing has changed"
-        if situation.unsure:
-            words += f"; {len(situation.unsure)} failed or did not end well"
-        if unrecorded - situation.unsure:
-            words += f"; {len(unrecorded - situation.unsure)} not recorded yet"
+        if inputs.must_run:
+            words += f"; {len(inputs.must_run)} failed or did not end well"
+        if unrecorded - inputs.must_run:
+            words += f"; {len(unrecorded - inputs.must_run)} not recorded yet"
         return words
 
     def _change(self, path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> ChangedPath:
@@ -310,12 +317,12 @@ class Selector:
             is_content=old is None or new is None or (old.digest, old.kind) != (new.digest, new.kind),
             listings=tuple(one.rpartition("/")[0] or "." for one in came_or_went),
             came_or_went=came_or_went,
-            is_link=any(entry is not None and entry.kind is Kind.SYMLINK for entry in (old, new)),
+            is_link=any(entry is not None and entry.kind is EntryKind.SYMLINK for entry in (old, new)),
         )
 
     # -- what the rules stand on -------------------------------------------------------------------
 
-    def _ground(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[Ground, set[str]]:
+    def _impact_context(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[ImpactContext, set[str]]:
         """And, filled by asking, files without tests that may hold some now."""
         empty: set[str] = set()
         old = self._prints_of(known)
@@ -331,43 +338,45 @@ class Selector:
             mask = 0
             for path in graph().reaching(paths):
                 if PurePosixPath(path).name == CONFTEST:
-                    mask |= self.atlas.below(path.rpartition("/")[0])
-                elif self.atlas.is_of_session("imports", path):
-                    return self.atlas.all()
-                if self.atlas.is_collected(path) and not self.atlas.in_file(path):
+                    mask |= self.test_map.below(path.rpartition("/")[0])
+                elif self.test_map.is_of_session("imports", path):
+                    return self.test_map.all()
+                if self.test_map.is_collected(path) and not self.test_map.in_file(path):
                     empty.add(path)
-                mask |= self.atlas.entering(path) | self.atlas.looked_for(names.of(path))
+                mask |= self.test_map.entering(path) | self.test_map.looked_for(names.of(path))
             return mask
 
-        ground = Ground(
-            known=self.atlas,
+        context = ImpactContext(
+            known=self.test_map,
             reach=reach,
             module_names=names.of,
-            tops=self.atlas.tops,
-            suffixes=frozenset(PurePosixPath(file).suffix for file in self.atlas.files if not file.endswith(".py")),
+            tops=self.test_map.tops,
+            suffixes=frozenset(PurePosixPath(file).suffix for file in self.test_map.files if not file.endswith(".py")),
             patterns=self.patterns,
         )
-        return ground, empty
+        return context, empty
 
-    def _graph(self, names: Names, old: Mapping[str, FilePrint], new: Mapping[str, FilePrint]) -> ImportGraph:
+    def _graph(
+        self, names: ModuleNames, old: Mapping[str, FileFingerprint], new: Mapping[str, FileFingerprint]
+    ) -> ImportGraph:
         graph = ImportGraph(names)
         for path, one in old.items():
             for imported in self._imported(names, path, one):
                 graph.add_edge(path, imported)
         for path, one in new.items():
             graph.add(path, one)
-        self.atlas.add_edges(graph, names)
+        self.test_map.add_edges(graph, names)
         return graph
 
-    def _named(self, paths: set[str]) -> Names:
+    def _named(self, paths: set[str]) -> ModuleNames:
         """Kept while files and modules stay the same: most changes are to what is in a file."""
-        key = (frozenset(paths), len(self.atlas.modules))
+        key = (frozenset(paths), len(self.test_map.modules))
         if self._names is None or self._names[:2] != key:
-            self._names = (*key, Names(self.atlas.modules, paths))
+            self._names = (*key, ModuleNames(self.test_map.modules, paths))
             self._edges = {}
         return self._names[2]
 
-    def _imported(self, names: Names, path: str, known: FilePrint) -> frozenset[str]:
+    def _imported(self, names: ModuleNames, path: str, known: FileFingerprint) -> frozenset[str]:
         kept = self._edges.get(path)
         if kept is None or kept[0] is not known:
             imported = frozenset(file for statement in known.imports for file in names.named_by(path, statement))
@@ -376,7 +385,7 @@ class Selector:
 
 
 def is_python(path: str, entry: Entry) -> bool:
-    return path.endswith(".py") and entry.kind is Kind.FILE
+    return path.endswith(".py") and entry.kind is EntryKind.FILE
 
 
 def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
@@ -384,7 +393,7 @@ def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterabl
     return (*delta.write, *delta.remove)
 
 
-def _is_unprinted(path: str, snapshot: Snapshot, prints: Mapping[str, FilePrint]) -> bool:
+def _is_unprinted(path: str, snapshot: Snapshot, prints: Mapping[str, FileFingerprint]) -> bool:
     entry = snapshot.entries.get(path)
     return entry is not None and is_python(path, entry) and entry.digest not in prints
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
-from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, Recorded, Touched, Unit
-from watchtest.selection.import_graph import ImportGraph, Names
+from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, Dependencies, RunRecording, Unit
+from watchtest.selection.import_graph import ImportGraph, ModuleNames
 
 KINDS = ("units", "files", "folders", "probes", "imports", "missing", "uses")
 
 
-class Atlas:
+class TestMap:
     def __init__(self) -> None:
         self._bits: dict[str, int] = {}
         self._tests: list[str] = []
@@ -27,7 +27,7 @@ class Atlas:
         """By number: the tests that touched it themselves."""
         self._owners: dict[tuple[str, object], set[str]] = {}
         """The same of the scopes that tests share."""
-        self._scopes: dict[str, Touched] = {}
+        self._scopes: dict[str, Dependencies] = {}
         self._units: dict[str, set[Unit]] = {}
         self._opaque = 0
         self._by_file: dict[str, int] = {}
@@ -43,7 +43,7 @@ class Atlas:
     def __len__(self) -> int:
         return len(self._bits)
 
-    def learn(self, recorded: Recorded, is_proven: bool) -> None:
+    def learn(self, recorded: RunRecording, is_proven: bool) -> None:
         """Take over what a run told. Unless it is proven, what was known before stays true beside it."""
         fresh: dict[int, list[int]] = {}
         for test, touched in recorded.tests.items():
@@ -63,7 +63,7 @@ class Atlas:
             self._masks[number] = self._masks.get(number, 0) | _mask(bits)
         for key, touched in recorded.scopes.items():
             # Never the whole story: who comes first pays for what all others use.
-            self._share(key, touched.and_also(self._scopes.get(key, Touched())))
+            self._share(key, touched.and_also(self._scopes.get(key, Dependencies())))
         self.modules.update(recorded.modules)
         self.tops |= recorded.tops
 
@@ -88,7 +88,7 @@ class Atlas:
             self._by_file[file] = self._by_file.get(file, 0) | 1 << bit
         return bit
 
-    def _numbers(self, touched: Touched) -> set[int]:
+    def _numbers(self, touched: Dependencies) -> set[int]:
         return {self._number(kind, thing) for kind in KINDS for thing in getattr(touched, kind)}
 
     def _number(self, kind: str, thing: object) -> int:
@@ -103,7 +103,7 @@ class Atlas:
     def _know_unit(self, unit: Unit) -> None:
         self._units.setdefault(unit[0], set()).add(unit)
 
-    def _share(self, key: str, touched: Touched) -> None:
+    def _share(self, key: str, touched: Dependencies) -> None:
         self._scopes[key] = touched
         for kind in KINDS:
             for thing in getattr(touched, kind):
@@ -215,8 +215,8 @@ class Atlas:
     def scope_keys(self) -> Iterable[str]:
         return self._scopes.keys()
 
-    def scope(self, key: str) -> Touched:
-        return self._scopes.get(key, Touched())
+    def scope(self, key: str) -> Dependencies:
+        return self._scopes.get(key, Dependencies())
 
     # -- imports -----------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Atlas:
         """Those that tests stand in."""
         return self._by_file.keys()
 
-    def add_edges(self, graph: ImportGraph, names: Names) -> None:
+    def add_edges(self, graph: ImportGraph, names: ModuleNames) -> None:
         """What runs have seen of imports, and no statement shows."""
         for key, touched in self._scopes.items():
             importer = _file_of_scope(key)

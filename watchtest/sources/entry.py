@@ -13,7 +13,7 @@ import stat
 import time
 from typing import NamedTuple
 
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 from watchtest.sources.tree_id import blob_id, file_id
 
 RACY_NS = 100_000_000
@@ -98,7 +98,7 @@ def _file(path: str, status: os.stat_result) -> PathState | None:
         signature = signature_of(before)
         is_whole = is_same and count == before.st_size
         if is_whole and signature == signature_of(after) == signature_of(os.lstat(path)):
-            entry = Entry(Kind.FILE, before.st_mode & 0o777, before.st_size, digest)
+            entry = Entry(EntryKind.FILE, before.st_mode & 0o777, before.st_size, digest)
             return PathState(signature, entry, "", is_racy)
     return PathState(signature_of(status), None, "keeps changing while it is read", is_racy=True)
 
@@ -113,7 +113,7 @@ def _symlink(path: str, status: os.stat_result) -> PathState | None:
     target = read_link(path)
     if signature_of(os.lstat(path)) != signature_of(status):
         return None
-    entry = Entry(Kind.SYMLINK, 0o777, len(target), blob_id(target))
+    entry = Entry(EntryKind.SYMLINK, 0o777, len(target), blob_id(target))
     return PathState(signature_of(status), entry, "", _is_racy(status, began_ns))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
+from watchtest.core.model import Entry, EntryKind, ExcludedPath, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, Head, ObjectStore
 from watchtest.sources.tree_id import blob_id
@@ -143,26 +143,26 @@ class GitTree:
                 mode, _kind, name, size = facts.split()
                 yield TreeRow(path, mode, name, int(size) if size != "-" else 0)
 
-    def _entries(self, rows: list[TreeRow]) -> tuple[dict[str, Entry], tuple[LeftOut, ...]]:
+    def _entries(self, rows: list[TreeRow]) -> tuple[dict[str, Entry], tuple[ExcludedPath, ...]]:
         self._object_ids = {row.path: row.object for row in rows}
         self._lfs = {}
         has_lfs = self._mentions_lfs(rows)
         entries: dict[str, Entry] = {}
-        left_out: list[LeftOut] = []
+        left_out: list[ExcludedPath] = []
         for row in rows:
             if row.path.startswith(f"{FOLDER}/"):
-                left_out.append(LeftOut(row.path, "watchtest's own folder; remove it from git"))
+                left_out.append(ExcludedPath(row.path, "watchtest's own folder; remove it from git"))
             elif row.mode == GITLINK:
-                left_out.append(LeftOut(row.path, "a submodule; its content belongs to another repository"))
+                left_out.append(ExcludedPath(row.path, "a submodule; its content belongs to another repository"))
             elif row.size > self._max_file_bytes:
-                left_out.append(LeftOut(row.path, f"larger than {self._max_file_bytes} bytes"))
+                left_out.append(ExcludedPath(row.path, f"larger than {self._max_file_bytes} bytes"))
             else:
                 entries[row.path] = self._entry(row, has_lfs, left_out)
         return entries, tuple(left_out)
 
-    def _entry(self, row: TreeRow, has_lfs: bool, left_out: list[LeftOut]) -> Entry:
+    def _entry(self, row: TreeRow, has_lfs: bool, left_out: list[ExcludedPath]) -> Entry:
         if row.mode == SYMLINK_MODE:
-            return self._plain_entry(row, Kind.SYMLINK, 0o777)
+            return self._plain_entry(row, EntryKind.SYMLINK, 0o777)
         mode = 0o755 if row.mode == EXECUTABLE_MODE else 0o644
         if has_lfs and row.size <= LFS_POINTER_LIMIT:
             pointer = LFS_POINTER.match(self._store.read(row.object))
@@ -170,13 +170,13 @@ class GitTree:
                 content = self._lfs_content(pointer.group(1).decode("ascii"))
                 if content is not None:
                     self._lfs[row.path] = content
-                    return Entry(Kind.FILE, mode, len(content), blob_id(content))
+                    return Entry(EntryKind.FILE, mode, len(content), blob_id(content))
                 left_out.append(
-                    LeftOut(row.path, "only its LFS pointer is here; run `git lfs fetch` to download the content")
+                    ExcludedPath(row.path, "only its LFS pointer is here; run `git lfs fetch` to download the content")
                 )
-        return self._plain_entry(row, Kind.FILE, mode)
+        return self._plain_entry(row, EntryKind.FILE, mode)
 
-    def _plain_entry(self, row: TreeRow, kind: Kind, mode: int) -> Entry:
+    def _plain_entry(self, row: TreeRow, kind: EntryKind, mode: int) -> Entry:
         if len(row.object) == SHA1_LENGTH:
             return Entry(kind, mode, row.size, row.object)
         # A SHA-256 repository: the box uses SHA-1, so the content has to be read once.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from watchtest.core.model import Kind, Snapshot
+from watchtest.core.model import EntryKind, Snapshot
 from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError
 from watchtest.sources.ignore import PathFilter
 from watchtest.sources.tree_id import git_mode
@@ -52,7 +52,7 @@ class HeadTracker:
         listing = self._listing
         links = tuple(f"{path}/" for path, (mode, _) in listing.items() if mode == GITLINK)
         for path, entry in snapshot.entries.items():
-            if entry.kind is Kind.FOLDER:
+            if entry.kind is EntryKind.FOLDER:
                 continue
             at_head = listing.get(path)
             if at_head is None:

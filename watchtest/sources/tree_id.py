@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 
 CHUNK_BYTES = 1 << 20
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -43,7 +43,7 @@ def name_bytes(name: str) -> bytes:
 
 def git_mode(entry: Entry) -> bytes:
     """Return git's mode of an entry; of a file's permissions git stores only whether its owner may execute it."""
-    if entry.kind is Kind.SYMLINK:
+    if entry.kind is EntryKind.SYMLINK:
         return SYMLINK_MODE
     return PROGRAM_MODE if entry.mode & 0o100 else FILE_MODE
 
@@ -60,7 +60,7 @@ def tree_id(entries: Mapping[str, Entry]) -> str:
     """Return the id that `git write-tree` computes for these entries. Skips folders: git has no empty ones."""
     folders: dict[str, list[TreeItem]] = {"": []}
     for path, entry in entries.items():
-        if entry.kind is not Kind.FOLDER:
+        if entry.kind is not EntryKind.FOLDER:
             folder, _, name = path.rpartition("/")
             folders.setdefault(folder, []).append((name_bytes(name), git_mode(entry), entry.digest))
     for folder in list(folders):

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from watchtest.config.project import Project
-from watchtest.core.events import EVERYTHING, Changed, Event, Hindered
+from watchtest.core.events import EVERYTHING, Event, SourceBlocked, SourceChanged
 from watchtest.core.model import Lane
 from watchtest.errors import WorkspaceError
 from watchtest.sources.file_watch import WatchTiming, watch
@@ -51,10 +51,10 @@ async def save_events(project: Project, source: Worktree, say: Callable[[str], N
                     deadline = time.monotonic() + LOCK_LIMIT_S
                     while lock is not None and lock.exists() and time.monotonic() < deadline:  # noqa: ASYNC110  there is no event
                         await asyncio.sleep(LOCK_POLL_S)
-                    yield Changed(Lane.SAVE, time.time(), paths)
+                    yield SourceChanged(Lane.SAVE, time.time(), paths)
         except WorkspaceError as error:
             say(str(error))
-        yield Changed(Lane.SAVE, time.time(), frozenset({EVERYTHING}))
+        yield SourceChanged(Lane.SAVE, time.time(), frozenset({EVERYTHING}))
         while not project.workspace.is_dir():  # noqa: ASYNC110  there is no event
             await asyncio.sleep(GONE_POLL_S)
 
@@ -76,12 +76,12 @@ async def git_events(project: Project, trees: dict[Lane, GitTree]) -> AsyncItera
             async for change in watch.changes():
                 now = time.time()
                 for lane in trees:
-                    yield Hindered(lane, now, change.hindrance)
+                    yield SourceBlocked(lane, now, change.hindrance)
                 if stage is not None and change.index is not None:
-                    yield Changed(Lane.STAGE, now, frozenset({f"index {change.index[:12]}"}))
+                    yield SourceChanged(Lane.STAGE, now, frozenset({f"index {change.index[:12]}"}))
                 if Lane.COMMIT in trees and change.head:
-                    yield Changed(Lane.COMMIT, now, frozenset({f"HEAD {change.head[:12]}"}))
+                    yield SourceChanged(Lane.COMMIT, now, frozenset({f"HEAD {change.head[:12]}"}))
         except GitError as error:
             for lane in trees:
-                yield Hindered(lane, time.time(), str(error))
+                yield SourceBlocked(lane, time.time(), str(error))
         await asyncio.sleep(GONE_POLL_S)

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 from watchtest.errors import WorkspaceError
 from watchtest.sources.entry import VANISHED, PathState, examine, read_file, signature_of, unreadable
 from watchtest.sources.git_ignore import IGNORE_FILE
@@ -20,7 +20,7 @@ from watchtest.sources.secret_files import REASON
 from watchtest.sources.tree_id import EMPTY_TREE, FOLDER_MODE, folder_id, git_mode, name_bytes
 
 SECRET_FILE = PathState((0, 0, 0, 0, 0), None, REASON, is_racy=False)
-EMPTY_FOLDER = Entry(Kind.FOLDER, 0o755, 0, "")
+EMPTY_FOLDER = Entry(EntryKind.FOLDER, 0o755, 0, "")
 
 
 @dataclass(slots=True, eq=False)

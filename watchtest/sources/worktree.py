@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import Entry, Kind, LeftOut, Snapshot
+from watchtest.core.model import Entry, EntryKind, ExcludedPath, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.entry import read_file, read_link
 from watchtest.sources.git_ignore import IGNORE_FILE
@@ -79,7 +79,7 @@ class Worktree:
         """Return the content of a file or the target of a link. Raises SourceMoved if the snapshot has another."""
         absolute = str(self.root / path)
         try:
-            content = read_link(absolute) if expect.kind is Kind.SYMLINK else read_file(absolute)
+            content = read_link(absolute) if expect.kind is EntryKind.SYMLINK else read_file(absolute)
         except OSError as error:
             raise SourceMoved(f"{path}: changed since the snapshot ({error.strerror or error})") from error
         if len(content) != expect.size or blob_id(content) != expect.digest:
@@ -160,6 +160,6 @@ class Worktree:
         snapshot = Snapshot(
             id=top.tree,
             entries=MappingProxyType(entries),
-            left_out=tuple(LeftOut(path, reason) for path, reason in sorted(left_out.items())),
+            excluded=tuple(ExcludedPath(path, reason) for path, reason in sorted(left_out.items())),
         )
         return self._head.annotate(snapshot)

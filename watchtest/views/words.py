@@ -21,7 +21,7 @@ from watchtest.core.model import (
     ServiceInfo,
     Verdict,
 )
-from watchtest.core.state import Broken, Executing, Knowledge, LaneState, Pending, Working
+from watchtest.core.state import Broken, Executing, Knowledge, LaneState, PendingChanges, Working
 from watchtest.core.text import count, duration, names, one_line, short, tests
 from watchtest.core.verdict import file_of
 
@@ -77,7 +77,7 @@ def fresh(knowledge: Knowledge) -> int | None:
     return count if count < len(knowledge.tests) else None
 
 
-def changes(pending: Pending) -> str:
+def changes(pending: PendingChanges) -> str:
     """`2 changes: a.py, b.py`."""
     if EVERYTHING in pending.paths:
         return "anything may have changed"
@@ -157,7 +157,7 @@ def eta_s(lane: LaneState, now: float) -> float | None:
         case _:
             return None
     took = {test: known.result.duration_s for test, known in lane.knowledge.tests.items()}
-    took |= {test: result.duration_s for test, result in lane.partial.items()}
+    took |= {test: result.duration_s for test, result in lane.unjudged_results.items()}
     waiting = promised - results.keys()
     known = [took[test] for test in waiting if test in took]
     done_s = sum(result.duration_s for result in results.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition, ServiceDependencies, automatic
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.sources.globs import specification
 
 FILES = (
@@ -28,7 +28,7 @@ OWN = [path for path in FILES if "test" not in path]
 
 def snapshot(**changed: str) -> Snapshot:
     digests = dict.fromkeys(FILES, "0") | {name.replace("__dot__", "."): digest for name, digest in changed.items()}
-    return Snapshot("tree", {path: Entry(Kind.FILE, 0o644, 1, digest) for path, digest in digests.items()})
+    return Snapshot("tree", {path: Entry(EntryKind.FILE, 0o644, 1, digest) for path, digest in digests.items()})
 
 
 @pytest.mark.parametrize(

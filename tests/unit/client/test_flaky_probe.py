@@ -6,7 +6,7 @@ import pytest
 
 from watchtest.client.flaky_probe import Frozen, Repeat
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import Entry, Kind, Outcome, Result, RunState, Snapshot
+from watchtest.core.model import Entry, EntryKind, Outcome, Result, RunState, Snapshot
 from watchtest.errors import SourceMoved
 
 ALL = frozenset({EVERYTHING})
@@ -21,7 +21,7 @@ class Saved:
     def snapshot(self, hint: frozenset[str]) -> Snapshot:
         assert hint == ALL
         digest = self.content.decode()
-        return Snapshot(digest, {"a.py": Entry(Kind.FILE, 0o644, len(self.content), digest)})
+        return Snapshot(digest, {"a.py": Entry(EntryKind.FILE, 0o644, len(self.content), digest)})
 
     def read(self, path: str, expect: Entry) -> bytes:
         if expect.digest != self.content.decode():

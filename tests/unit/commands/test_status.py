@@ -19,8 +19,8 @@ from support.watcher_states import Story, failed, passed, skipped, start
 from watchtest import cli
 from watchtest.commands import status
 from watchtest.core import text
-from watchtest.core.events import CancelAsked, Halted, RunEnded
-from watchtest.core.model import Lane, Problem, Stop
+from watchtest.core.events import CancelRequested, Halted, RunEnded
+from watchtest.core.model import Lane, Problem, StopReason
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import UsageError, WorkspaceError
@@ -100,8 +100,8 @@ def test_green_with_a_change_pending_is_not_known_to_be_green(
     code, line = one_line(folder, capsys)
     assert code == 1
     assert line.endswith(" · running 1/2 · 1 change pending")
-    story.on(CancelAsked(Lane.SAVE, story.now))
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(CancelRequested(Lane.SAVE, story.now))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     _write(folder, story.state)
     code, line = one_line(folder, capsys)
     assert code == 1

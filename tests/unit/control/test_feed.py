@@ -19,7 +19,7 @@ from watchtest.control.api.requests import Refusal
 from watchtest.control.client import Declined
 from watchtest.control.event_messages import Told
 from watchtest.control.feed import AT_A_TIME, Feed
-from watchtest.core.events import BoxLost, BoxSeen, Noted
+from watchtest.core.events import BoxConnected, BoxLost, NoteAdded
 from watchtest.core.model import Lane, Outcome, Policy, Problem, Result
 
 
@@ -41,8 +41,8 @@ def test_a_run_is_told_from_queue_to_end_with_each_result_and_every_event_has_it
             asked = await watcher.post("/runs", {"tests": [TEST]})
             watcher.runs.outcomes.put_nowait((failed("test_a.py::test_red"), passed("test_a.py::test_green")))
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
-            watcher.loop.post(BoxSeen(Lane.SAVE, time.time(), BOX))
-            watcher.loop.post(Noted(Lane.SAVE, time.time(), "setting up \x1b[31mred"))
+            watcher.loop.post(BoxConnected(Lane.SAVE, time.time(), BOX))
+            watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), "setting up \x1b[31mred"))
             heard = [opening]
             while not (heard[-1].kind == "status" and heard[-1].data["activity"] == "idle"):
                 each = await client.next()
@@ -72,7 +72,7 @@ async def must_have_its_shape(watcher: Bench, heard: list[Heard]) -> None:
 
 def test_a_box_that_is_lost_is_told_with_its_problem() -> None:
     async def story(watcher: Bench) -> None:
-        watcher.loop.post(BoxSeen(Lane.SAVE, time.time(), BOX))
+        watcher.loop.post(BoxConnected(Lane.SAVE, time.time(), BOX))
         await watcher.post("/runs")
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         async with listening(socket_of(watcher)) as client:
@@ -122,13 +122,13 @@ def test_an_id_that_is_too_old_is_answered_by_a_reset() -> None:
                     await watcher.post("/pause")
                     seen = await client.until("status", paused=True)
                 for number in range(20):
-                    watcher.loop.post(Noted(Lane.SAVE, time.time(), f"line {number}"))
+                    watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), f"line {number}"))
                 await watcher.until("all is told", lambda: watcher.desk.feed.last >= 20)
                 async with listening(socket_of(watcher), seen.id) as client:
                     reset = await client.next()
                     assert reset is not None
                     assert (reset.kind, "10" in reset.data["reason"]) == ("reset", True)
-                    watcher.loop.post(Noted(Lane.SAVE, time.time(), "after it"))
+                    watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), "after it"))
                     assert (await client.until("note")).data["text"] == "after it"
 
     asyncio.run(whole())
@@ -203,7 +203,7 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_c
                     numbers = await asyncio.gather(*(heard_all(client, name) for client in clients))
                     assert numbers == [list(range(1, len(tests) + 2))] * len(clients)
                 for number in range(100):
-                    watcher.loop.post(Noted(Lane.SAVE, time.time(), f"line {number}"))
+                    watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), f"line {number}"))
                 await watcher.until("the stuck one fell behind", lambda: held_up.seen < feed.first - 1)
                 assert (await watcher.get("/health"))["status"] == "ok"
                 stuck.writer.transport.resume_reading()  # type: ignore[attr-defined]

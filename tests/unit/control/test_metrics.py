@@ -11,7 +11,7 @@ from support.watcher_states import BOX, Story, failed, passed
 from watchtest.control.feed import Feed
 from watchtest.control.metric_counts import BUCKETS, Durations, Tally
 from watchtest.control.metrics import Metrics
-from watchtest.core.events import BoxLost, BoxSeen, ServicesSeen
+from watchtest.core.events import BoxConnected, BoxLost, ServicesChanged
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
 from watchtest.core.transitions import transitions
 from watchtest.views.status.status_document import activity
@@ -69,7 +69,7 @@ def test_what_waits_and_what_is_wrong_shows() -> None:
     assert (found["watchtest_box_up", lane], found["watchtest_box_losses_total", lane]) == (0, 1)
     assert found["watchtest_activity", (("activity", "degraded"), *lane)] == 1
     services = (ServiceInfo("kv", "ready", 1.0), ServiceInfo("db", "failed", 1.0))
-    found = told(story.on(ServicesSeen(Lane.SAVE, story.now, services)))
+    found = told(story.on(ServicesChanged(Lane.SAVE, story.now, services)))
     assert found["watchtest_service_ready", (*lane, ("service", "kv"))] == 1
     assert found["watchtest_service_ready", (*lane, ("service", "db"))] == 0
 
@@ -97,7 +97,7 @@ def test_labels_are_of_closed_sets_whatever_tests_are_called() -> None:
 
 def test_they_are_served_in_both_formats() -> None:
     async def story(watcher: Bench) -> None:
-        watcher.loop.post(BoxSeen(Lane.SAVE, time.time(), BOX))
+        watcher.loop.post(BoxConnected(Lane.SAVE, time.time(), BOX))
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         await watcher.end_of((await watcher.post("/runs", {"tests": [TEST]}))["id"])
         await watcher.post("/pause")

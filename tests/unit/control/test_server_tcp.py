@@ -17,7 +17,7 @@ from support.control_server import Bench, bench, short_folder
 from watchtest.config import load
 from watchtest.control.address import ensure_token, kept_token, token_file
 from watchtest.control.guard import Door, loopback_door
-from watchtest.core.events import Changed
+from watchtest.core.events import SourceChanged
 from watchtest.core.model import Lane, Outcome, Policy
 from watchtest.errors import ConfigError, ControlError
 
@@ -155,7 +155,7 @@ def test_a_port_that_is_taken_is_said_once_and_the_watcher_goes_on() -> None:
                 await watcher.until("it says so", lambda: bool(watcher.says))
                 assert f'no control port: api.listen = "{listen}": Address already in use' in watcher.says[0]
                 assert (await watcher.get("/info"))["url"] is None
-                watcher.loop.post(Changed(Lane.SAVE, 1.0, frozenset({"code.py"})))
+                watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
                 await watcher.until("the watcher goes on", lambda: len(watcher.runs.started) == 1)
                 watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             assert len(watcher.says) == 1

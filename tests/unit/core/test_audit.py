@@ -7,20 +7,20 @@ from dataclasses import replace
 from support.watcher_states import NOON, failed, passed
 
 from watchtest.core.events import (
-    Changed,
-    Collected,
     Halted,
     Judged,
-    Peeked,
     RunEnded,
+    SetTimer,
     SnapshotTaken,
+    SourceChanged,
+    SourceCompared,
     StartRun,
     StopRun,
-    WakeAt,
-    Woke,
+    TestsCollected,
+    TimerFired,
 )
-from watchtest.core.model import All, Execution, Lane, Only, Policy, Result, Selection, Snapshot, Stop
-from watchtest.core.state import AuditWish, Idle, LaneState, State, Working
+from watchtest.core.model import All, Execution, Lane, Only, Policy, Result, Selection, Snapshot, StopReason
+from watchtest.core.state import AuditSchedule, Idle, LaneState, State, Working
 from watchtest.core.step import step
 
 A, B, C = ("tests/test_a.py::test_a", "tests/test_a.py::test_b", "tests/test_c.py::test_c")
@@ -30,7 +30,7 @@ class Story:
     """A lane that is stepped through its runs, each of which selects what the story says."""
 
     def __init__(self, **audit: float) -> None:
-        wish = AuditWish(int(audit.get("runs", 0)), float(audit.get("idle_s", 0.0)))
+        wish = AuditSchedule(int(audit.get("runs", 0)), float(audit.get("idle_s", 0.0)))
         self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.AFFECTED, "s", audit=wish, activity=Idle())})
         self.now = NOON
         self.effects: tuple[object, ...] = ()
@@ -49,7 +49,7 @@ class Story:
 
     def change(self, *paths: str) -> None:
         self.now += 10
-        self.take(Changed(Lane.SAVE, self.now, frozenset(paths or {"a.py"})))
+        self.take(SourceChanged(Lane.SAVE, self.now, frozenset(paths or {"a.py"})))
 
     def end(self, tree: str, *results: Result, selection: Selection | None = None) -> None:
         working = self.working
@@ -102,11 +102,11 @@ def test_at_rest_for_long_enough_it_does_so_too_and_not_before() -> None:
     green(story)
     story.change()
     story.end("t2", passed(A), selection=only(A))
-    due = next(effect.at for effect in story.effects if isinstance(effect, WakeAt))
+    due = next(effect.at for effect in story.effects if isinstance(effect, SetTimer))
     assert due == story.now + 60
-    story.take(Woke(Lane.SAVE, due - 1))
+    story.take(TimerFired(Lane.SAVE, due - 1))
     assert story.started() is None
-    story.take(Woke(Lane.SAVE, due))
+    story.take(TimerFired(Lane.SAVE, due))
     assert story.started() is not None
     assert story.working.run.is_audit
 
@@ -114,12 +114,12 @@ def test_at_rest_for_long_enough_it_does_so_too_and_not_before() -> None:
 def test_nobody_is_audited_who_left_nothing_out_or_does_not_wish_it() -> None:
     story = Story(idle_s=60, runs=1)
     green(story)
-    assert story.effects == () or all(not isinstance(effect, WakeAt) for effect in story.effects)
+    assert story.effects == () or all(not isinstance(effect, SetTimer) for effect in story.effects)
     never = Story()
     green(never)
     never.change()
     never.end("t2", passed(A), selection=only(A))
-    assert not any(isinstance(effect, WakeAt | StartRun) for effect in never.effects)
+    assert not any(isinstance(effect, SetTimer | StartRun) for effect in never.effects)
 
 
 def test_any_change_ends_an_audit_and_it_is_owed_to_nobody() -> None:
@@ -130,11 +130,11 @@ def test_any_change_ends_an_audit_and_it_is_owed_to_nobody() -> None:
     audit = story.working.run
     assert audit.is_audit
     story.take(SnapshotTaken(Lane.SAVE, story.now, audit.id, Snapshot("t2", {})))
-    story.take(Collected(Lane.SAVE, story.now, audit.id, frozenset({A, B, C})))
+    story.take(TestsCollected(Lane.SAVE, story.now, audit.id, frozenset({A, B, C})))
     story.change("README.md")
-    story.take(Peeked(Lane.SAVE, story.now, audit.id, frozenset({"README.md"})))
-    assert any(isinstance(effect, StopRun) and effect.stop is Stop.SUPERSEDED for effect in story.effects)
-    story.take(RunEnded(Lane.SAVE, story.now, audit.id, Halted(Stop.SUPERSEDED)))
+    story.take(SourceCompared(Lane.SAVE, story.now, audit.id, frozenset({"README.md"})))
+    assert any(isinstance(effect, StopRun) and effect.stop is StopReason.SUPERSEDED for effect in story.effects)
+    story.take(RunEnded(Lane.SAVE, story.now, audit.id, Halted(StopReason.SUPERSEDED)))
     assert not story.working.run.is_audit
     assert not story.lane.asked
 

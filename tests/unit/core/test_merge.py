@@ -15,7 +15,7 @@ from watchtest.core.model import (
     Run,
     RunState,
     Snapshot,
-    Stop,
+    StopReason,
     Trigger,
     Verdict,
 )
@@ -83,11 +83,11 @@ def test_a_runner_that_was_ended_by_a_signal_is_not_covered_by_another_exit_code
 
 
 def test_whole_only_if_every_runner_was() -> None:
-    half = said("go", "pkg::T", has_collected=False, has_finished=False, stopped=Stop.TIMED_OUT)
+    half = said("go", "pkg::T", has_collected=False, has_finished=False, stopped=StopReason.TIMED_OUT)
     both = merge([said("pytest", "a.py::a"), half])
     assert not both.has_collected
     assert not both.has_finished
-    assert both.stopped is Stop.TIMED_OUT
+    assert both.stopped is StopReason.TIMED_OUT
 
 
 def test_red_of_one_runner_is_not_covered_by_green_of_another() -> None:

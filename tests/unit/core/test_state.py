@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from support.watcher_states import LOST, Story, failed, passed, start
 
-from watchtest.core.events import CancelAsked, Changed, Halted, PauseAsked, RunAsked, RunEnded
-from watchtest.core.model import Lane, Policy, Stop
-from watchtest.core.state import Rest, rest_of
+from watchtest.core.events import CancelRequested, Halted, PauseRequested, RunEnded, RunRequested, SourceChanged
+from watchtest.core.model import Lane, Policy, StopReason
+from watchtest.core.state import SettleStatus, settle_status
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 
 
-def rest(story: Story) -> Rest:
-    return rest_of(story.state.lanes[story.lane])
+def rest(story: Story) -> SettleStatus:
+    return settle_status(story.state.lanes[story.lane])
 
 
 def test_only_when_all_that_was_told_of_is_judged() -> None:
     story = Story()
-    assert rest(story) == Rest(False)
+    assert rest(story) == SettleStatus(False)
     story.change()
-    assert rest(story) == Rest(False)
+    assert rest(story) == SettleStatus(False)
     story.sync("t1").collect(A).results(passed(A))
-    assert rest(story) == Rest(False)
+    assert rest(story) == SettleStatus(False)
     story.end("t1", [passed(A)])
-    assert rest(story) == Rest(True)
+    assert rest(story) == SettleStatus(True)
 
 
 def test_a_change_during_the_last_moment_of_a_run_is_waited_for() -> None:
     story = Story().change().sync("t1").collect(A).results(passed(A))
-    story.on(Changed(Lane.SAVE, story.now, frozenset({"a.py"})))
+    story.on(SourceChanged(Lane.SAVE, story.now, frozenset({"a.py"})))
     story.end("t1", [passed(A)])
     assert not rest(story).is_settled
     story.sync("t2").end("t2", [passed(A)])
@@ -36,17 +36,17 @@ def test_a_change_during_the_last_moment_of_a_run_is_waited_for() -> None:
 
 
 def test_a_pause_is_no_rest_and_says_so() -> None:
-    story = Story().run("t1", passed(A)).on(PauseAsked(Lane.SAVE, 1.0))
-    assert rest(story) == Rest(True)
+    story = Story().run("t1", passed(A)).on(PauseRequested(Lane.SAVE, 1.0))
+    assert rest(story) == SettleStatus(True)
     story.change("a.py")
     assert not rest(story).is_settled
     assert "resume" in rest(story).waits_for
 
 
 def test_what_the_user_called_off_rests() -> None:
-    story = Story().run("t1", passed(A)).change("a.py").on(CancelAsked(Lane.SAVE, 1.0))
+    story = Story().run("t1", passed(A)).change("a.py").on(CancelRequested(Lane.SAVE, 1.0))
     assert not rest(story).is_settled
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     assert rest(story).is_settled
 
 
@@ -59,18 +59,18 @@ def test_a_red_part_that_lets_the_rest_wait_rests() -> None:
 def test_a_lane_whose_trigger_is_off_runs_nothing_by_itself() -> None:
     story = Story(state=start(policy=Policy.OFF)).change("a.py")
     assert rest(story).is_settled
-    story.on(RunAsked(Lane.SAVE, story.now))
+    story.on(RunRequested(Lane.SAVE, story.now))
     assert not rest(story).is_settled
 
 
 def test_a_lane_that_broke_rests_once_it_is_given_up() -> None:
     story = Story().change("a.py").breaks(LOST)
-    assert rest(story) == Rest(False, LOST.message)
-    story = Story().change("a.py").breaks(LOST, is_passing=False)
-    assert rest(story) == Rest(True, LOST.message)
+    assert rest(story) == SettleStatus(False, LOST.message)
+    story = Story().change("a.py").breaks(LOST, is_transient=False)
+    assert rest(story) == SettleStatus(True, LOST.message)
 
 
 def test_a_lane_that_waits_for_a_higher_one_says_so() -> None:
     story = Story(state=start(Lane.SAVE, Lane.COMMIT)).change("a.py")
-    story.on(Changed(Lane.COMMIT, story.now, frozenset({"HEAD 1"})))
-    assert rest_of(story.state.lanes[Lane.COMMIT]) == Rest(False, "the save lane goes first")
+    story.on(SourceChanged(Lane.COMMIT, story.now, frozenset({"HEAD 1"})))
+    assert settle_status(story.state.lanes[Lane.COMMIT]) == SettleStatus(False, "the save lane goes first")

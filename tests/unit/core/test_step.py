@@ -8,43 +8,43 @@ import pytest
 
 from watchtest.core.events import (
     EVERYTHING,
+    BoxConnected,
     BoxLost,
-    BoxSeen,
-    Broke,
-    CancelAsked,
-    Changed,
-    Collected,
+    CancelRequested,
+    CompareSource,
     Effect,
     Ending,
     Event,
     Halted,
-    Hindered,
     Judged,
     Leave,
-    LookAgain,
-    PauseAsked,
-    Peek,
-    Peeked,
-    QuitAsked,
-    ResumeAsked,
-    RunAsked,
+    PauseRequested,
+    QuitRequested,
+    RecheckSource,
+    ResumeRequested,
     RunEnded,
-    ServicesSeen,
+    RunRequested,
+    ServicesChanged,
+    SetTimer,
     SnapshotTaken,
+    SourceBlocked,
+    SourceChanged,
+    SourceCompared,
     StartRun,
     StopRun,
+    TestsCollected,
     TestsEnded,
+    TimerFired,
+    ToolFailure,
     Unchanged,
-    WakeAt,
-    Woke,
 )
 from watchtest.core.model import (
     All,
     BoxInfo,
     Entry,
+    EntryKind,
     Execution,
     Failure,
-    Kind,
     Lane,
     OnChange,
     Only,
@@ -55,7 +55,7 @@ from watchtest.core.model import (
     RunState,
     ServiceInfo,
     Snapshot,
-    Stop,
+    StopReason,
     Trigger,
     Verdict,
 )
@@ -67,7 +67,7 @@ from watchtest.core.step import leave, step
 SAVE = Lane.SAVE
 GREEN = Execution(0, frozenset({"t"}), {"t": Result("t", Outcome.PASSED, 0.1)})
 GONE = Problem("engine", "gone")
-ENTRY = Entry(Kind.FILE, 0o644, 1, "digest")
+ENTRY = Entry(EntryKind.FILE, 0o644, 1, "digest")
 
 
 class Watch:
@@ -87,7 +87,7 @@ class Watch:
 
     def save(self, path: str = "a.py") -> tuple[Effect, ...]:
         self.now += 1
-        return self.happen(Changed(SAVE, self.now, frozenset({path})))
+        return self.happen(SourceChanged(SAVE, self.now, frozenset({path})))
 
     def end(self, ending: Ending) -> tuple[Effect, ...]:
         self.now += 1
@@ -123,24 +123,24 @@ def test_a_save_starts_a_run_and_a_save_meanwhile_the_next() -> None:
 def test_a_lane_that_is_off_runs_only_when_asked() -> None:
     watch = Watch(Policy.OFF)
     assert watch.save() == ()
-    run = started(watch.happen(RunAsked(SAVE, 2.0)))
+    run = started(watch.happen(RunRequested(SAVE, 2.0)))
     assert run is not None
     assert run.run.is_forced
 
 
 def test_a_pause_holds_changes_and_resuming_runs_them_once() -> None:
     watch = Watch()
-    watch.happen(PauseAsked(SAVE, 1.0))
+    watch.happen(PauseRequested(SAVE, 1.0))
     assert watch.save("a") == watch.save("b") == ()
-    assert started(watch.happen(ResumeAsked(SAVE, 9.0))) is not None
+    assert started(watch.happen(ResumeRequested(SAVE, 9.0))) is not None
     assert started(watch.end(green())) is None
 
 
 def test_a_cancelled_run_gives_its_changes_back_and_waits() -> None:
     watch = Watch()
     watch.save("a")
-    assert [type(effect) for effect in watch.happen(CancelAsked(SAVE, 2.0))] == [StopRun]
-    assert watch.end(Halted(Stop.CANCELLED)) == ()
+    assert [type(effect) for effect in watch.happen(CancelRequested(SAVE, 2.0))] == [StopRun]
+    assert watch.end(Halted(StopReason.CANCELLED)) == ()
     assert watch.lane.pending.paths == {"a"}
     assert watch.lane.activity == Idle(is_held=True)
     assert watch.lane.last is not None
@@ -148,22 +148,22 @@ def test_a_cancelled_run_gives_its_changes_back_and_waits() -> None:
     again = started(watch.save("b"))
     assert again is not None
     assert isinstance(watch.lane.activity, Working)
-    assert watch.lane.activity.carried.paths == {"a", "b"}
+    assert watch.lane.activity.changes.paths == {"a", "b"}
 
 
 def test_a_kill_after_a_cancel_is_passed_on_and_a_second_cancel_is_not() -> None:
     watch = Watch()
     watch.save()
-    assert watch.happen(CancelAsked(SAVE, 2.0)) != ()
-    assert watch.happen(CancelAsked(SAVE, 3.0)) == ()
-    assert watch.happen(CancelAsked(SAVE, 4.0, is_kill=True)) != ()
-    assert watch.happen(CancelAsked(SAVE, 5.0)) == ()
+    assert watch.happen(CancelRequested(SAVE, 2.0)) != ()
+    assert watch.happen(CancelRequested(SAVE, 3.0)) == ()
+    assert watch.happen(CancelRequested(SAVE, 4.0, is_kill=True)) != ()
+    assert watch.happen(CancelRequested(SAVE, 5.0)) == ()
 
 
 def test_a_superseded_run_is_followed_at_once() -> None:
     watch = Watch()
     watch.save("a")
-    assert started(watch.end(Halted(Stop.SUPERSEDED))) is not None
+    assert started(watch.end(Halted(StopReason.SUPERSEDED))) is not None
 
 
 def test_an_unchanged_tree_is_no_run() -> None:
@@ -172,7 +172,7 @@ def test_an_unchanged_tree_is_no_run() -> None:
     watch.end(green())
     watch.save()
     assert started(watch.end(Unchanged(snapshot("t1")))) is None
-    assert watch.lane.strip == (RunState.PASSED,)
+    assert watch.lane.recent_states == (RunState.PASSED,)
     assert not watch.lane.pending
 
 
@@ -181,15 +181,15 @@ def test_a_passing_problem_is_tried_again_ever_later_and_then_given_up() -> None
     watch.save()
     waits = []
     for _ in range(RETRY_LIMIT - 1):
-        (wake,) = watch.end(Broke(GONE, is_passing=True))
-        assert isinstance(wake, WakeAt)
+        (wake,) = watch.end(ToolFailure(GONE, is_transient=True))
+        assert isinstance(wake, SetTimer)
         waits.append(wake.at - watch.now)
-        assert watch.happen(Woke(SAVE, wake.at - 0.1)) == ()
+        assert watch.happen(TimerFired(SAVE, wake.at - 0.1)) == ()
         watch.now = wake.at
-        assert started(watch.happen(Woke(SAVE, wake.at))) is not None
+        assert started(watch.happen(TimerFired(SAVE, wake.at))) is not None
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0.5, RETRY_LONGEST_S)
-    assert watch.end(Broke(GONE, is_passing=True)) == ()
+    assert watch.end(ToolFailure(GONE, is_transient=True)) == ()
     assert watch.lane.activity == Broken(GONE, RETRY_LIMIT, None)
     assert watch.lane.pending.paths == {"a.py"}
 
@@ -197,7 +197,7 @@ def test_a_passing_problem_is_tried_again_ever_later_and_then_given_up() -> None
 def test_a_lasting_problem_is_not_tried_again_before_the_next_change() -> None:
     watch = Watch()
     watch.save()
-    assert watch.end(Broke(GONE, is_passing=False)) == ()
+    assert watch.end(ToolFailure(GONE, is_transient=False)) == ()
     assert watch.lane.problem == GONE
     assert started(watch.save()) is not None
 
@@ -206,16 +206,16 @@ def test_a_change_that_came_while_it_broke_is_tried_at_once() -> None:
     watch = Watch()
     watch.save("requirements.txt")
     watch.save("requirements.txt")
-    assert started(watch.end(Broke(GONE, is_passing=False))) is not None
+    assert started(watch.end(ToolFailure(GONE, is_transient=False))) is not None
 
 
 def test_a_manual_run_that_broke_is_still_owed() -> None:
     watch = Watch()
     wanted = Only(("t",), because="asked")
-    watch.happen(RunAsked(SAVE, 1.0, wanted))
-    (wake,) = watch.end(Broke(GONE, is_passing=True))
-    assert isinstance(wake, WakeAt)
-    again = started(watch.happen(Woke(SAVE, wake.at)))
+    watch.happen(RunRequested(SAVE, 1.0, wanted))
+    (wake,) = watch.end(ToolFailure(GONE, is_transient=True))
+    assert isinstance(wake, SetTimer)
+    again = started(watch.happen(TimerFired(SAVE, wake.at)))
     assert again is not None
     assert again.run.selection == wanted
 
@@ -230,15 +230,15 @@ def test_a_box_lost_at_rest_is_looked_after_and_nothing_is_claimed_meanwhile() -
     watch.save()
     watch.end(replace(green(), box="1a2b"))
     (wake,) = lost(watch)
-    assert wake == WakeAt(SAVE, watch.now + 0.5)
+    assert wake == SetTimer(SAVE, watch.now + 0.5)
     assert watch.lane.problem == GONE
     assert watch.lane.pending, "green and pending is not green"
-    start = started(watch.happen(Woke(SAVE, watch.now + 0.5)))
+    start = started(watch.happen(TimerFired(SAVE, watch.now + 0.5)))
     assert start is not None
     assert start.known_box == "1a2b"
     assert start.paths == {EVERYTHING}
     assert watch.lane.problem == GONE, "until the box is there again"
-    watch.happen(BoxSeen(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
+    watch.happen(BoxConnected(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
     assert watch.lane.problem is None
     watch.end(Unchanged(snapshot("t1")))
     assert watch.lane.activity == Idle()
@@ -251,7 +251,7 @@ def test_a_box_lost_in_the_middle_of_a_run_is_that_runs_own_matter_first() -> No
     assert lost(watch) == ()
     assert isinstance(watch.lane.activity, Working)
     (wake,) = watch.end(green())
-    assert isinstance(wake, WakeAt), "it had not noticed, so somebody else has to"
+    assert isinstance(wake, SetTimer), "it had not noticed, so somebody else has to"
     assert watch.lane.problem == GONE
 
 
@@ -259,7 +259,7 @@ def test_a_box_that_came_back_in_the_middle_of_a_run_is_not_lost() -> None:
     watch = Watch()
     watch.save()
     lost(watch)
-    watch.happen(BoxSeen(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
+    watch.happen(BoxConnected(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
     watch.end(green())
     assert watch.lane.activity == Idle()
 
@@ -267,9 +267,9 @@ def test_a_box_that_came_back_in_the_middle_of_a_run_is_not_lost() -> None:
 def test_a_lane_that_gave_up_tries_once_more_when_its_box_is_gone() -> None:
     watch = Watch()
     watch.save()
-    watch.end(Broke(GONE, is_passing=False))
+    watch.end(ToolFailure(GONE, is_transient=False))
     assert started(lost(watch)) is not None
-    watch.end(Broke(GONE, is_passing=False))
+    watch.end(ToolFailure(GONE, is_transient=False))
     assert watch.lane.activity == Broken(GONE, 1, None)
 
 
@@ -279,24 +279,24 @@ def test_a_save_ends_the_wait_for_a_service_that_it_may_mend(state: str, effects
     watch.save()
     assert isinstance(watch.lane.activity, Working)
     run = watch.lane.activity.run.id
-    watch.happen(ServicesSeen(SAVE, watch.now, (ServiceInfo("kv", state, 0.0),)))
-    assert watch.save("server.py") == (StopRun(SAVE, run, Stop.SUPERSEDED),) * effects
+    watch.happen(ServicesChanged(SAVE, watch.now, (ServiceInfo("kv", state, 0.0),)))
+    assert watch.save("server.py") == (StopRun(SAVE, run, StopReason.SUPERSEDED),) * effects
     assert watch.save("server.py") == (), "said once"
 
 
 def test_a_superseded_manual_run_is_still_owed() -> None:
     watch = Watch()
-    watch.happen(RunAsked(SAVE, 1.0))
-    start = started(watch.end(Halted(Stop.SUPERSEDED)))
+    watch.happen(RunRequested(SAVE, 1.0))
+    start = started(watch.end(Halted(StopReason.SUPERSEDED)))
     assert start is not None
     assert start.run.is_forced
 
 
 def test_a_box_lost_after_a_cancel_is_said_and_left_for_the_next_run() -> None:
     watch = Watch()
-    watch.happen(RunAsked(SAVE, 1.0))
-    watch.happen(CancelAsked(SAVE, 1.1))
-    watch.end(Halted(Stop.CANCELLED))
+    watch.happen(RunRequested(SAVE, 1.0))
+    watch.happen(CancelRequested(SAVE, 1.1))
+    watch.end(Halted(StopReason.CANCELLED))
     assert lost(watch) == ()
     assert watch.lane.problem == GONE
     assert started(watch.save()) is not None
@@ -304,7 +304,7 @@ def test_a_box_lost_after_a_cancel_is_said_and_left_for_the_next_run() -> None:
 
 def test_a_lane_that_is_off_does_not_heal_its_box() -> None:
     watch = Watch(Policy.OFF)
-    watch.happen(RunAsked(SAVE, 1.0))
+    watch.happen(RunRequested(SAVE, 1.0))
     watch.end(green())
     assert lost(watch) == ()
 
@@ -313,11 +313,11 @@ def test_an_engine_that_is_away_is_waited_for_without_an_end() -> None:
     watch = Watch()
     watch.save()
     for _ in range(3 * RETRY_LIMIT):
-        (wake,) = watch.end(Broke(GONE, is_passing=True, is_awaited=True))
-        assert isinstance(wake, WakeAt)
+        (wake,) = watch.end(ToolFailure(GONE, is_transient=True, retries_forever=True))
+        assert isinstance(wake, SetTimer)
         assert wake.at - watch.now <= 30
         watch.now = wake.at
-        assert started(watch.happen(Woke(SAVE, watch.now))) is not None
+        assert started(watch.happen(TimerFired(SAVE, watch.now))) is not None
 
 
 def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:
@@ -356,17 +356,17 @@ def test_a_look_at_named_paths_alone_asks_for_a_second_look() -> None:
     watch.save(EVERYTHING)
     assert watch.end(green()) == ()
     watch.save("a.py")
-    assert [type(effect) for effect in watch.end(green("t2"))] == [LookAgain]
+    assert [type(effect) for effect in watch.end(green("t2"))] == [RecheckSource]
 
 
 def test_a_lower_lane_waits_for_a_higher_one_and_says_so() -> None:
     lanes = {lane: LaneState(lane, Policy.ALL, session=lane.value) for lane in Lane}
     state = State(lanes)
-    state, effects = step(state, Changed(Lane.COMMIT, 1.0, frozenset({"HEAD"})))
+    state, effects = step(state, SourceChanged(Lane.COMMIT, 1.0, frozenset({"HEAD"})))
     assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.COMMIT]
-    state, effects = step(state, Changed(Lane.SAVE, 2.0, frozenset({"a"})))
+    state, effects = step(state, SourceChanged(Lane.SAVE, 2.0, frozenset({"a"})))
     assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.SAVE], "never held up"
-    state, effects = step(state, Changed(Lane.STAGE, 3.0, frozenset({"index"})))
+    state, effects = step(state, SourceChanged(Lane.STAGE, 3.0, frozenset({"index"})))
     assert effects == ()
     assert state.lanes[Lane.STAGE].waits_for == "the save lane goes first"
     state, effects = step(state, RunEnded(Lane.SAVE, 4.0, "save.1", green()))
@@ -376,11 +376,11 @@ def test_a_lower_lane_waits_for_a_higher_one_and_says_so() -> None:
 
 def test_a_hindered_lane_keeps_its_changes_and_says_why() -> None:
     state = State({Lane.COMMIT: LaneState(Lane.COMMIT, Policy.ALL, session="c")})
-    state, _ = step(state, Hindered(Lane.COMMIT, 1.0, "a rebase is in progress"))
-    state, effects = step(state, Changed(Lane.COMMIT, 2.0, frozenset({"HEAD"})))
+    state, _ = step(state, SourceBlocked(Lane.COMMIT, 1.0, "a rebase is in progress"))
+    state, effects = step(state, SourceChanged(Lane.COMMIT, 2.0, frozenset({"HEAD"})))
     assert effects == ()
     assert state.lanes[Lane.COMMIT].waits_for == "a rebase is in progress"
-    state, effects = step(state, Hindered(Lane.COMMIT, 3.0, ""))
+    state, effects = step(state, SourceBlocked(Lane.COMMIT, 3.0, ""))
     assert [type(effect) for effect in effects] == [StartRun]
 
 
@@ -393,16 +393,16 @@ def test_once_leaves_with_the_first_end() -> None:
 def test_once_leaves_when_it_gives_up() -> None:
     watch = Watch(once=True)
     watch.save()
-    assert Leave() in watch.end(Broke(GONE, is_passing=False))
+    assert Leave() in watch.end(ToolFailure(GONE, is_transient=False))
 
 
 def test_quitting_stops_the_run_and_starts_no_other() -> None:
     watch = Watch()
     watch.save("a")
     watch.save("b")
-    effects = watch.happen(QuitAsked(SAVE, 5.0))
+    effects = watch.happen(QuitRequested(SAVE, 5.0))
     assert [type(effect) for effect in effects] == [StopRun, Leave]
-    assert started(watch.end(Halted(Stop.CANCELLED))) is None
+    assert started(watch.end(Halted(StopReason.CANCELLED))) is None
     assert leave(watch.state).lanes[SAVE].pending.paths == {"a", "b"}
 
 
@@ -429,9 +429,9 @@ def only(test: str) -> Only:
 def test_runs_that_are_asked_for_meanwhile_run_one_after_the_other_under_their_ids() -> None:
     watch = Watch()
     watch.save()
-    watch.happen(RunAsked(SAVE, 2.0, only("a"), id="s.ra"))
-    watch.happen(RunAsked(SAVE, 3.0, only("b")))
-    watch.happen(RunAsked(SAVE, 4.0, only("c"), id="s.rc"))
+    watch.happen(RunRequested(SAVE, 2.0, only("a"), id="s.ra"))
+    watch.happen(RunRequested(SAVE, 3.0, only("b")))
+    watch.happen(RunRequested(SAVE, 4.0, only("c"), id="s.rc"))
     names = []
     for _ in range(3):
         start = started(watch.end(green()))
@@ -444,11 +444,11 @@ def test_an_ask_that_waits_already_is_merged_unless_it_has_a_name() -> None:
     watch = Watch()
     watch.save()
     for number in range(3):
-        watch.happen(RunAsked(SAVE, 2.0 + number, only("a")))
+        watch.happen(RunRequested(SAVE, 2.0 + number, only("a")))
     assert len(watch.lane.asked) == 1
-    watch.happen(RunAsked(SAVE, 6.0, only("a"), id="s.ra"))
-    watch.happen(RunAsked(SAVE, 7.0, only("a"), id="s.ra"))
-    watch.happen(RunAsked(SAVE, 8.0, only("b")))
+    watch.happen(RunRequested(SAVE, 6.0, only("a"), id="s.ra"))
+    watch.happen(RunRequested(SAVE, 7.0, only("a"), id="s.ra"))
+    watch.happen(RunRequested(SAVE, 8.0, only("b")))
     assert [asked.id for asked in watch.lane.asked] == ["s.2", "s.ra", "s.3"]
 
 
@@ -456,12 +456,12 @@ def test_a_queue_that_is_full_refuses_and_says_so() -> None:
     watch = Watch()
     watch.save()
     for number in range(WAITING_LIMIT):
-        watch.happen(RunAsked(SAVE, 2.0, only(f"t{number}")))
-    watch.happen(RunAsked(SAVE, 3.0, only("late")))
+        watch.happen(RunRequested(SAVE, 2.0, only(f"t{number}")))
+    watch.happen(RunRequested(SAVE, 3.0, only("late")))
     assert len(watch.lane.asked) == WAITING_LIMIT
     assert watch.lane.note == "a run was refused: 20 runs wait already"
     assert watch.lane.dropped == (), "nobody knows it by a name"
-    watch.happen(RunAsked(SAVE, 4.0, only("late"), id="s.rlate"))
+    watch.happen(RunRequested(SAVE, 4.0, only("late"), id="s.rlate"))
     assert [(dropped.asked.id, dropped.reason) for dropped in watch.lane.dropped] == [
         ("s.rlate", "refused: 20 runs wait already")
     ]
@@ -472,45 +472,47 @@ def test_a_queue_that_is_full_refuses_and_says_so() -> None:
 def test_a_cancel_by_name_takes_that_run_and_no_other() -> None:
     watch = Watch()
     watch.save()
-    watch.happen(RunAsked(SAVE, 2.0, only("a"), id="s.ra"))
-    watch.happen(RunAsked(SAVE, 3.0, only("b"), id="s.rb"))
-    assert watch.happen(CancelAsked(SAVE, 4.0, run="s.ra")) == ()
+    watch.happen(RunRequested(SAVE, 2.0, only("a"), id="s.ra"))
+    watch.happen(RunRequested(SAVE, 3.0, only("b"), id="s.rb"))
+    assert watch.happen(CancelRequested(SAVE, 4.0, run="s.ra")) == ()
     assert [asked.id for asked in watch.lane.asked] == ["s.rb"]
     assert [dropped.asked.id for dropped in watch.lane.dropped] == ["s.ra"]
-    assert watch.happen(CancelAsked(SAVE, 5.0, run="s.ra")) == (), "idempotent"
+    assert watch.happen(CancelRequested(SAVE, 5.0, run="s.ra")) == (), "idempotent"
     assert watch.lane.dropped == ()
-    assert watch.happen(CancelAsked(SAVE, 6.0, run=under_way(watch))) == (StopRun(SAVE, "s.1", Stop.CANCELLED),)
-    start = started(watch.end(Halted(Stop.CANCELLED)))
+    assert watch.happen(CancelRequested(SAVE, 6.0, run=under_way(watch))) == (
+        StopRun(SAVE, "s.1", StopReason.CANCELLED),
+    )
+    start = started(watch.end(Halted(StopReason.CANCELLED)))
     assert start is not None
     assert start.run.id == "s.rb"
 
 
 def test_a_cancel_between_two_attempts_calls_off_what_was_asked_for() -> None:
     watch = Watch()
-    watch.happen(RunAsked(SAVE, 1.0, only("a"), id="s.ra"))
-    watch.end(Broke(GONE, is_passing=True))
+    watch.happen(RunRequested(SAVE, 1.0, only("a"), id="s.ra"))
+    watch.end(ToolFailure(GONE, is_transient=True))
     assert watch.lane.last is not None
     assert watch.lane.last.reason == "gone; goes on as run s.1"
-    watch.happen(CancelAsked(SAVE, 3.0))
+    watch.happen(CancelRequested(SAVE, 3.0))
     assert [dropped.asked.id for dropped in watch.lane.dropped] == ["s.1"]
     assert watch.lane.activity == Broken(GONE, 1, None)
-    assert watch.happen(Woke(SAVE, 99.0)) == ()
+    assert watch.happen(TimerFired(SAVE, 99.0)) == ()
 
 
 def test_a_run_that_was_cancelled_and_broke_is_not_owed() -> None:
     watch = Watch()
-    watch.happen(RunAsked(SAVE, 1.0, only("a")))
-    watch.happen(CancelAsked(SAVE, 2.0))
-    watch.end(Broke(GONE, is_passing=True))
+    watch.happen(RunRequested(SAVE, 1.0, only("a")))
+    watch.happen(CancelRequested(SAVE, 2.0))
+    watch.end(ToolFailure(GONE, is_transient=True))
     assert watch.lane.asked == ()
 
 
 def test_runs_that_break_for_good_do_not_chase_one_another_for_ever() -> None:
     watch = Watch()
     for test in "abc":
-        watch.happen(RunAsked(SAVE, 1.0, only(test)))
+        watch.happen(RunRequested(SAVE, 1.0, only(test)))
     starts = 0
-    while started(watch.end(Broke(GONE, is_passing=False))) is not None:
+    while started(watch.end(ToolFailure(GONE, is_transient=False))) is not None:
         starts += 1
     assert starts == 2
     assert [asked.selection for asked in watch.lane.asked] == [only("c")], "the last one is owed until the next change"
@@ -518,8 +520,8 @@ def test_runs_that_break_for_good_do_not_chase_one_another_for_ever() -> None:
 
 def test_an_ask_that_waits_is_not_held_up_by_a_red_run_of_some_tests() -> None:
     watch = Watch()
-    watch.happen(RunAsked(SAVE, 1.0, only("t")))
-    watch.happen(RunAsked(SAVE, 2.0, only("u")))
+    watch.happen(RunRequested(SAVE, 1.0, only("t")))
+    watch.happen(RunRequested(SAVE, 2.0, only("u")))
     red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
     assert started(watch.end(Judged(snapshot("t1"), red))) is not None
 
@@ -527,10 +529,10 @@ def test_an_ask_that_waits_is_not_held_up_by_a_red_run_of_some_tests() -> None:
 def test_a_watcher_that_leaves_refuses_what_is_asked_for() -> None:
     watch = Watch()
     watch.save()
-    watch.happen(RunAsked(SAVE, 1.5, only("b"), id="s.rb"))
-    watch.happen(QuitAsked(SAVE, 2.0))
+    watch.happen(RunRequested(SAVE, 1.5, only("b"), id="s.rb"))
+    watch.happen(QuitRequested(SAVE, 2.0))
     for name in ("s.ra", "s.rb"):
-        watch.happen(RunAsked(SAVE, 3.0, only("a"), id=name))
+        watch.happen(RunRequested(SAVE, 3.0, only("a"), id=name))
         assert [dropped.asked.id for dropped in watch.lane.dropped] == ([name] if name == "s.ra" else [])
     assert leave(watch.state).lanes[SAVE].asked == ()
 
@@ -546,8 +548,8 @@ def executing(on_change: OnChange, *finished: str) -> Watch:
     watch.state = replace(watch.state, lanes={SAVE: replace(watch.lane, on_change=on_change)})
     watch.save("start.py")
     watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
-    watch.happen(Collected(SAVE, 1.2, "s.1", frozenset()))
-    watch.happen(Collected(SAVE, 1.3, "s.1", frozenset({FIRST, SECOND})))
+    watch.happen(TestsCollected(SAVE, 1.2, "s.1", frozenset()))
+    watch.happen(TestsCollected(SAVE, 1.3, "s.1", frozenset({FIRST, SECOND})))
     results = tuple(Result(test, Outcome.PASSED, 0.1) for test in finished)
     watch.happen(TestsEnded(SAVE, 1.4, "s.1", results))
     return watch
@@ -568,10 +570,10 @@ def test_a_change_supersedes_a_run_by_the_rule_that_was_chosen(
     on_change: OnChange, path: str, is_superseded: bool
 ) -> None:
     watch = executing(on_change, FIRST)
-    assert watch.save(path) == (Peek(SAVE, "s.1", frozenset({path}), snapshot("t1")),)
-    effects = watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({path})))
-    assert effects == ((StopRun(SAVE, "s.1", Stop.SUPERSEDED),) if is_superseded else ())
-    again = watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({path})))
+    assert watch.save(path) == (CompareSource(SAVE, "s.1", frozenset({path}), snapshot("t1")),)
+    effects = watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({path})))
+    assert effects == ((StopRun(SAVE, "s.1", StopReason.SUPERSEDED),) if is_superseded else ())
+    again = watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({path})))
     assert again == (), "said once"
 
 
@@ -585,7 +587,7 @@ def test_a_change_waits_where_the_user_wants_that() -> None:
 def test_a_touch_supersedes_nothing(on_change: OnChange) -> None:
     watch = executing(on_change)
     assert watch.save("code.py") != ()
-    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset())) == ()
+    assert watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset())) == ()
     assert watch.lane.pending.paths == {"code.py"}, "the next run finds out by itself"
 
 
@@ -594,8 +596,8 @@ def test_a_look_that_comes_too_late_is_no_matter_for_the_next_run() -> None:
     watch.save("code.py")
     assert started(watch.end(green("t1"))) is not None
     watch.happen(SnapshotTaken(SAVE, 4.0, "s.2", snapshot("t2")))
-    watch.happen(Collected(SAVE, 4.1, "s.2", frozenset({FIRST})))
-    assert watch.happen(Peeked(SAVE, 5.0, "s.1", frozenset({"code.py"}))) == ()
+    watch.happen(TestsCollected(SAVE, 4.1, "s.2", frozenset({FIRST})))
+    assert watch.happen(SourceCompared(SAVE, 5.0, "s.1", frozenset({"code.py"}))) == ()
 
 
 def test_setup_is_not_thrown_away_for_a_change_which_is_weighed_when_the_tests_begin() -> None:
@@ -603,56 +605,58 @@ def test_setup_is_not_thrown_away_for_a_change_which_is_weighed_when_the_tests_b
     watch.save("start.py")
     watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
     assert watch.save("code.py") == ()
-    assert watch.happen(Collected(SAVE, 3.0, "s.1", frozenset())) == (
-        Peek(SAVE, "s.1", frozenset({"code.py"}), snapshot("t1")),
+    assert watch.happen(TestsCollected(SAVE, 3.0, "s.1", frozenset())) == (
+        CompareSource(SAVE, "s.1", frozenset({"code.py"}), snapshot("t1")),
     )
-    assert watch.happen(Collected(SAVE, 3.1, "s.1", frozenset({FIRST}))) == (), "asked once"
-    assert watch.happen(Peeked(SAVE, 3.2, "s.1", frozenset({"code.py"}))) == (StopRun(SAVE, "s.1", Stop.SUPERSEDED),)
+    assert watch.happen(TestsCollected(SAVE, 3.1, "s.1", frozenset({FIRST}))) == (), "asked once"
+    assert watch.happen(SourceCompared(SAVE, 3.2, "s.1", frozenset({"code.py"}))) == (
+        StopRun(SAVE, "s.1", StopReason.SUPERSEDED),
+    )
 
 
 def test_while_tests_are_collected_all_of_them_are_still_to_come() -> None:
     watch = Watch()
     watch.save("start.py")
     watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
-    watch.happen(Collected(SAVE, 1.2, "s.1", frozenset()))
+    watch.happen(TestsCollected(SAVE, 1.2, "s.1", frozenset()))
     watch.save("code.py")
-    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"README.md"}))) == ()
-    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"code.py"}))) != ()
+    assert watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({"README.md"}))) == ()
+    assert watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({"code.py"}))) != ()
 
 
 def test_a_superseded_run_changes_no_verdict_and_its_results_serve_the_order_of_the_next() -> None:
     watch = executing(OnChange.SMART, FIRST)
     red = Result(SECOND, Outcome.FAILED, 0.1, Failure("E", "no"))
     watch.happen(TestsEnded(SAVE, 1.5, "s.1", (red,)))
-    start = started(watch.end(Halted(Stop.SUPERSEDED)))
+    start = started(watch.end(Halted(StopReason.SUPERSEDED)))
     assert start is not None
     assert start.known[SECOND] == red
     assert SECOND not in start.judged  # nobody has made sure of it yet
-    assert watch.lane.partial.keys() == {FIRST, SECOND}
+    assert watch.lane.unjudged_results.keys() == {FIRST, SECOND}
     assert watch.lane.knowledge.verdict is Verdict.UNKNOWN
     assert watch.lane.knowledge.tests == {}
     assert watch.lane.last is not None
     assert watch.lane.last.state is RunState.SUPERSEDED
     assert isinstance(watch.lane.activity, Working)
-    assert watch.lane.activity.carried.paths == {"start.py"}
+    assert watch.lane.activity.changes.paths == {"start.py"}
     watch.end(green("t2"))
-    assert watch.lane.partial == {}
+    assert watch.lane.unjudged_results == {}
 
 
 def test_why_a_run_was_superseded_is_kept() -> None:
     watch = executing(OnChange.SMART)
     watch.save("code.py")
-    watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"code.py", "b", "c", "d", "e"})))
-    watch.end(Halted(Stop.SUPERSEDED))
+    watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({"code.py", "b", "c", "d", "e"})))
+    watch.end(Halted(StopReason.SUPERSEDED))
     assert watch.lane.last is not None
     assert watch.lane.last.reason == "b, c, code.py and 2 more changed"
 
 
 def test_a_cancel_outranks_a_change() -> None:
     watch = executing(OnChange.RESTART)
-    watch.happen(CancelAsked(SAVE, 2.0))
+    watch.happen(CancelRequested(SAVE, 2.0))
     assert watch.save("code.py") == ()
-    assert watch.happen(Peeked(SAVE, 3.0, "s.1", frozenset({"code.py"}))) == ()
+    assert watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({"code.py"}))) == ()
 
 
 def test_a_crash_is_in_the_results_of_the_run() -> None:

@@ -11,40 +11,40 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from watchtest.core.events import (
+    BoxConnected,
     BoxLost,
-    BoxSeen,
-    Broke,
-    CancelAsked,
-    Changed,
-    Collected,
+    CancelRequested,
+    CompareSource,
     Ending,
     Event,
     Halted,
     Judged,
-    PauseAsked,
-    Peek,
-    Peeked,
-    PolicyAsked,
-    QuitAsked,
-    ResumeAsked,
-    RunAsked,
+    PauseRequested,
+    PolicyRequested,
+    QuitRequested,
+    ResumeRequested,
     RunEnded,
-    Selected,
+    RunRequested,
+    SelectionMade,
+    SetTimer,
     SnapshotTaken,
+    SourceChanged,
+    SourceCompared,
     StartRun,
     StopRun,
+    TestsCollected,
     TestsEnded,
+    TimerFired,
+    ToolFailure,
     Unchanged,
-    WakeAt,
-    Woke,
 )
 from watchtest.core.model import (
     All,
     BoxInfo,
     Entry,
+    EntryKind,
     Execution,
     Failure,
-    Kind,
     Lane,
     OnChange,
     Only,
@@ -53,11 +53,21 @@ from watchtest.core.model import (
     Problem,
     Result,
     Snapshot,
-    Stop,
+    StopReason,
     Verdict,
 )
 from watchtest.core.retry import RETRY_LIMIT
-from watchtest.core.state import AuditWish, Broken, Executing, Idle, LaneState, State, Syncing, Working, asked_id
+from watchtest.core.state import (
+    AuditSchedule,
+    Broken,
+    Executing,
+    Idle,
+    LaneState,
+    State,
+    Syncing,
+    Working,
+    requested_run_id,
+)
 from watchtest.core.step import step
 from watchtest.core.transitions import (
     ResultsArrived,
@@ -81,7 +91,7 @@ Truth = Mapping[str, bool]
 
 
 def tree(truth: Truth, number: int) -> Snapshot:
-    entry = Entry(Kind.FILE, 0o644, number, str(number))
+    entry = Entry(EntryKind.FILE, 0o644, number, str(number))
     return Snapshot(id=f"tree-{number}", entries={"code.py": entry})
 
 
@@ -151,7 +161,7 @@ class Watching(RuleBasedStateMachine):
         self.wake_at: float | None = None
         self.streamed: set[str] = set()
         """Tests that the run under way has reported on."""
-        self.peeks: list[Peek] = []
+        self.peeks: list[CompareSource] = []
         self.ledger = Ledger()
         self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.ALL, session="s")})
 
@@ -170,15 +180,15 @@ class Watching(RuleBasedStateMachine):
                 assert self.started is None, "two runs at once in one lane"
                 self.started, self.taken = effect, None
                 self.streamed = set()
-            elif isinstance(effect, WakeAt):
+            elif isinstance(effect, SetTimer):
                 self.wake_at = effect.at
-            elif isinstance(effect, Peek):
+            elif isinstance(effect, CompareSource):
                 self.peeks.append(effect)
-            elif isinstance(effect, StopRun) and effect.stop is Stop.SUPERSEDED:
+            elif isinstance(effect, StopRun) and effect.stop is StopReason.SUPERSEDED:
                 working = before.lanes[Lane.SAVE].activity
                 assert isinstance(working, Working)
                 assert isinstance(working.phase, Executing), "setup was thrown away"
-                assert isinstance(event, Peeked)
+                assert isinstance(event, SourceCompared)
                 assert event.paths, "superseded by a touch"
                 assert self.lane.on_change is not OnChange.QUEUE
 
@@ -194,7 +204,7 @@ class Watching(RuleBasedStateMachine):
         audit_runs=st.integers(0, 2),
     )
     def choose_a_policy(self, policy: Policy, on_change: OnChange, audit_runs: int) -> None:
-        lane = replace(self.lane, policy=policy, on_change=on_change, audit=AuditWish(runs=audit_runs))
+        lane = replace(self.lane, policy=policy, on_change=on_change, audit=AuditSchedule(runs=audit_runs))
         self.state = replace(self.state, lanes={Lane.SAVE: lane})
 
     @rule(truth=st.dictionaries(st.sampled_from(TESTS), st.booleans()))
@@ -204,7 +214,7 @@ class Watching(RuleBasedStateMachine):
         self.truths[f"tree-{self.number}"] = truth
         path = f"change-{self.number}"
         self.owed[path] = self.number
-        self.happen(Changed(Lane.SAVE, self.at(), frozenset({path})))
+        self.happen(SourceChanged(Lane.SAVE, self.at(), frozenset({path})))
 
     @rule(steps=st.integers(1, 3))
     def go_back(self, steps: int) -> None:
@@ -219,40 +229,40 @@ class Watching(RuleBasedStateMachine):
     def ask_for_a_run(self, tests: set[str] | None, is_named: bool, times: int) -> None:
         selection = None if tests is None else Only(tuple(sorted(tests)), because="asked")
         for _ in range(times):
-            name = asked_id(self.lane, str(len(self.ledger.asked))) if is_named else ""
-            self.happen(RunAsked(Lane.SAVE, self.at(), selection, name))
+            name = requested_run_id(self.lane, str(len(self.ledger.asked))) if is_named else ""
+            self.happen(RunRequested(Lane.SAVE, self.at(), selection, name))
             if name:
                 self.ledger.asked.add(name)
 
     @rule(kill=st.booleans())
     def cancel(self, kill: bool) -> None:
-        self.happen(CancelAsked(Lane.SAVE, self.at(), kill))
+        self.happen(CancelRequested(Lane.SAVE, self.at(), kill))
 
     @precondition(lambda self: self.ledger.open or self.ledger.ended)
     @rule(kill=st.booleans(), which=st.integers(0, 1000))
     def cancel_one(self, kill: bool, which: int) -> None:
         ids = sorted(self.ledger.open) + sorted(self.ledger.ended)[-3:]
         run = ids[which % len(ids)]
-        self.happen(CancelAsked(Lane.SAVE, self.at(), kill, run))
+        self.happen(CancelRequested(Lane.SAVE, self.at(), kill, run))
         assert run not in {asked.id for asked in self.lane.asked}
 
     @precondition(lambda self: self.peeks)
     @rule(is_touch=st.booleans())
     def look(self, is_touch: bool) -> None:
         peek = self.peeks.pop(0)
-        self.happen(Peeked(Lane.SAVE, self.at(), peek.run, frozenset() if is_touch else peek.paths))
+        self.happen(SourceCompared(Lane.SAVE, self.at(), peek.run, frozenset() if is_touch else peek.paths))
 
     @rule(policy=st.sampled_from([None, Policy.FAILED, Policy.ALL, Policy.AFFECTED]))
     def want_another_policy(self, policy: Policy | None) -> None:
-        self.happen(PolicyAsked(Lane.SAVE, self.at(), policy))
+        self.happen(PolicyRequested(Lane.SAVE, self.at(), policy))
 
     @rule()
     def pause(self) -> None:
-        self.happen(PauseAsked(Lane.SAVE, self.at()))
+        self.happen(PauseRequested(Lane.SAVE, self.at()))
 
     @rule()
     def resume(self) -> None:
-        self.happen(ResumeAsked(Lane.SAVE, self.at()))
+        self.happen(ResumeRequested(Lane.SAVE, self.at()))
 
     @precondition(lambda self: self.wake_at is not None)
     @rule()
@@ -260,7 +270,7 @@ class Watching(RuleBasedStateMachine):
         assert self.wake_at is not None
         self.now = max(self.now, self.wake_at)
         self.wake_at = None
-        self.happen(Woke(Lane.SAVE, self.now))
+        self.happen(TimerFired(Lane.SAVE, self.now))
 
     # -- the run ---------------------------------------------------------------------------------------
 
@@ -289,10 +299,10 @@ class Watching(RuleBasedStateMachine):
         assert self.taken is not None
         before, now = self.truths[self.started.base.id], self.truths[self.taken.id]
         changed = {test for test in TESTS if before.get(test) != now.get(test)}
-        tests = tuple(sorted(changed | more | self.started.unsure))
+        tests = tuple(sorted(changed | more | self.started.must_run))
         run = replace(self.started.run, selection=Only(tests, because="a change", is_proof=True))
         self.started = replace(self.started, run=run)
-        self.happen(Selected(Lane.SAVE, self.at(), run.id, run.selection))
+        self.happen(SelectionMade(Lane.SAVE, self.at(), run.id, run.selection))
 
     def is_open_what_to_run(self) -> bool:
         started, activity = self.started, self.lane.activity
@@ -314,9 +324,9 @@ class Watching(RuleBasedStateMachine):
     @rule(reported=st.sets(st.sampled_from(TESTS)), is_collected=st.booleans())
     def run_some_tests(self, reported: set[str], is_collected: bool) -> None:
         assert self.started is not None
-        self.happen(Collected(Lane.SAVE, self.at(), self.started.run.id, frozenset()))
+        self.happen(TestsCollected(Lane.SAVE, self.at(), self.started.run.id, frozenset()))
         if is_collected:
-            self.happen(Collected(Lane.SAVE, self.at(), self.started.run.id, self.promised()))
+            self.happen(TestsCollected(Lane.SAVE, self.at(), self.started.run.id, self.promised()))
             self.stream(self.promised() & reported)
 
     @precondition(lambda self: self.taken is not None)
@@ -347,11 +357,11 @@ class Watching(RuleBasedStateMachine):
         results = {test: result(test, truth[test]) for test in told}
         if whole:
             exit_code = 5 if not promised else int(any(not truth[test] for test in promised))
-        self.happen(Collected(Lane.SAVE, self.at(), run.id, promised))
+        self.happen(TestsCollected(Lane.SAVE, self.at(), run.id, promised))
         self.stream(told)
         snapshot = self.taken
         covered = covers_everything(run.selection)
-        carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
+        carried = self.lane.activity.changes if isinstance(self.lane.activity, Working) else None
         assert carried is not None
         execution = Execution(exit_code, promised, results, withdrawn=withdrawn, has_finished=whole or finished)
         if not finished and not whole:
@@ -373,20 +383,20 @@ class Watching(RuleBasedStateMachine):
         known = self.started.known_snapshot
         if known is None or self.started.run.is_forced or self.taken is None or known.entries != self.taken.entries:
             return
-        carried = self.lane.activity.carried if isinstance(self.lane.activity, Working) else None
+        carried = self.lane.activity.changes if isinstance(self.lane.activity, Working) else None
         assert carried is not None
         self.end(Unchanged(self.taken))
         self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}
 
     @precondition(lambda self: self.started is not None)
-    @rule(stop=st.sampled_from([Stop.CANCELLED, Stop.KILLED, Stop.SUPERSEDED]))
-    def halt(self, stop: Stop) -> None:
+    @rule(stop=st.sampled_from([StopReason.CANCELLED, StopReason.KILLED, StopReason.SUPERSEDED]))
+    def halt(self, stop: StopReason) -> None:
         self.end(Halted(stop))
 
     @precondition(lambda self: self.started is not None)
-    @rule(is_passing=st.booleans())
-    def break_down(self, is_passing: bool) -> None:
-        self.end(Broke(Problem("engine", "gone"), is_passing))
+    @rule(is_transient=st.booleans())
+    def break_down(self, is_transient: bool) -> None:
+        self.end(ToolFailure(Problem("engine", "gone"), is_transient))
 
     @rule()
     def lose_the_box(self) -> None:
@@ -397,7 +407,7 @@ class Watching(RuleBasedStateMachine):
     @precondition(lambda self: self.started is not None)
     @rule()
     def find_the_box(self) -> None:
-        self.happen(BoxSeen(Lane.SAVE, self.at(), BoxInfo("docker", "1a2b", "python", "running", 0.0)))
+        self.happen(BoxConnected(Lane.SAVE, self.at(), BoxInfo("docker", "1a2b", "python", "running", 0.0)))
         assert self.lane.problem is None
 
     def end(self, ending: Ending) -> None:
@@ -410,7 +420,7 @@ class Watching(RuleBasedStateMachine):
     @invariant()
     def no_change_is_lost(self) -> None:
         activity = self.lane.activity
-        held = self.lane.pending.paths | (activity.carried.paths if isinstance(activity, Working) else frozenset())
+        held = self.lane.pending.paths | (activity.changes.paths if isinstance(activity, Working) else frozenset())
         assert self.owed.keys() <= held
 
     @invariant()
@@ -450,7 +460,7 @@ class Watching(RuleBasedStateMachine):
     def teardown(self) -> None:
         """However it went: resume, save once more, let every run run through, and the truth is known."""
         self.ledger.must_be_closed_by(self.state)
-        self.happen(ResumeAsked(Lane.SAVE, self.at()))
+        self.happen(ResumeRequested(Lane.SAVE, self.at()))
         self.save({"a.py::one": True, "b.py::three": False})
         for _ in range(100):
             if self.started is None and isinstance(self.lane.activity, Broken) and self.wake_at is not None:
@@ -473,9 +483,9 @@ class Watching(RuleBasedStateMachine):
         assert self.lane.knowledge.snapshot.id == f"tree-{self.number}"
         assert not self.lane.pending
         assert not self.lane.asked
-        self.happen(QuitAsked(Lane.SAVE, self.at()))
+        self.happen(QuitRequested(Lane.SAVE, self.at()))
         self.ledger.asked.add("late")
-        self.happen(RunAsked(Lane.SAVE, self.at(), None, "late"))
+        self.happen(RunRequested(Lane.SAVE, self.at(), None, "late"))
         self.ledger.must_be_closed_by(self.state)
 
 

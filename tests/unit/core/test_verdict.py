@@ -11,15 +11,15 @@ from watchtest.core.model import (
     Execution,
     Failure,
     Lane,
+    Location,
     Only,
     Outcome,
-    Place,
     Result,
     Run,
     RunState,
     Selection,
     Snapshot,
-    Stop,
+    StopReason,
     Trigger,
     Verdict,
 )
@@ -52,7 +52,7 @@ def run(selection: Selection, number: int = 1) -> Run:
         (execution(exit_code=5), RunState.NO_TESTS),
         (execution(exit_code=0), RunState.NO_TESTS),
         (execution(GREEN, collection_errors=(RED,), exit_code=2), RunState.ERROR),
-        (execution(GREEN, stopped=Stop.TIMED_OUT, exit_code=2), RunState.TIMED_OUT),
+        (execution(GREEN, stopped=StopReason.TIMED_OUT, exit_code=2), RunState.TIMED_OUT),
         (
             execution(RED, exit_code=1, promised=("a.py::after",), withdrawn="stopping after 1 failures"),
             RunState.FAILED,
@@ -186,13 +186,13 @@ def cut_short(exit_code: int | None, reason: str, current: str = BOOM, **more: o
         (cut_short(7, ""), RunState.ERROR, "exited", f"exit code 7, in {BOOM}; 1 test not run"),
         (cut_short(None, ""), RunState.ERROR, "crashed", f"the process is gone, in {BOOM}; 1 test not run"),
         (
-            cut_short(None, "the run took longer than 2 s", stopped=Stop.TIMED_OUT),
+            cut_short(None, "the run took longer than 2 s", stopped=StopReason.TIMED_OUT),
             RunState.TIMED_OUT,
             "timed out",
             f"the run took longer than 2 s, in {BOOM}; 1 test not run",
         ),
         (
-            cut_short(2, "out of time", stopped=Stop.TIMED_OUT),
+            cut_short(2, "out of time", stopped=StopReason.TIMED_OUT),
             RunState.TIMED_OUT,
             "timed out",
             f"out of time, in {BOOM}; 1 test not run",
@@ -244,14 +244,14 @@ def test_a_crash_is_told_at_its_line_in_the_test(crash: Execution) -> None:
     known = learn(Knowledge(), run(All("")), Snapshot("t1", {}), crash, 1.0)
     failure = known.tests[BOOM].result.failure
     assert failure is not None
-    assert failure.where == Place("a.py", 4)
+    assert failure.where == Location("a.py", 4)
     assert STACKS in failure.text + failure.output
 
 
 def test_nobody_is_blamed_for_a_run_that_came_to_its_end_or_was_called_off() -> None:
     finished = execution(GREEN, current=BOOM)
     assert judge(finished).state is RunState.PASSED
-    cancelled = cut_short(None, "", stopped=Stop.CANCELLED)
+    cancelled = cut_short(None, "", stopped=StopReason.CANCELLED)
     assert judge(cancelled).state is RunState.CANCELLED
 
 
@@ -303,12 +303,12 @@ def broken_file(name: str, kind: str, message: str) -> Result:
             "the runner ended before it had collected the tests (exit code 0)",
         ),
         (
-            execution(exit_code=None, reason="too long", stopped=Stop.TIMED_OUT, has_collected=False),
+            execution(exit_code=None, reason="too long", stopped=StopReason.TIMED_OUT, has_collected=False),
             RunState.TIMED_OUT,
             "too long, while the tests were collected",
         ),
         (
-            execution(GREEN, exit_code=None, reason="too long", stopped=Stop.TIMED_OUT, has_collected=False),
+            execution(GREEN, exit_code=None, reason="too long", stopped=StopReason.TIMED_OUT, has_collected=False),
             RunState.TIMED_OUT,
             "too long",
         ),
@@ -316,7 +316,7 @@ def broken_file(name: str, kind: str, message: str) -> Result:
             execution(
                 exit_code=None,
                 reason="too long",
-                stopped=Stop.TIMED_OUT,
+                stopped=StopReason.TIMED_OUT,
                 has_collected=False,
                 collects_first=False,
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.watcher_states import failed, passed
 
-from watchtest.core.model import All, Entry, Execution, Kind, Lane, Result, Run, Snapshot, Trigger, Verdict
+from watchtest.core.model import All, Entry, EntryKind, Execution, Lane, Result, Run, Snapshot, Trigger, Verdict
 from watchtest.core.state import Knowledge
 from watchtest.core.verdict import learn
 
@@ -13,7 +13,7 @@ RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
 
 
 def tree(name: str) -> Snapshot:
-    return Snapshot(name, {"code.py": Entry(Kind.FILE, 0o644, 1, name)})
+    return Snapshot(name, {"code.py": Entry(EntryKind.FILE, 0o644, 1, name)})
 
 
 def told(*results: Result, is_whole: bool = True) -> Execution:
@@ -32,7 +32,7 @@ def after(knowledge: Knowledge, name: str, *results: Result, is_whole: bool = Tr
 def test_a_whole_verdict_is_the_base_and_only_red_is_unsure() -> None:
     knowledge = after(Knowledge(), "t1", failed(A), passed(B))
     assert knowledge.base == tree("t1")
-    assert knowledge.unsure == {A}
+    assert knowledge.must_run == {A}
 
 
 def test_a_run_that_broke_off_moves_no_base_and_what_it_said_is_unsure_be_it_green() -> None:
@@ -41,11 +41,11 @@ def test_a_run_that_broke_off_moves_no_base_and_what_it_said_is_unsure_be_it_gre
     assert broken.verdict is Verdict.ERROR
     assert broken.base == tree("t1")
     # Should the user undo the change now, A would be red again, and nothing would have changed since the base.
-    assert A in broken.unsure
+    assert A in broken.must_run
 
 
 def test_the_next_whole_verdict_is_the_base_again() -> None:
     broken = after(after(Knowledge(), "t1", passed(A), passed(B)), "t2", passed(A), is_whole=False)
     whole = after(broken, "t3", passed(A), passed(B))
     assert whole.base == tree("t3")
-    assert not whole.unsure
+    assert not whole.must_run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.core.model import Execution, Failure, Outcome, Place, Result, Stop
-from watchtest.core.warm_check import MOST, differing, doubtful, settle
+from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
+from watchtest.core.warm_check import MOST, doubtful_tests, red_only_when_warm, with_confirmed
 
-HERE = Place("a.py", 1)
+HERE = Location("a.py", 1)
 PLAIN = Failure("AssertionError", "1 == 2", crash=HERE)
 STRANGE = Failure("ImportError", "no such thing")
 
@@ -27,29 +27,29 @@ def said(*results: Result, exit_code: int | None = None, **more: object) -> Exec
 
 
 def test_green_needs_no_second_opinion() -> None:
-    assert doubtful(said(green("a")), {}, is_trusted=False) == ()
+    assert doubtful_tests(said(green("a")), {}, is_trusted=False) == ()
 
 
 def test_new_red_is_doubtful_and_old_red_is_not() -> None:
     known = {"old": red("old"), "other": red("other", PLAIN)}
     warm = said(green("a"), red("old"), red("other"), red("new"))
-    assert doubtful(warm, known, is_trusted=False) == ("other", "new")
+    assert doubtful_tests(warm, known, is_trusted=False) == ("other", "new")
 
 
 @pytest.mark.parametrize(("is_trusted", "expected"), [(False, ("plain", "strange")), (True, ("strange",))])
 def test_a_plain_assertion_is_believed_once_warmth_was_confirmed(is_trusted: bool, expected: tuple[str, ...]) -> None:
     warm = said(red("plain", PLAIN), red("strange"))
-    assert doubtful(warm, {}, is_trusted) == expected
+    assert doubtful_tests(warm, {}, is_trusted) == expected
 
 
 def test_an_assertion_outside_the_project_is_never_plain() -> None:
     elsewhere = Failure("AssertionError", "in a library")
-    assert doubtful(said(red("a", elsewhere)), {}, is_trusted=True) == ("a",)
+    assert doubtful_tests(said(red("a", elsewhere)), {}, is_trusted=True) == ("a",)
 
 
 def test_a_few_speak_for_very_many() -> None:
     many = said(*(red(f"test_{number}") for number in range(MOST + 20)))
-    assert len(doubtful(many, {}, is_trusted=False) or ()) == MOST
+    assert len(doubtful_tests(many, {}, is_trusted=False) or ()) == MOST
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_a_few_speak_for_very_many() -> None:
     ],
 )
 def test_a_run_that_broke_is_repeated_as_a_whole(broken: Execution) -> None:
-    assert doubtful(broken, {}, is_trusted=True) is None
+    assert doubtful_tests(broken, {}, is_trusted=True) is None
 
 
 def test_a_file_that_was_broken_in_the_same_way_before_is_believed() -> None:
     broken = said(green("a"), exit_code=2, collection_errors=(red("a.py"),))
-    assert doubtful(broken, {"a.py": red("a.py")}, is_trusted=False) == ()
+    assert doubtful_tests(broken, {"a.py": red("a.py")}, is_trusted=False) == ()
 
 
 def test_what_was_stopped_is_not_repeated() -> None:
-    assert doubtful(said(green("a"), stopped=Stop.CANCELLED), {}, is_trusted=False) == ()
+    assert doubtful_tests(said(green("a"), stopped=StopReason.CANCELLED), {}, is_trusted=False) == ()
 
 
 def test_red_that_is_red_when_cold_too_is_settled_in_the_words_of_the_cold_run() -> None:
     warm = said(green("a"), red("b"), red("c"))
     cold = said(red("b", PLAIN), red("c"))
-    settled = settle(warm, cold)
+    settled = with_confirmed(warm, cold)
     assert settled is not None
     assert settled.results["b"].failure == PLAIN
     assert settled.results["a"].outcome is Outcome.PASSED
@@ -93,16 +93,16 @@ def test_red_that_is_red_when_cold_too_is_settled_in_the_words_of_the_cold_run()
     ],
 )
 def test_a_cold_run_that_disagrees_or_breaks_settles_nothing(cold: Execution) -> None:
-    assert settle(said(green("a"), red("b"), red("c")), cold) is None
+    assert with_confirmed(said(green("a"), red("b"), red("c")), cold) is None
 
 
 def test_what_differs_is_what_was_only_red_when_warm() -> None:
     warm = said(green("a"), red("b"), red("c"), exit_code=2, collection_errors=(red("d.py"), red("e.py")))
     cold = said(green("b"), red("c"), red("a"), exit_code=2, collection_errors=(red("e.py"),))
-    assert set(differing(warm, cold)) == {"b", "d.py"}
+    assert set(red_only_when_warm(warm, cold)) == {"b", "d.py"}
 
 
 def test_a_crash_that_only_a_warm_run_has_differs() -> None:
     warm = Execution(None, frozenset({"a"}), {}, current="a", has_finished=False, reason="SIGSEGV")
-    assert differing(warm, said(green("a"))) == ("a",)
-    assert differing(warm, warm) == ()
+    assert red_only_when_warm(warm, said(green("a"))) == ("a",)
+    assert red_only_when_warm(warm, warm) == ()

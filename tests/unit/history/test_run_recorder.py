@@ -9,19 +9,19 @@ import pytest
 from support.watcher_states import Story, failed, passed, snapshot, start
 
 from watchtest.core.events import (
-    CancelAsked,
-    Collected,
+    CancelRequested,
     Halted,
     Judged,
-    PauseAsked,
-    Peeked,
-    QuitAsked,
-    RunAsked,
+    PauseRequested,
+    QuitRequested,
     RunEnded,
+    RunRequested,
+    SourceCompared,
+    TestsCollected,
     TestsEnded,
     Unchanged,
 )
-from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunState, Stop
+from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunState, StopReason
 from watchtest.core.step import leave
 from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.queries.run_queries import RunDetail, detail, recent
@@ -75,12 +75,12 @@ def kept(tmp_path: Path) -> Kept:
 
 def ask(story: Story, name: str = "", selection: Only | None = None) -> Story:
     story.now += 1
-    return story.on(RunAsked(Lane.SAVE, story.now, selection, name))
+    return story.on(RunRequested(Lane.SAVE, story.now, selection, name))
 
 
 def test_a_run_goes_through_all_its_states_each_at_its_time(kept: Kept) -> None:
     story = kept.story.change("a.py", "b.py").sync("t1")
-    story.on(Collected(Lane.SAVE, story.now + 5, "s.1", frozenset()))
+    story.on(TestsCollected(Lane.SAVE, story.now + 5, "s.1", frozenset()))
     story.now += 5
     story.collect(A).results(passed(A)).end("t1", [passed(A)])
     kept.ends()
@@ -110,7 +110,7 @@ def test_runs_that_were_asked_for_are_there_while_they_wait(kept: Kept) -> None:
 def test_a_run_that_is_called_off_while_it_waits_has_an_end(kept: Kept) -> None:
     story = kept.story.change("a.py")
     ask(story, "s.ra")
-    story.on(CancelAsked(Lane.SAVE, story.now, run="s.ra")).on(CancelAsked(Lane.SAVE, story.now, run="s.ra"))
+    story.on(CancelRequested(Lane.SAVE, story.now, run="s.ra")).on(CancelRequested(Lane.SAVE, story.now, run="s.ra"))
     kept.ends()
     assert kept.states("s.ra") == ["queued", "cancelled"]
     assert kept.reasons("s.ra")[-1] == "cancelled before it began"
@@ -127,9 +127,9 @@ def test_a_run_that_is_refused_has_an_end(kept: Kept) -> None:
 
 
 def test_a_watcher_that_leaves_ends_what_waits(kept: Kept) -> None:
-    story = kept.story.on(PauseAsked(Lane.SAVE, kept.story.now))
+    story = kept.story.on(PauseRequested(Lane.SAVE, kept.story.now))
     ask(story, "s.ra")
-    story.on(QuitAsked(Lane.SAVE, story.now))
+    story.on(QuitRequested(Lane.SAVE, story.now))
     ask(story, "s.rb")
     kept.ends()
     assert kept.reasons("s.ra") == ["asked for", "the watcher left before it began"]
@@ -139,8 +139,8 @@ def test_a_watcher_that_leaves_ends_what_waits(kept: Kept) -> None:
 def test_a_superseded_run_keeps_its_results_and_names_what_goes_on_for_it(kept: Kept) -> None:
     story = ask(kept.story, "s.ra", SOME)
     story.change("code.py").sync("t1").collect(A, B).results(failed(A))
-    story.on(Peeked(Lane.SAVE, story.now, "s.ra", frozenset({"code.py"})))
-    story.on(RunEnded(Lane.SAVE, story.now, "s.ra", Halted(Stop.SUPERSEDED)))
+    story.on(SourceCompared(Lane.SAVE, story.now, "s.ra", frozenset({"code.py"})))
+    story.on(RunEnded(Lane.SAVE, story.now, "s.ra", Halted(StopReason.SUPERSEDED)))
     kept.ends()
     assert kept.states("s.ra") == ["queued", "syncing", "running", "superseded"]
     assert kept.reasons("s.ra")[-1] == "code.py changed; goes on as run s.1"
@@ -213,7 +213,7 @@ def test_what_was_seen_to_be_chance_is_marked_from_then_on(kept: Kept) -> None:
 
 def test_each_part_of_a_run_has_its_time(kept: Kept) -> None:
     story = kept.story.change("a.py").sync("t1")
-    story.on(Collected(Lane.SAVE, story.now + 5, "s.1", frozenset()))
+    story.on(TestsCollected(Lane.SAVE, story.now + 5, "s.1", frozenset()))
     story.now += 5
     story.collect(A).results(passed(A)).end("t1", [passed(A)])
     kept.ends()

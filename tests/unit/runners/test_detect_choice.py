@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.runners.detect import RunnerDetector
 from watchtest.runners.registry import RunnerDefaults
 from watchtest.runners.runner import RunnerSpec
@@ -13,7 +13,7 @@ UNITTEST = b"import unittest\n\nclass TestIt(unittest.TestCase):\n    def test_i
 
 
 def snapshot(files: dict[str, bytes]) -> Snapshot:
-    entries = {path: Entry(Kind.FILE, 0o644, len(content), str(hash(content))) for path, content in files.items()}
+    entries = {path: Entry(EntryKind.FILE, 0o644, len(content), str(hash(content))) for path, content in files.items()}
     return Snapshot("t", entries)
 
 

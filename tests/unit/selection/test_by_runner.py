@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 from support.recorded_answers import ROOT, changed
 
-from watchtest.core.model import All, Entry, Kind, Only, Selection, Snapshot
+from watchtest.core.model import All, Entry, EntryKind, Only, Selection, Snapshot
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.pytest import Pytest
 from watchtest.runners.runner import Ask, Change, Ended, Order, Rule, Untellable
-from watchtest.selection.by_runner import NOBODY, Part, Trials, change_of, joined, owners, part_of
-from watchtest.selection.selector import Situation
+from watchtest.selection.by_runner import (
+    NOBODY,
+    RunnerSelection,
+    TriedEnvironments,
+    change_of,
+    group_by_runner,
+    join_selections,
+    select_for_runner,
+)
+from watchtest.selection.selector import SelectionInput
 
 LINT = CommandRunner(("lint",), name="lint")
 
@@ -40,7 +48,7 @@ async def nobody(order: Order) -> Ended:
 
 
 def selection_of(runner: Any, change: Change) -> Selection:
-    part = asyncio.run(part_of(runner, change, nobody))
+    part = asyncio.run(select_for_runner(runner, change, nobody))
     assert part.known == change.known
     return part.selection
 
@@ -72,8 +80,8 @@ def test_who_cannot_tell_runs_everything() -> None:
     assert selection_of(Telling(), changed("go.mod")) == All("go.mod changed")
 
 
-def part(name: str, selection: Selection, *known: str) -> Part:
-    return Part((name,), frozenset(known), selection)
+def part(name: str, selection: Selection, *known: str) -> RunnerSelection:
+    return RunnerSelection((name,), frozenset(known), selection)
 
 
 GO = part("go", Only(("a",), "a is needed", is_proof=True), "a::TestA", "b::TestB")
@@ -81,7 +89,7 @@ PYTHON = part("pytest", Only(("t.py::t",), "f changed", is_proof=True, first=("t
 
 
 def test_parts_are_joined_with_their_reasons() -> None:
-    both = joined([PYTHON, GO], frozenset())
+    both = join_selections([PYTHON, GO], frozenset())
     assert isinstance(both, Only)
     assert both.tests == ("a", "t.py::t")
     assert (both.is_proof, both.first, both.whole) == (True, ("t.py::t",), ())
@@ -89,20 +97,20 @@ def test_parts_are_joined_with_their_reasons() -> None:
 
 
 def test_one_part_speaks_for_itself() -> None:
-    alone = joined([GO], frozenset())
+    alone = join_selections([GO], frozenset())
     assert (alone.because, isinstance(alone, Only)) == ("a is needed", True)
 
 
 def test_a_runner_that_runs_everything_is_named_and_its_known_tests_are_listed() -> None:
-    mixed = joined([replace(PYTHON, selection=All("who knows")), GO], frozenset())
+    mixed = join_selections([replace(PYTHON, selection=All("who knows")), GO], frozenset())
     assert isinstance(mixed, Only)
     assert mixed.whole == ("pytest",)
     assert mixed.tests == ("a", "t.py::t", "t.py::u")
-    assert joined([part("go", All("x"), "a::A"), part("jest", All("y"))], frozenset()) == All("go: x; jest: y")
+    assert join_selections([part("go", All("x"), "a::A"), part("jest", All("y"))], frozenset()) == All("go: x; jest: y")
 
 
 def test_known_red_tests_run_in_any_case() -> None:
-    red = joined([PYTHON, GO], frozenset({"b::TestB"}))
+    red = join_selections([PYTHON, GO], frozenset({"b::TestB"}))
     assert isinstance(red, Only)
     assert "b::TestB" in red.tests
 
@@ -110,17 +118,17 @@ def test_known_red_tests_run_in_any_case() -> None:
 def test_tests_are_of_the_first_who_claims_them_and_others_of_the_heir() -> None:
     runners = (LINT, Pytest(), GoRunner())
     tests = {"lint::run", "t.py::t", "a::TestA", "guide.rst::guide.rst"}
-    assert owners(runners, tests, "pytest") == {
+    assert group_by_runner(runners, tests, "pytest") == {
         NOBODY: frozenset(),
         "lint": {"lint::run"},
         "pytest": {"t.py::t", "guide.rst::guide.rst"},
         "go": {"a::TestA"},
     }
-    assert owners(runners, tests)[NOBODY] == {"guide.rst::guide.rst"}
+    assert group_by_runner(runners, tests)[NOBODY] == {"guide.rst::guide.rst"}
 
 
 def entry(digest: str) -> Entry:
-    return Entry(Kind.FILE, 0o644, 1, digest)
+    return Entry(EntryKind.FILE, 0o644, 1, digest)
 
 
 def test_a_change_tells_what_is_new_changed_and_gone() -> None:
@@ -140,11 +148,11 @@ def test_a_change_tells_what_is_new_changed_and_gone() -> None:
     ],
 )
 def test_what_was_tried_elsewhere_proves_nothing_here(trials: list[tuple[str, str]], expected: bool) -> None:
-    def at(tree: str, environment: str) -> Situation:
+    def at(tree: str, environment: str) -> SelectionInput:
         fetch: Any = None
-        return Situation(Snapshot(tree, {}), environment, Snapshot("1", {}), frozenset(), frozenset(), fetch)
+        return SelectionInput(Snapshot(tree, {}), environment, Snapshot("1", {}), frozenset(), frozenset(), fetch)
 
-    tried = Trials()
+    tried = TriedEnvironments()
     for tree, environment in trials:
         tried.add(at(tree, environment))
     assert tried.are_as_before(at("9", "blue")) is expected

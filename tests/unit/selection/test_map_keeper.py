@@ -8,23 +8,25 @@ from pathlib import Path
 
 from support.watcher_states import failed, passed
 
-from watchtest.core.model import Entry, Kind, Lane, Policy, Result, Snapshot, Verdict
-from watchtest.core.recorded import FilePrint, ImportName, Recorded, Touched
+from watchtest.core.model import Entry, EntryKind, Lane, Policy, Result, Snapshot, Verdict
+from watchtest.core.recorded import Dependencies, FileFingerprint, ImportName, RunRecording
 from watchtest.core.state import Idle, Knowledge, KnownTest, LaneState, State
-from watchtest.selection.map_file import Kept, load, save
+from watchtest.selection.map_file import SavedMap, load, save
 from watchtest.selection.map_keeper import MapKeeper, map_file
 from watchtest.selection.selector import Selector
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
-TREE = Snapshot("t1", {"shop.py": Entry(Kind.FILE, 0o644, 3, "d1")})
-PRINT = FilePrint("s", {"f": "x"}, {(1, "f"): ("f",)}, frozenset({"f"}), (ImportName(1, "a", ("b",)),))
+TREE = Snapshot("t1", {"shop.py": Entry(EntryKind.FILE, 0o644, 3, "d1")})
+PRINT = FileFingerprint("s", {"f": "x"}, {(1, "f"): ("f",)}, frozenset({"f"}), (ImportName(1, "a", ("b",)),))
 
 
 def selector_with(*tests: str) -> Selector:
     selector = Selector()
-    touched = Touched(units=frozenset({("shop.py", "f")}), files=frozenset({"data.txt"}), uses=frozenset({"memo:x"}))
-    shared = {"memo:1:f:shop.py": Touched(opaque=frozenset({"starts git"}), imports=frozenset({"shop.py"}))}
-    selector.atlas.learn(Recorded(dict.fromkeys(tests, touched), shared, {"shop": "shop.py"}), is_proven=True)
+    touched = Dependencies(
+        units=frozenset({("shop.py", "f")}), files=frozenset({"data.txt"}), uses=frozenset({"memo:x"})
+    )
+    shared = {"memo:1:f:shop.py": Dependencies(opaque=frozenset({"starts git"}), imports=frozenset({"shop.py"}))}
+    selector.test_map.learn(RunRecording(dict.fromkeys(tests, touched), shared, {"shop": "shop.py"}), is_proven=True)
     return selector
 
 
@@ -43,9 +45,9 @@ def lane_of(*results: Result, at: float) -> State:
 
 
 def test_a_map_comes_back_as_it_was_kept_with_scopes_of_which_nobody_knows_what_they_touch(tmp_path: Path) -> None:
-    atlas = selector_with(A, B).atlas
+    test_map = selector_with(A, B).test_map
     file = tmp_path / "maps" / "save.map"
-    save(file, Kept("env", "box", TREE, {A: passed(A), B: failed(B)}, atlas, {"d1": PRINT}))
+    save(file, SavedMap("env", "box", TREE, {A: passed(A), B: failed(B)}, test_map, {"d1": PRINT}))
     kept = load(file)
     assert kept is not None
     assert (kept.environment, kept.box, kept.base, dict(kept.prints)) == ("env", "box", TREE, {"d1": PRINT})
@@ -53,8 +55,8 @@ def test_a_map_comes_back_as_it_was_kept_with_scopes_of_which_nobody_knows_what_
         A: passed(A).outcome,
         B: failed(B).outcome,
     }
-    assert kept.atlas.touched_by(A) == atlas.touched_by(A)
-    assert list(kept.atlas.opaque_scopes()) == list(atlas.opaque_scopes()) == ["memo:1:f:shop.py"]
+    assert kept.test_map.touched_by(A) == test_map.touched_by(A)
+    assert list(kept.test_map.opaque_scopes()) == list(test_map.opaque_scopes()) == ["memo:1:f:shop.py"]
     assert not list(file.parent.glob("*.map.*"))
 
 
@@ -73,14 +75,14 @@ def test_red_that_came_later_on_the_same_tree_is_kept_too(tmp_path: Path) -> Non
     asyncio.run(leave_twice())
     knowledge = MapKeeper(tmp_path, {Lane.SAVE: Selector()}).resume(Lane.SAVE, {})
     assert knowledge.base == TREE
-    assert knowledge.unsure == {B}
+    assert knowledge.must_run == {B}
     assert knowledge.verdict is Verdict.UNKNOWN
 
 
 def test_red_that_only_the_history_has_seen_is_not_forgotten(tmp_path: Path) -> None:
     asyncio.run(MapKeeper(tmp_path, {Lane.SAVE: selector_with(A)}).close(lane_of(passed(A), passed(B), at=1.0)))
     knowledge = MapKeeper(tmp_path, {Lane.SAVE: Selector()}).resume(Lane.SAVE, {A: failed(A), "gone::x": failed("x")})
-    assert knowledge.unsure == {A}
+    assert knowledge.must_run == {A}
 
 
 def test_what_is_not_whole_is_not_kept(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from watchtest.core.model import Entry, Kind, Only, Snapshot
-from watchtest.core.recorded import FilePrint, Recorded, Touched
-from watchtest.selection.selector import PRINTS_SPARE, Selector, Situation
+from watchtest.core.model import Entry, EntryKind, Only, Snapshot
+from watchtest.core.recorded import Dependencies, FileFingerprint, RunRecording
+from watchtest.selection.selector import PRINTS_SPARE, SelectionInput, Selector
 
 TEST = "tests/test_a.py::test_a"
 SAVES = 4 * PRINTS_SPARE
@@ -15,27 +15,27 @@ SAVES = 4 * PRINTS_SPARE
 
 def tree(number: int) -> Snapshot:
     files = {"shop.py": f"shop {number}", "other.py": "other"}
-    return Snapshot(f"t{number}", {path: Entry(Kind.FILE, 0o644, 3, digest) for path, digest in files.items()})
+    return Snapshot(f"t{number}", {path: Entry(EntryKind.FILE, 0o644, 3, digest) for path, digest in files.items()})
 
 
 def test_prints_of_contents_that_are_no_more_are_forgotten_and_those_in_use_are_not() -> None:
     asked: list[str] = []
 
-    async def fetch(paths: Collection[str]) -> dict[str, FilePrint]:
+    async def fetch(paths: Collection[str]) -> dict[str, FileFingerprint]:
         asked.extend(paths)
-        return {path: FilePrint("s", {"f": f"{path} {len(asked)}"}, {(1, "f"): ("f",)}) for path in paths}
+        return {path: FileFingerprint("s", {"f": f"{path} {len(asked)}"}, {(1, "f"): ("f",)}) for path in paths}
 
     async def save_again_and_again() -> None:
         selector = Selector()
-        touched = Touched(units=frozenset({("shop.py", "f")}))
-        selector.atlas.learn(Recorded({TEST: touched}, {}, {}), is_proven=True)
+        touched = Dependencies(units=frozenset({("shop.py", "f")}))
+        selector.test_map.learn(RunRecording({TEST: touched}, {}, {}), is_proven=True)
         selector._environment = "env"
-        first = Situation(tree(0), "env", None, frozenset({TEST}), frozenset(), fetch)
+        first = SelectionInput(tree(0), "env", None, frozenset({TEST}), frozenset(), fetch)
         selector.begin(first)
         await selector.settle(None)
         for number in range(1, SAVES):
-            situation = Situation(tree(number), "env", tree(number - 1), frozenset({TEST}), frozenset(), fetch)
-            selection = await selector.select(situation)
+            inputs = SelectionInput(tree(number), "env", tree(number - 1), frozenset({TEST}), frozenset(), fetch)
+            selection = await selector.select(inputs)
             assert isinstance(selection, Only) or "f changed" in selection.because
             assert "shop.py: f changed" in selection.because, "both contents were there to be compared"
             assert len(selector._prints) <= PRINTS_SPARE + 4

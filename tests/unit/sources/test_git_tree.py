@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from support.git_repo import ENVIRON, Repo, Tree, operate
 
-from watchtest.core.model import Kind, Snapshot
+from watchtest.core.model import EntryKind, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.git import GitError
 from watchtest.sources.git_tree import GitTree, TreeId
@@ -85,7 +85,7 @@ def test_intent_to_add_renames_deletions_modes_and_links(repo: Repo, source: Ope
     assert snapshot.id == repo.staged_tree(tmp_path)
     assert content(tree, snapshot) == repo.exported(snapshot.id, tmp_path / "out")
     assert {"gone.py", "old name.py", "intended.py"}.isdisjoint(snapshot.entries)
-    assert snapshot.entries["link"].kind is Kind.SYMLINK
+    assert snapshot.entries["link"].kind is EntryKind.SYMLINK
     assert snapshot.entries["tool.sh"].mode == 0o755
 
 
@@ -96,7 +96,7 @@ def test_a_submodule_is_left_out_and_said(repo: Repo, source: Open, tmp_path: Pa
     repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.root), "sub")
     snapshot = source("index").snapshot(NO_HINT)
     assert set(snapshot.entries) == {".gitmodules"}
-    assert [left.path for left in snapshot.left_out] == ["sub"]
+    assert [left.path for left in snapshot.excluded] == ["sub"]
 
 
 def test_files_of_watchtest_that_somebody_committed_are_left_out(repo: Repo, source: Open) -> None:
@@ -105,7 +105,7 @@ def test_files_of_watchtest_that_somebody_committed_are_left_out(repo: Repo, sou
     repo.commit()
     snapshot = source("head").snapshot(NO_HINT)
     assert set(snapshot.entries) == {"a.py"}
-    assert [left.path for left in snapshot.left_out] == [".watchtest/status.json"]
+    assert [left.path for left in snapshot.excluded] == [".watchtest/status.json"]
 
 
 def test_an_empty_repository_has_an_empty_index_and_no_head(repo: Repo, source: Open) -> None:
@@ -178,7 +178,7 @@ def test_a_large_file_is_left_out_with_a_reason(repo: Repo, source: Open) -> Non
     repo.commit()
     snapshot = source("head", limit=1000).snapshot(NO_HINT)
     assert set(snapshot.entries) == {"small"}
-    assert [(left.path, left.reason) for left in snapshot.left_out] == [("large", "larger than 1000 bytes")]
+    assert [(left.path, left.reason) for left in snapshot.excluded] == [("large", "larger than 1000 bytes")]
 
 
 def test_lfs_pointers_become_their_content_where_it_is_here(repo: Repo, source: Open) -> None:
@@ -197,8 +197,8 @@ def test_lfs_pointers_become_their_content_where_it_is_here(repo: Repo, source: 
     snapshot = tree.snapshot(NO_HINT)
     assert content(tree, snapshot)["here.bin"][2] == big
     assert content(tree, snapshot)["lost.bin"][2] == lost.encode()
-    assert [left.path for left in snapshot.left_out] == ["lost.bin"]
-    assert "git lfs fetch" in snapshot.left_out[0].reason
+    assert [left.path for left in snapshot.excluded] == ["lost.bin"]
+    assert "git lfs fetch" in snapshot.excluded[0].reason
 
 
 def test_line_endings_are_as_git_keeps_them(repo: Repo, source: Open) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.core.model import Kind
+from watchtest.core.model import EntryKind
 from watchtest.errors import ConfigError
 from watchtest.sources.ignore import IgnoreDecision, PathFilter
 from watchtest.sources.worktree import Worktree
@@ -37,7 +37,7 @@ def write(root: Path, *names: str) -> None:
 
 def files(root: Path, environ: Mapping[str, str], ignore: Sequence[str] = (), include: Sequence[str] = ()) -> set[str]:
     snapshot = Worktree(root, ignore=ignore, include=include, environ=environ).snapshot()
-    return {path for path, entry in snapshot.entries.items() if entry.kind is not Kind.FOLDER}
+    return {path for path, entry in snapshot.entries.items() if entry.kind is not EntryKind.FOLDER}
 
 
 def test_nested_and_negated_ignore_files_and_both_kinds_of_excludes_count_as_in_git(

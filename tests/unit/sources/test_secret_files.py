@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import Kind, LeftOut, Snapshot
+from watchtest.core.model import EntryKind, ExcludedPath, Snapshot
 from watchtest.sources.secret_files import REASON, may_hold_secrets
 from watchtest.sources.worktree import Worktree
 
@@ -41,12 +41,12 @@ def write(root: Path, *paths: str) -> None:
 
 
 def files_of(snapshot: Snapshot) -> set[str]:
-    return {path for path, entry in snapshot.entries.items() if entry.kind is Kind.FILE}
+    return {path for path, entry in snapshot.entries.items() if entry.kind is EntryKind.FILE}
 
 
 def left_out(snapshot: Snapshot) -> set[str]:
-    assert {one.reason for one in snapshot.left_out} <= {REASON}
-    return {one.path for one in snapshot.left_out}
+    assert {one.reason for one in snapshot.excluded} <= {REASON}
+    return {one.path for one in snapshot.excluded}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_an_untracked_secret_is_left_out_and_it_is_said_how_to_have_it(root: Pat
     write(root, "a.py", ".env", "deep/down/x.pem")
     snapshot = Worktree(root, ignore=(), include=(), environ=environ).snapshot()
     assert files_of(snapshot) == {"a.py"}
-    assert snapshot.left_out == (LeftOut(".env", REASON), LeftOut("deep/down/x.pem", REASON))
+    assert snapshot.excluded == (ExcludedPath(".env", REASON), ExcludedPath("deep/down/x.pem", REASON))
     assert "watch.include" in REASON
 
 
@@ -123,7 +123,7 @@ def test_a_tracked_file_is_no_secret_whatever_its_case(root: Path, environ: Mapp
     git(root, environ, "commit", "-qm", "x")
     snapshot = Worktree(root, ignore=(), include=(), environ=environ).snapshot()
     assert files_of(snapshot) == {*paths}
-    assert snapshot.left_out == ()
+    assert snapshot.excluded == ()
     assert snapshot.dirty is False
 
 
@@ -178,4 +178,4 @@ def test_a_secret_is_not_even_looked_at(root: Path, environ: Mapping[str, str]) 
     os.mkfifo(root / ".env")
     os.mkfifo(root / "pipe")
     snapshot = Worktree(root, ignore=(), include=(), environ=environ).snapshot()
-    assert snapshot.left_out == (LeftOut(".env", REASON), LeftOut("pipe", "is a named pipe"))
+    assert snapshot.excluded == (ExcludedPath(".env", REASON), ExcludedPath("pipe", "is a named pipe"))

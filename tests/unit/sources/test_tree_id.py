@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 from watchtest.sources.tree_id import EMPTY_TREE, blob_id, file_id, folder_id, tree_id
 
 NASTY = [
@@ -39,7 +39,9 @@ names = st.one_of(
     ),
 )
 paths = st.lists(names, min_size=1, max_size=4).map(b"/".join)
-kinds = st.sampled_from([(Kind.FILE, 0o644), (Kind.FILE, 0o755), (Kind.FILE, 0o600), (Kind.SYMLINK, 0o777)])
+kinds = st.sampled_from(
+    [(EntryKind.FILE, 0o644), (EntryKind.FILE, 0o755), (EntryKind.FILE, 0o600), (EntryKind.SYMLINK, 0o777)]
+)
 contents = st.binary(min_size=1, max_size=20).filter(lambda content: b"\0" not in content)
 trees = st.dictionaries(paths, st.tuples(kinds, contents), max_size=12)
 
@@ -54,7 +56,9 @@ def git(folder: str, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def without_clashes(tree: dict[bytes, tuple[tuple[Kind, int], bytes]]) -> dict[bytes, tuple[tuple[Kind, int], bytes]]:
+def without_clashes(
+    tree: dict[bytes, tuple[tuple[EntryKind, int], bytes]],
+) -> dict[bytes, tuple[tuple[EntryKind, int], bytes]]:
     """A path cannot be a file and a folder at once."""
     folders = {path[:at] for path in tree for at in range(len(path)) if path[at : at + 1] == b"/"}
     return {path: what for path, what in tree.items() if path not in folders}
@@ -62,14 +66,14 @@ def without_clashes(tree: dict[bytes, tuple[tuple[Kind, int], bytes]]) -> dict[b
 
 @settings(max_examples=60, deadline=None)
 @given(trees)
-def test_the_tree_id_is_the_one_git_writes(tree: dict[bytes, tuple[tuple[Kind, int], bytes]]) -> None:
+def test_the_tree_id_is_the_one_git_writes(tree: dict[bytes, tuple[tuple[EntryKind, int], bytes]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         git(folder, "init", "-q", ".")
         entries = {}
         for path, ((kind, mode), content) in without_clashes(tree).items():
             place = Path(folder, os.fsdecode(path))
             place.parent.mkdir(parents=True, exist_ok=True)
-            if kind is Kind.SYMLINK:
+            if kind is EntryKind.SYMLINK:
                 place.symlink_to(os.fsdecode(content))
             else:
                 place.write_bytes(content)
@@ -81,7 +85,7 @@ def test_the_tree_id_is_the_one_git_writes(tree: dict[bytes, tuple[tuple[Kind, i
 
 def test_no_entries_are_the_empty_tree_and_empty_folders_do_not_count() -> None:
     assert tree_id({}) == EMPTY_TREE == folder_id([])
-    assert tree_id({"a/b": Entry(Kind.FOLDER, 0o755, 0, "")}) == EMPTY_TREE
+    assert tree_id({"a/b": Entry(EntryKind.FOLDER, 0o755, 0, "")}) == EMPTY_TREE
 
 
 def test_a_folder_is_sorted_as_if_its_name_ended_in_a_slash(tmp_path: Path) -> None:
@@ -89,7 +93,7 @@ def test_a_folder_is_sorted_as_if_its_name_ended_in_a_slash(tmp_path: Path) -> N
     for name in ("a/x", "a.b", "a-b", "a0", "a"[:0] + "ab/y"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-        entries[name] = Entry(Kind.FILE, 0o644, len(name), blob_id(name.encode()))
+        entries[name] = Entry(EntryKind.FILE, 0o644, len(name), blob_id(name.encode()))
     git(str(tmp_path), "init", "-q", ".")
     git(str(tmp_path), "add", "-A")
     assert tree_id(entries) == git(str(tmp_path), "write-tree")

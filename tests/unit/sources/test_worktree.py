@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.entry import RACY_NS, examine
 from watchtest.sources.tree_id import EMPTY_TREE, blob_id, tree_id
@@ -75,15 +75,15 @@ def test_files_modes_links_and_empty_folders_are_entries(root: Path, worktree: W
     (root / "nothing").chmod(0o600)
     snapshot = worktree.snapshot()
     assert snapshot.entries == {
-        "sub/program": Entry(Kind.FILE, 0o750, 10, blob_id(b"#!/bin/sh\n")),
-        "empty/deeper": Entry(Kind.FOLDER, 0o755, 0, ""),
-        "link": Entry(Kind.SYMLINK, 0o777, 10, blob_id("nowhere/ü".encode())),
-        "to-folder": Entry(Kind.SYMLINK, 0o777, 3, blob_id(b"sub")),
-        "out": Entry(Kind.SYMLINK, 0o777, 1, blob_id(b"/")),
-        "nothing": Entry(Kind.FILE, 0o600, 0, blob_id(b"")),
+        "sub/program": Entry(EntryKind.FILE, 0o750, 10, blob_id(b"#!/bin/sh\n")),
+        "empty/deeper": Entry(EntryKind.FOLDER, 0o755, 0, ""),
+        "link": Entry(EntryKind.SYMLINK, 0o777, 10, blob_id("nowhere/ü".encode())),
+        "to-folder": Entry(EntryKind.SYMLINK, 0o777, 3, blob_id(b"sub")),
+        "out": Entry(EntryKind.SYMLINK, 0o777, 1, blob_id(b"/")),
+        "nothing": Entry(EntryKind.FILE, 0o600, 0, blob_id(b"")),
     }
     assert snapshot.id == tree_id(snapshot.entries)
-    assert snapshot.left_out == ()
+    assert snapshot.excluded == ()
     assert (snapshot.head, snapshot.branch, snapshot.dirty) == (None, None, None)
 
 
@@ -113,7 +113,7 @@ def test_what_was_read_just_after_a_change_is_read_again_though_it_looks_the_sam
         assert worktree._top is not None
         seen = worktree._top.files["file"]
         assert not seen.is_racy
-        lie = Entry(Kind.FILE, 0o644, 4, blob_id(b"lied"))
+        lie = Entry(EntryKind.FILE, 0o644, 4, blob_id(b"lied"))
         worktree._top.files["file"] = seen._replace(entry=lie, is_racy=is_racy)
         worktree._top.invalidate()
         worktree._top.is_racy = is_racy
@@ -158,7 +158,7 @@ def test_a_file_replaced_by_a_folder_and_back_and_by_a_link(root: Path, worktree
     (place / "inner").unlink()
     place.rmdir()
     place.symlink_to("inner")
-    assert worktree.snapshot(frozenset({"it"})).entries["it"].kind is Kind.SYMLINK
+    assert worktree.snapshot(frozenset({"it"})).entries["it"].kind is EntryKind.SYMLINK
     place.unlink()
     place.write_bytes(b"1")
     assert worktree.snapshot(frozenset({"it"})).entries["it"].digest == blob_id(b"1")
@@ -221,7 +221,7 @@ def test_what_cannot_be_in_is_named_with_a_reason(root: Path, environ: Mapping[s
         (root / "big").write_bytes(b"123456")
         (root / "fits").write_bytes(b"12345")
         snapshot = Worktree(root, ignore=(), include=(), max_file_bytes=5, environ=environ).snapshot()
-    assert {item.path: item.reason for item in snapshot.left_out} == {
+    assert {item.path: item.reason for item in snapshot.excluded} == {
         "big": "larger than 5 bytes (6 bytes)",
         "pipe": "is a named pipe",
         "socket": "is a socket",
@@ -251,7 +251,7 @@ def test_unreadable_files_and_folders_are_left_out_until_they_can_be_read(
             worktree = Worktree(root, ignore=(), include=(), environ=environ)
             snapshot = worktree.snapshot()
             assert snapshot.entries == {}
-            assert [(item.path, item.reason) for item in snapshot.left_out] == [
+            assert [(item.path, item.reason) for item in snapshot.excluded] == [
                 ("file", "cannot be read (Permission denied)"),
                 ("folder", "cannot be read (Permission denied)"),
             ]
@@ -260,7 +260,7 @@ def test_unreadable_files_and_folders_are_left_out_until_they_can_be_read(
             closed_file.chmod(0o644)
             again = worktree.snapshot(frozenset())
             assert set(again.entries) == {"file", "folder/inner"}
-            assert again.left_out == ()
+            assert again.excluded == ()
             root.chmod(0)
             with pytest.raises(WorkspaceError, match="cannot be read"):
                 worktree.snapshot()
@@ -339,11 +339,11 @@ def test_a_snapshot_never_holds_a_file_that_never_was(root: Path, worktree: Work
     assert digests, "it is not always in the middle of a change"
     assert set(digests) <= true
     for snapshot in found:
-        assert [(item.path, item.reason) for item in snapshot.left_out] in (
+        assert [(item.path, item.reason) for item in snapshot.excluded] in (
             [],
             [("file", "keeps changing while it is read")],
         )
-        assert len(snapshot.entries) + len(snapshot.left_out) == 1
+        assert len(snapshot.entries) + len(snapshot.excluded) == 1
     assert "file" in worktree.snapshot().entries
 
 

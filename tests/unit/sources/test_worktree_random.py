@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.core.model import Entry, Kind
+from watchtest.core.model import Entry, EntryKind
 from watchtest.sources.worktree import Worktree
 
 OPERATIONS = 200
@@ -71,9 +71,9 @@ def naive(root: Path, kept: set[str]) -> dict[str, Entry]:
     for path in kept:
         status = (root / path).lstat()
         if stat.S_ISLNK(status.st_mode):
-            content, kind, mode = os.fsencode(os.readlink(root / path)), Kind.SYMLINK, 0o777  # noqa: PTH115
+            content, kind, mode = os.fsencode(os.readlink(root / path)), EntryKind.SYMLINK, 0o777  # noqa: PTH115
         else:
-            content, kind, mode = (root / path).read_bytes(), Kind.FILE, status.st_mode & 0o777
+            content, kind, mode = (root / path).read_bytes(), EntryKind.FILE, status.st_mode & 0o777
         digest = hashlib.sha1(b"blob %d\0%s" % (len(content), content)).hexdigest()
         entries[path] = Entry(kind, mode, len(content), digest)
     return entries
@@ -239,7 +239,7 @@ def test_after_every_operation_both_kinds_of_snapshot_equal_what_git_would_commi
         expected = naive(root, kept)
         for worktree, hint in ((whole, None), (hinted, touched)):
             snapshot = worktree.snapshot(hint)
-            found = {path: entry for path, entry in snapshot.entries.items() if entry.kind is not Kind.FOLDER}
+            found = {path: entry for path, entry in snapshot.entries.items() if entry.kind is not EntryKind.FOLDER}
             assert found == expected, f"operation {number}, {touched}"
             assert snapshot.id == tree, f"operation {number}, {touched}"
         assert whole.snapshot() == hinted.snapshot(frozenset()), f"operation {number}, {touched}"

@@ -23,7 +23,7 @@ from docker.utils.build import PatternMatcher
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.pull_progress import BuildProgress, PullProgress
 from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Note
-from watchtest.core.model import Entry, Kind, Snapshot
+from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.errors import ImageError
 
 IGNORE_FILE = ".dockerignore"
@@ -64,13 +64,13 @@ def _add(tar: tarfile.TarFile, name: str, entry: Entry, path: str, read: Content
     member = tarfile.TarInfo(name)
     member.mode = entry.mode
     match entry.kind:
-        case Kind.FOLDER:
+        case EntryKind.FOLDER:
             member.type = tarfile.DIRTYPE
             tar.addfile(member)
-        case Kind.SYMLINK:
+        case EntryKind.SYMLINK:
             member.type, member.linkname = tarfile.SYMTYPE, read(path, entry).decode("utf-8", "surrogateescape")
             tar.addfile(member)
-        case Kind.FILE:
+        case EntryKind.FILE:
             content = read(path, entry)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))

@@ -20,7 +20,7 @@ from typing import IO
 
 from watchtest.agent.frames import path_bytes, path_text
 from watchtest.boxes.protocols import ContentReader
-from watchtest.core.model import Delta, Entry, Kind
+from watchtest.core.model import Delta, Entry, EntryKind
 from watchtest.errors import BoxError
 
 HASHES = {"sha256sum": "sha256", "sha1sum": "sha1", "md5sum": "md5"}
@@ -80,14 +80,14 @@ def prepare(
 
 
 def _pack(packing: _Packing, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> Owned:
-    if entry.kind is Kind.FOLDER:
+    if entry.kind is EntryKind.FOLDER:
         packing.folder(f"tree/{path}")
         return Owned(entry, "")
     content = read(path, entry)
     if len(content) != entry.size or _blob_id(content) != entry.digest:
         raise BoxError(f"{path} was damaged on its way")
     packing.parents(f"tree/{path}")
-    if entry.kind is Kind.SYMLINK:
+    if entry.kind is EntryKind.SYMLINK:
         packing.symlinks.append(content + b"\0./" + path_bytes(path))
     else:
         packing.file(f"tree/{path}", content, entry.mode)
@@ -135,7 +135,7 @@ def _lists(
     """By their names on the stage. Folders that may be empty now are those above what goes, the deepest first."""
     deepest_first = sorted(gone, key=lambda path: -path.count("/"))
     hollow = sorted(_folders_above(gone) | set(gone), key=lambda path: -path.count("/"))
-    kinds = {kind: [path for path, one in tree.items() if one.entry.kind is kind] for kind in Kind}
+    kinds = {kind: [path for path, one in tree.items() if one.entry.kind is kind] for kind in EntryKind}
     return {
         # As the agent's ledger has it, too: should a Python come into this box, its agent knows what is ours.
         "owned": b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(owned | tree.keys())),
@@ -143,8 +143,8 @@ def _lists(
         "hollow": _named(hollow),
         "symlinks": b"".join(pair + b"\0" for pair in symlinks),
         "paths": _named(sorted({*tree, *_folders_above(tree)})),
-        "files": _named(kinds[Kind.FILE]),
-        "links": _named(kinds[Kind.SYMLINK]),
+        "files": _named(kinds[EntryKind.FILE]),
+        "links": _named(kinds[EntryKind.SYMLINK]),
         "hash": hash_tool.encode(),
         "manifest": manifest(tree, hash_tool),
     }
@@ -190,7 +190,7 @@ def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, Owned]:
         if document.get("hash") != hash_tool:
             return {}
         return {
-            path: Owned(Entry(Kind(kind), int(mode), int(size), str(digest)), str(hashed))
+            path: Owned(Entry(EntryKind(kind), int(mode), int(size), str(digest)), str(hashed))
             for path, (kind, mode, size, digest, hashed) in document["tree"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -212,7 +212,7 @@ def can_be_proved(path: str) -> bool:
 
 def still_right(tree: Tree, listing: bytes) -> set[str]:
     """The paths that a listing proves to be what they should be."""
-    found = _Listing(listing, [path for path, one in tree.items() if one.entry.kind is Kind.SYMLINK])
+    found = _Listing(listing, [path for path, one in tree.items() if one.entry.kind is EntryKind.SYMLINK])
     return {path for path, owned in tree.items() if found.proves(path, owned)}
 
 
@@ -243,11 +243,11 @@ class _Listing:
             return False
         mode, size = status
         match owned.entry.kind:
-            case Kind.FOLDER:
+            case EntryKind.FOLDER:
                 return stat.S_ISDIR(mode)
-            case Kind.SYMLINK:
+            case EntryKind.SYMLINK:
                 return stat.S_ISLNK(mode) and self._targets.get(path) == owned.hash
-            case Kind.FILE:
+            case EntryKind.FILE:
                 is_same = (mode & 0o777, size) == (owned.entry.mode, owned.entry.size)
                 return stat.S_ISREG(mode) and is_same and self._hashes.get(path) == owned.hash
 

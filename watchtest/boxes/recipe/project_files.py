@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watchtest.boxes.protocols import ContentReader
-from watchtest.core.model import Kind, Snapshot
+from watchtest.core.model import EntryKind, Snapshot
 from watchtest.errors import ConfigError
 
 MOST_TEXTS = 256
@@ -41,7 +41,7 @@ class ProjectFiles:
 
     def has(self, path: str) -> bool:
         entry = self.snapshot.entries.get(path)
-        return entry is not None and entry.kind is Kind.FILE
+        return entry is not None and entry.kind is EntryKind.FILE
 
     def digest(self, path: str) -> str:
         return self.snapshot.entries[path].digest

@@ -35,7 +35,7 @@ from watchtest.control.guard import REQUESTS_LIMIT
 from watchtest.control.metrics import Metrics
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Lane
-from watchtest.core.state import Rest
+from watchtest.core.state import SettleStatus
 from watchtest.errors import WatchtestError
 from watchtest.views.dashboard.watcher_screen import Screens
 from watchtest.views.status.status_document import activity, result_document
@@ -247,7 +247,7 @@ class Handlers:
     async def policy(self, request: Request) -> Response:
         _no_query(request)
         lane = await self._desk.policy(wishes.policy_wish(await _body(request)))
-        policies = {"policy": lane.present_policy.value, "configured": lane.policy.value}
+        policies = {"policy": lane.effective_policy.value, "configured": lane.policy.value}
         return Answer({"lane": lane.lane.value, **policies})
 
     async def screen(self, request: Request) -> Response:
@@ -285,7 +285,7 @@ def _id(request: Request) -> str:
     return wishes.run_id(request.path_params["id"])
 
 
-def _rest(lane: Lane, rest: Rest) -> Response:
+def _rest(lane: Lane, rest: SettleStatus) -> Response:
     return Answer({"lane": lane.value, "settled": rest.is_settled, "waits_for": rest.waits_for or None})
 
 

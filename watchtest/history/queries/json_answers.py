@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
-from watchtest.core.model import Failure, Place
+from watchtest.core.model import Failure, Location
 from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
 from watchtest.history.store.columns import OUTCOMES, Proof
 
@@ -72,7 +72,7 @@ def _failure(failure: Failure) -> Shape:
     }
 
 
-def _place(place: Place | None) -> Shape:
+def _place(place: Location | None) -> Shape:
     return {"file": None, "line": None} if place is None else {"file": place.file, "line": place.line}
 
 

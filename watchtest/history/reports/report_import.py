@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from watchtest.core.model import All, Failure, Lane, Outcome, Place, Result, Run, RunState, Trigger
+from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, Run, RunState, Trigger
 from watchtest.history.reports.report_export import junit_name
 from watchtest.history.store.store import Store
 
@@ -135,7 +135,7 @@ def _identity(raw: dict[str, Any], name: str) -> str:
 def _failure(raw: dict[str, Any]) -> Failure:
     file, line = _text(raw.get("filePath"), 1000), raw.get("line")
     is_line = isinstance(line, int) and not isinstance(line, bool) and 0 < line < 1_000_000_000
-    where = Place(file, line) if file and is_line else None  # type: ignore[arg-type]
+    where = Location(file, line) if file and is_line else None  # type: ignore[arg-type]
     stdout = raw.get("stdout")
     output = "\n".join(each for each in stdout if isinstance(each, str)) if isinstance(stdout, list) else ""
     message = _text(raw.get("message")) or "no reason was reported"

@@ -11,7 +11,7 @@ import re
 import zlib
 from typing import Any
 
-from watchtest.core.model import Failure, Place
+from watchtest.core.model import Failure, Location
 from watchtest.history.store.columns import TEXT_LIMIT, integer, text
 from watchtest.history.store.database import Connection
 
@@ -113,9 +113,9 @@ def _document(failure: Failure) -> dict[str, object]:
     }
 
 
-def _pair(place: Place | None) -> tuple[str, int] | None:
+def _pair(place: Location | None) -> tuple[str, int] | None:
     return None if place is None else (text(place.file), integer(place.line))
 
 
-def _place(pair: Any) -> Place | None:
-    return None if pair is None else Place(pair[0], pair[1])
+def _place(pair: Any) -> Location | None:
+    return None if pair is None else Location(pair[0], pair[1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from watchtest.core.model import Failure, Place
+from watchtest.core.model import Failure, Location
 from watchtest.errors import WorkspaceError
 from watchtest.history.store.database import Connection, Row, transaction
 from watchtest.history.store.failure_texts import add_failure
@@ -44,8 +44,8 @@ def _failure(row: Row) -> Failure:
     )
 
 
-def _place(file: str | None, line: int | None) -> Place | None:
-    return None if file is None or line is None else Place(file, line)
+def _place(file: str | None, line: int | None) -> Location | None:
+    return None if file is None or line is None else Location(file, line)
 
 
 Migration = tuple[str | Callable[[Connection], None], ...]

@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchtest.core.model import Execution, Failure, Outcome, Place, Result
+from watchtest.core.model import Execution, Failure, Location, Outcome, Result
 from watchtest.runners.command_report import MOST_TESTS, Gathered
 from watchtest.runners.runner import Ended, Order
 from watchtest.runners.untrusted import COLUMNS, first_line, inside, name, number, place, seconds, tables, text
@@ -100,7 +100,7 @@ class CargoReports:
         where, column, source = None, None, None
         for span in primary[:1]:
             file, line = inside(text(span.get("file_name")), self._root, self._folder), number(span.get("line_start"))
-            where = Place(file, line) if file and line else None
+            where = Location(file, line) if file and line else None
             column = number(span.get("column_start"), COLUMNS)
             source = "".join(text(line.get("text")) for line in tables(span.get("text"))[:1])
         code = first.get("code")
@@ -250,7 +250,7 @@ def _message(panic: re.Match[str]) -> str:
 def _unpanicked(said: str, message: str, root: str, folder: str) -> Failure:
     """It returned an error, or did not panic though it should."""
     found = AT.search(message)
-    where: Place | None = place(found[1], found[2], root, folder) if found else None
+    where: Location | None = place(found[1], found[2], root, folder) if found else None
     return Failure(kind="failed", message=message or said.strip(), where=where, crash=where, text=said)
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchtest.core.model import Execution, Failure, Outcome, Result, Stop
+from watchtest.core.model import Execution, Failure, Outcome, Result, StopReason
 from watchtest.runners.command_report import MOST_TESTS, Gathered
 from watchtest.runners.go import go_output as gotext
 from watchtest.runners.runner import Ended, Order
@@ -204,7 +204,7 @@ class GoReports:
             self._tool,
             reason=broken,
             is_whole=not open_ and not self._broken,
-            stopped=Stop.TIMED_OUT if self._has_timed_out else None,
+            stopped=StopReason.TIMED_OUT if self._has_timed_out else None,
             current=running[-1] if running else "",
             withdrawn=self._broken,
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from watchtest.core.model import Failure, Place
+from watchtest.core.model import Failure, Location
 from watchtest.runners.untrusted import first_line, inside, number, place
 
 SILENT = "failed"
@@ -35,7 +35,7 @@ def failure(lines: Sequence[Line], folder: str) -> Failure:
     chosen = errors[0] if errors else entries[-1] if entries else None
     if chosen is None:
         return Failure(kind=SILENT, message=said.strip(), text=said)
-    where = Place(f"{folder}/{chosen.file}".removeprefix("./"), chosen.line)
+    where = Location(f"{folder}/{chosen.file}".removeprefix("./"), chosen.line)
     message = "\n".join(entry.message for entry in errors) if errors else chosen.message
     return Failure(kind="error", message=message, where=where, crash=where, text=said)
 
@@ -90,7 +90,7 @@ def build_failure(said: str, root: str, folder: str) -> Failure:
     for found in COMPLAINT.finditer(said):
         file, line = inside(found[1], root, folder), number(found[2])
         if file and line:
-            at = Place(file, line)
+            at = Location(file, line)
             message = found[4] + _more(said, found.end())
             return Failure("build failed", message, at, number(found[3]), crash=at, text=said)
     complaint = first_line("\n".join(line for line in said.splitlines() if not line.startswith("# ")))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from watchtest.core.model import Place
+from watchtest.core.model import Location
 from watchtest.runners.untrusted import COLUMNS, number, place
 
 SUFFIXES = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
@@ -65,13 +65,13 @@ def _quoted(name: str) -> str:
     return "( | > )".join(parts).replace(" ", r"\s")
 
 
-def frames(stack: str, root: str, folder: str) -> list[tuple[Place, int | None]]:
+def frames(stack: str, root: str, folder: str) -> list[tuple[Location, int | None]]:
     """Places in the workspace's own files, deepest first, each with its column."""
     found = [_place(frame, folder) for frame in FRAME.finditer(_marked(stack, root))]
     return [(at, number(column, COLUMNS)) for at, column in found if at is not None]
 
 
-def complaint(message: str, root: str, folder: str) -> tuple[Place, int | None] | None:
+def complaint(message: str, root: str, folder: str) -> tuple[Location, int | None] | None:
     """The place that a parser names, outside of any stack. Babel counts columns from 0."""
     for expression, first in ((COMPLAINT, 1), (BABEL, 0)):
         for found in expression.finditer(_marked(message, root)):
@@ -87,7 +87,7 @@ def _marked(said: str, root: str) -> str:
     return clean.replace(f"file://{quote(base)}", MARK).replace(f"file://{base}", MARK).replace(base, MARK)
 
 
-def _place(found: re.Match[str], folder: str) -> tuple[Place | None, str]:
+def _place(found: re.Match[str], folder: str) -> tuple[Location | None, str]:
     path, base = (found["own"], "") if found["own"] else (found["near"], folder)
     return (None if NOT_OWN in path else place(path, found["line"], "", base)), found["column"]
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from watchtest.core.model import Execution, Failure, Outcome, Place, Result
+from watchtest.core.model import Execution, Failure, Location, Outcome, Result
 from watchtest.runners.command_report import Gathered
 from watchtest.runners.javascript import javascript_tools as javascript
 from watchtest.runners.runner import Ended, Order
@@ -127,7 +127,7 @@ class JestReports:
         named = javascript.complaint(said, self._root, self._order.folder)
         near = next((one for one in own if one[0].file == file), None) or next(iter(own), None)
         at = near or named or next(iter(javascript.frames(spoken, self._root, self._order.folder)), None)
-        where, column = at or (Place(file, 1), None)
+        where, column = at or (Location(file, 1), None)
         return Failure(kind, message or "it could not be run", where, column, crash=where, text=spoken or said)
 
     def _spoken_of_suite(self, file: str) -> str:
@@ -141,10 +141,10 @@ class JestReports:
         return file.removeprefix(self._order.folder).lstrip("/")
 
 
-def _location(file: str, raw: object) -> tuple[Place | None, int | None]:
+def _location(file: str, raw: object) -> tuple[Location | None, int | None]:
     match raw:
         case {"line": line, "column": column} if (at := number(line)) is not None:
-            return Place(file, at), number(column, COLUMNS)
+            return Location(file, at), number(column, COLUMNS)
         case _:
             return None, None
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol, Self
 
-from watchtest.core.model import Place
+from watchtest.core.model import Location
 from watchtest.views.dashboard.key_reader import Keys, is_behind
 from watchtest.views.dashboard.live_screen import Dashboard
 from watchtest.views.dashboard.navigation import Look, Wish, pressed
@@ -90,7 +90,7 @@ class Scene(Protocol):
     def choices(self, look: Look) -> int:
         """How many failures can be chosen from."""
 
-    def place(self, look: Look) -> Place | None:
+    def place(self, look: Look) -> Location | None:
         """Of the failure that was chosen, or of the first."""
 
     async def page(self, look: Look) -> str:

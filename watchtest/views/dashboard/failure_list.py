@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from watchtest.core.model import Outcome, Place, Result, Verdict
+from watchtest.core.model import Location, Outcome, Result, Verdict
 from watchtest.core.policy import is_matched
 from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
 from watchtest.core.text import clean, cut, duration, tail
@@ -229,7 +229,7 @@ def _link(result: Result, root: str) -> str:
         return ""
 
 
-def place_of(result: Result) -> Place | None:
+def place_of(result: Result) -> Location | None:
     """Where an editor should open it."""
     return (result.failure.where or result.failure.crash) if result.failure else None
 

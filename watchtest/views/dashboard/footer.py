@@ -30,8 +30,8 @@ def foot(lane: LaneState, look: Look, room: int) -> list[Row]:
         rows.append(Row(left=((" box  ", "dim"), (words.box(lane.box), "")), wraps=is_long))
     if lane.services:
         rows.append(Row(left=((" serv ", "dim"), (words.services(lane.services), _health(lane)))))
-    if lane.strip:
-        signs = (STRIP.get(state, ("·", "dim")) for state in lane.strip)
+    if lane.recent_states:
+        signs = (STRIP.get(state, ("·", "dim")) for state in lane.recent_states)
         rows.append(Row(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs, 'run')} ", "dim"),)))
     return [*rows, _filter(lane, look) if look.is_typing or look.filter else _hints()]
 

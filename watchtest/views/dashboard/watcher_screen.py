@@ -17,9 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest.core.events import CancelAsked, Event, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
-from watchtest.core.model import All, Place, Policy
-from watchtest.core.policy import again, choose, matching
+from watchtest.core.events import (
+    CancelRequested,
+    Event,
+    PauseRequested,
+    PolicyRequested,
+    QuitRequested,
+    ResumeRequested,
+    RunRequested,
+)
+from watchtest.core.model import All, Location, Policy
+from watchtest.core.policy import matching_selection, policy_selection, repeat_selection
 from watchtest.core.state import State
 from watchtest.views.dashboard.failure_list import Around, body, choices, page, place_of
 from watchtest.views.dashboard.footer import foot
@@ -34,22 +42,22 @@ def events_of(wish: Wish, look: Look, state: State, now: float) -> tuple[Event, 
     name = lane.lane
     match wish:
         case Wish.QUIT:
-            return (QuitAsked(name, now),)
+            return (QuitRequested(name, now),)
         case Wish.ALL:
-            return (PolicyAsked(name, now, None), RunAsked(name, now, All(because="asked for by key")))
+            return (PolicyRequested(name, now, None), RunRequested(name, now, All(because="asked for by key")))
         case Wish.FAILED:
             if lane.override is Policy.FAILED:
-                return (PolicyAsked(name, now, None),)
-            run = RunAsked(name, now, choose(Policy.FAILED, lane.knowledge))
-            return (PolicyAsked(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
+                return (PolicyRequested(name, now, None),)
+            run = RunRequested(name, now, policy_selection(Policy.FAILED, lane.knowledge))
+            return (PolicyRequested(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
         case Wish.RERUN:
-            selection = matching(lane, look.filter) if look.filter else again(lane)
+            selection = matching_selection(lane, look.filter) if look.filter else repeat_selection(lane)
             # With a filter that matches nothing there is nothing to run; not everything.
-            return (RunAsked(name, now, selection),) if selection or not look.filter else ()
+            return (RunRequested(name, now, selection),) if selection or not look.filter else ()
         case Wish.CANCEL | Wish.KILL:
-            return (CancelAsked(name, now, is_kill=wish is Wish.KILL),)
+            return (CancelRequested(name, now, is_kill=wish is Wish.KILL),)
         case Wish.PAUSE:
-            return (ResumeAsked(name, now) if lane.is_paused else PauseAsked(name, now),)
+            return (ResumeRequested(name, now) if lane.is_paused else PauseRequested(name, now),)
         case Wish.OUTPUT | Wish.EDIT:
             return ()
 
@@ -119,7 +127,7 @@ class StateScene:
     def choices(self, look: Look) -> int:
         return len(choices(self._state().top, look))
 
-    def place(self, look: Look) -> Place | None:
+    def place(self, look: Look) -> Location | None:
         found = choices(self._state().top, look)
         return place_of(found[min(max(look.chosen, 0), len(found) - 1)]) if found else None
 

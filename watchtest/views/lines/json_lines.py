@@ -10,30 +10,30 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from watchtest import __version__
-from watchtest.core.events import EVERYTHING, Broke, Event, Judged
-from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, Stop
+from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
+from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, StopReason
 from watchtest.core.state import Broken, LaneState, State
 from watchtest.core.text import clean, cut, one_line
 from watchtest.core.transitions import (
     BoxChanged,
     BoxDisappeared,
-    CancelRequested,
+    CancelRequestAnswered,
     Fact,
     FilesChanged,
-    HindranceChanged,
     LanePaused,
     LaneResumed,
     LaneWaits,
-    NoteAdded,
+    NoteShown,
     PolicyChanged,
     ResultsArrived,
     RetryBegan,
     RunFinished,
-    RunRequested,
+    RunRequestAnswered,
     RunStarted,
     RunStopping,
     RunWithdrawn,
     ServiceChanged,
+    SourceBlockChanged,
     TestsPromised,
     TestsSelected,
     WatcherLeaves,
@@ -102,13 +102,13 @@ def _objects_of(fact: Fact, lane: LaneState, at: float) -> Iterator[tuple[str, O
             named = sorted(paths - {EVERYTHING})
             shown = [one_line(path, MESSAGE_LIMIT) for path in named[:PATHS_LIMIT]]
             yield "changed", {"paths": shown, "count": len(named), "everything": EVERYTHING in paths}
-        case RunStopping(run=run, stop=Stop.SUPERSEDED, reason=reason):
+        case RunStopping(run=run, stop=StopReason.SUPERSEDED, reason=reason):
             yield "superseding", {"run": run.id, "reason": one_line(reason)}
-        case HindranceChanged(reason=reason):
+        case SourceBlockChanged(reason=reason):
             yield "hindered", {"reason": one_line(reason) or None}
-        case RunRequested(run=run_id, refusal=refusal):
+        case RunRequestAnswered(run=run_id, refusal=refusal):
             yield "asked", {"run": run_id or None, "refused": one_line(refusal) if refusal else None}
-        case CancelRequested(run=run_id, is_kill=is_kill):
+        case CancelRequestAnswered(run=run_id, is_kill=is_kill):
             yield "cancelling", {"run": run_id or None, "kill": is_kill}
         case LanePaused():
             yield "paused", {}
@@ -120,7 +120,7 @@ def _objects_of(fact: Fact, lane: LaneState, at: float) -> Iterator[tuple[str, O
             yield "retrying", {}
         case LaneWaits(reason=reason):
             yield "waiting", {"reason": one_line(reason)}
-        case NoteAdded(text=text, is_repeated=False):
+        case NoteShown(text=text, is_repeated=False):
             yield "note", {"text": cut(text, MESSAGE_LIMIT)}
         case BoxChanged(box=box):
             words = {"engine": box.engine, "id": box.id, "image": box.image, "state": box.state}
@@ -147,7 +147,7 @@ def _objects_of(fact: Fact, lane: LaneState, at: float) -> Iterator[tuple[str, O
                 "reason": cut(finished.reason, MESSAGE_LIMIT) or None,
                 "tree": tree,
                 "successor": finished.successor or None,
-                "problem": _problem(ending.problem) if isinstance(ending, Broke) else None,
+                "problem": _problem(ending.problem) if isinstance(ending, ToolFailure) else None,
             }
             yield "ended", _ended(finished.run, lane, at - finished.started_at, ended)
         case RunWithdrawn(run=run, tree=tree, started_at=started_at):

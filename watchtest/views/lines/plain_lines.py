@@ -11,31 +11,31 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO, assert_never
 
-from watchtest.core.events import EVERYTHING, Broke, Event, Halted, Judged, Unchanged
-from watchtest.core.model import RunState, Stop, Verdict
+from watchtest.core.events import EVERYTHING, Event, Halted, Judged, ToolFailure, Unchanged
+from watchtest.core.model import RunState, StopReason, Verdict
 from watchtest.core.state import Broken, Idle, LaneState, State, Working
 from watchtest.core.text import count, duration, encodable, names, one_line, short, tail, tests
 from watchtest.core.transitions import (
     BoxChanged,
     BoxDisappeared,
-    CancelRequested,
+    CancelRequestAnswered,
     Fact,
     FilesChanged,
-    HindranceChanged,
     LanePaused,
     LaneResumed,
     LaneWaits,
-    NoteAdded,
+    NoteShown,
     PolicyChanged,
     ResultsArrived,
     RetryBegan,
     RunFact,
     RunFinished,
-    RunRequested,
+    RunRequestAnswered,
     RunStarted,
     RunStopping,
     RunWithdrawn,
     ServiceChanged,
+    SourceBlockChanged,
     TestsPromised,
     TestsSelected,
     WatcherLeaves,
@@ -93,13 +93,13 @@ def lines(fact: Fact, lane: LaneState, at: float) -> Iterator[str]:
     match fact:
         case FilesChanged():
             yield _changed(fact) + _waiting(lane)
-        case RunStopping(stop=Stop.SUPERSEDED, reason=reason):
+        case RunStopping(stop=StopReason.SUPERSEDED, reason=reason):
             yield f"{one_line(reason)}: this run is given up"
-        case HindranceChanged(reason=reason):
+        case SourceBlockChanged(reason=reason):
             yield f"git lanes wait: {one_line(reason)}" if reason else "git lanes go on"
-        case RunRequested(refusal=refusal):
+        case RunRequestAnswered(refusal=refusal):
             yield one_line(refusal) if refusal else "run asked for" + _waiting(lane)
-        case CancelRequested(run=run_id, effect=effect):
+        case CancelRequestAnswered(run=run_id, effect=effect):
             dropped = f"run {one_line(run_id)} is cancelled before it began"
             yield {"stop": "cancelling", "drop": dropped, "none": "nothing to cancel"}[effect]
         case LanePaused():
@@ -114,7 +114,7 @@ def lines(fact: Fact, lane: LaneState, at: float) -> Iterator[str]:
             yield "trying again"
         case LaneWaits(reason=reason):
             yield f"waits: {one_line(reason)}"
-        case NoteAdded(text=text, is_repeated=False):
+        case NoteShown(text=text, is_repeated=False):
             yield one_line(text, 1000)
         case BoxChanged(box=box):
             yield f"box: {words.box(box)}"
@@ -158,13 +158,13 @@ def _waiting(lane: LaneState) -> str:
 def _finished(fact: RunFinished, lane: LaneState, at: float) -> Iterator[str]:
     match fact.ending:
         case Judged() if fact.finished.state is RunState.SUPERSEDED:
-            yield Stop.SUPERSEDED.value  # it came to its end, on half a save
+            yield StopReason.SUPERSEDED.value  # it came to its end, on half a save
         case Judged() as ending:
             yield from _judged(fact, ending, lane)
         case Halted(stop=stop):
             is_held = isinstance(lane.activity, Idle) and lane.activity.is_held and bool(lane.pending)
             yield stop.value + ("; its changes wait for the next save or command" if is_held else "")
-        case Broke(problem=problem):
+        case ToolFailure(problem=problem):
             yield words.problem(problem)
             # What a failed command said stands below its first line.
             yield from (f"  | {line}" for line in tail("\n".join(problem.message.splitlines()[1:]), RAW_LINES))

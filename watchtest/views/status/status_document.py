@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, assert_never
 
-from watchtest.core.model import All, Failure, Lane, Only, Outcome, Place, Problem, Result, Run, ServiceInfo
+from watchtest.core.model import All, Failure, Lane, Location, Only, Outcome, Problem, Result, Run, ServiceInfo
 from watchtest.core.state import (
     Broken,
     Executing,
     Idle,
     KnownTest,
     LaneState,
-    Pending,
+    PendingChanges,
     Starting,
     State,
     Stopped,
@@ -101,7 +101,7 @@ def _location(known: KnownTest) -> str:
     failure = known.result.failure
     place = (failure.where or failure.crash) if failure else None
     # A list of errors has no word for "somewhere in this file": its first line is as near as it gets.
-    place = place or Place(file_of(known.result.test), 1)
+    place = place or Location(file_of(known.result.test), 1)
     message = one_line(failure.message) if failure else ""
     column = failure.column if failure and failure.column and failure.where == place else 1
     return f"{one_line(place.file, 4096)}:{place.line}:{column}: {message or known.result.outcome.value}"
@@ -142,7 +142,7 @@ def _code(lane: LaneState) -> Document:
 
 def _pending(lane: LaneState) -> Document:
     # A change that a run carries is pending until that run has been judged.
-    carried = lane.activity.carried if isinstance(lane.activity, Working) else Pending()
+    carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
     pending = lane.pending.and_also(carried)
     return {"changes": len(pending.paths), "since": _time(pending.since)}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from watchtest.agent.code.fingerprint_job import PROGRAM
-from watchtest.core.recorded import FilePrint, ImportName
-from watchtest.selection.recorded_rows import file_print
+from watchtest.core.recorded import FileFingerprint, ImportName
+from watchtest.selection.recorded_rows import parse_fingerprint
 
 
 def pythons() -> list[str]:
@@ -36,14 +36,14 @@ def python(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def prints(python: str, folder: Path, *sources: str) -> list[FilePrint]:
+def prints(python: str, folder: Path, *sources: str) -> list[FileFingerprint]:
     names = [f"{number}.py" for number in range(len(sources))]
     for name, source in zip(names, sources, strict=True):
         (folder / name).write_text(source)
     said = subprocess.run(
         [python, "-I", "-c", PROGRAM, str(folder)], input=json.dumps(names), capture_output=True, text=True, check=True
     )
-    return [file_print(json.loads(line)) for line in said.stdout.splitlines()]
+    return [parse_fingerprint(json.loads(line)) for line in said.stdout.splitlines()]
 
 
 BASE = '''
@@ -134,7 +134,7 @@ def test_comments_and_positions_are_nothing(python: str, tmp_path: Path) -> None
     assert {words for words, one in zip(NOTHING, after, strict=True) if faces(one) != faces(before)} == set()
 
 
-def faces(one: FilePrint) -> tuple[str, dict[str, str]]:
+def faces(one: FileFingerprint) -> tuple[str, dict[str, str]]:
     return one.shell, dict(one.functions)
 
 
@@ -258,7 +258,7 @@ def test_the_text_of_a_file_in_another_encoding_is_read_as_python_does(python: s
     said = subprocess.run(
         [python, "-I", "-c", PROGRAM, str(tmp_path)], input='["latin.py"]', capture_output=True, text=True, check=True
     )
-    assert file_print(json.loads(said.stdout)).error == ""
+    assert parse_fingerprint(json.loads(said.stdout)).error == ""
 
 
 def test_places_are_those_of_the_code_that_runs(python: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
 from watchtest.runners import runner as base
 from watchtest.runners.unittest import UnittestReports
-from watchtest.selection.recorded_rows import Recordings, file_print
+from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 
 OTHERS = [f"python3.{minor}" for minor in range(8, 16) if minor != sys.version_info.minor]
 
@@ -541,9 +541,9 @@ def test_what_tests_touch_is_recorded_with_what_is_set_up_around_them(root: Path
     )
     ended = run(root, record=True)
     assert ended.code == 0, ended
-    recordings = Recordings()
+    recordings = RecordingRows()
     recordings.take(ended.rows)
-    prints = {file.name: file_print(print_of(str(root), file.name)) for file in root.glob("*.py")}
+    prints = {file.name: parse_fingerprint(print_of(str(root), file.name)) for file in root.glob("*.py")}
     recorded = recordings.recorded(prints)
     assert recorded.tests.keys() == {
         "test_shop.py::Shop::test_price",

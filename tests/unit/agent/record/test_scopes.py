@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from watchtest.agent.record.scopes import A_ROW, Scopes
-from watchtest.selection.recorded_rows import Recordings
+from watchtest.selection.recorded_rows import RecordingRows
 
 
 def test_a_test_that_reads_more_than_a_row_holds_is_told_whole(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_test_that_reads_more_than_a_row_holds_is_told_whole(tmp_path: Path) -
     scopes.touch("folders", "data")
     scopes.end("test:a.py::test_a")
     scopes.tell("test:a.py::test_a")
-    recordings = Recordings()
+    recordings = RecordingRows()
     recordings.take([*rows, {"k": "test", "test": "a.py::test_a", "outcome": "passed"}])
     touched = recordings.recorded({}).tests["a.py::test_a"]
     assert touched.files == names
@@ -28,7 +28,7 @@ def test_a_test_that_reads_more_than_a_row_holds_is_told_whole(tmp_path: Path) -
 
 
 def test_what_an_interrupted_test_has_touched_is_not_taken_for_all_that_it_touches() -> None:
-    recordings = Recordings()
+    recordings = RecordingRows()
     recordings.take(
         [
             {"k": "test", "test": "a.py::test_ended", "outcome": "passed"},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from watchtest.commands import history
-from watchtest.core.model import All, Failure, Lane, Outcome, Place, Result, Run, RunState, Snapshot, Trigger
+from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.history.store.database_file import history_path
 from watchtest.history.store.store import Store
@@ -25,7 +25,7 @@ RED = Result(
     Failure(
         "AssertionError",
         "assert 1 == 2",
-        where=Place("tests/test_a.py", 12),
+        where=Location("tests/test_a.py", 12),
         text="E   assert 1 == 2 \x1b[31m[bold]not markup[/bold]\x1b]0;title\x07",
         output="said by the test",
     ),

@@ -15,7 +15,7 @@ from support.control_server import TEST, Bench, KeptRuns, bench, play, short_fol
 from watchtest.control.api.requests import BODY_LIMIT
 from watchtest.control.client import Client, Declined
 from watchtest.control.run_reports import RunReport
-from watchtest.core.events import Changed, Peeked
+from watchtest.core.events import SourceChanged, SourceCompared
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, RunState, Trigger
 from watchtest.errors import ControlError, EngineError
 
@@ -43,7 +43,7 @@ def test_a_superseded_run_names_the_run_that_goes_on_in_its_place() -> None:
     async def story(watcher: Bench) -> None:
         asked = await watcher.post("/runs", {"tests": [TEST]})
         await watcher.until("it runs", lambda: len(watcher.runs.started) == 1)
-        watcher.loop.post(Peeked(Lane.SAVE, time.time(), asked["id"], frozenset({"code.py"})))
+        watcher.loop.post(SourceCompared(Lane.SAVE, time.time(), asked["id"], frozenset({"code.py"})))
         given_up = await watcher.end_of(asked["id"])
         assert given_up["state"] == "superseded"
         await watcher.until("its successor runs", lambda: len(watcher.runs.started) == 2)
@@ -184,7 +184,7 @@ def test_a_paused_lane_keeps_what_is_asked_until_it_is_resumed() -> None:
     async def story(watcher: Bench) -> None:
         for _ in range(2):
             assert (await watcher.post("/pause"))["lanes"] == {"save": {"paused": True}}
-        watcher.loop.post(Changed(Lane.SAVE, 1.0, frozenset({"code.py"})))
+        watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
         asked = await watcher.post("/runs")
         waiting = await watcher.get(f"/runs/{asked['id']}")
         assert waiting["state"] == "queued"
@@ -346,7 +346,7 @@ def test_a_folder_that_others_can_write_is_passed_over_by_both_ends() -> None:
             async with bench(folder, is_awaited=False) as watcher:
                 await watcher.until("it says so", lambda: bool(watcher.says))
                 assert "not a folder of yours alone" in watcher.says[0]
-                watcher.loop.post(Changed(Lane.SAVE, 1.0, frozenset({"code.py"})))
+                watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
                 await watcher.until("the watcher goes on", lambda: len(watcher.runs.started) == 1)
                 watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             assert len(watcher.says) == 1
@@ -359,7 +359,7 @@ def test_a_server_that_fails_by_a_bug_is_said_once_and_the_watcher_goes_on() -> 
         async with bench(Path("/nowhere\0"), is_awaited=False) as watcher:
             await watcher.until("it says so", lambda: bool(watcher.says))
             assert watcher.says[0].startswith("the control socket is lost (ValueError")
-            watcher.loop.post(Changed(Lane.SAVE, 1.0, frozenset({"code.py"})))
+            watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
             await watcher.until("the watcher goes on", lambda: len(watcher.runs.started) == 1)
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         assert len(watcher.says) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtest.core.model import Entry, Failure, Kind, Place
+from watchtest.core.model import Entry, EntryKind, Failure, Location
 from watchtest.history.store.change_chain import Link, changed_between, net, pack_link, unpack_link
 from watchtest.history.store.failure_texts import LIMIT, masked, signature
 from watchtest.history.store.pack import (
@@ -80,24 +80,24 @@ def test_what_differs_in_meaning_is_not(one: str, other: str) -> None:
 
 
 def test_a_signature_names_exception_message_and_function() -> None:
-    failure = Failure("ZeroDivisionError", "division by 0", crash=Place("src/a.py", 3), function="Shop.total")
+    failure = Failure("ZeroDivisionError", "division by 0", crash=Location("src/a.py", 3), function="Shop.total")
     assert signature(failure) == "ZeroDivisionError: division by # in Shop.total"
 
 
 def test_a_test_that_says_no_itself_shares_its_signature_with_its_neighbours() -> None:
     def said(test: str, message: str) -> str:
-        failure = Failure("AssertionError", message, crash=Place("t.py", 3), function=f"TestIt.{test}")
+        failure = Failure("AssertionError", message, crash=Location("t.py", 3), function=f"TestIt.{test}")
         return signature(failure, f"t.py::TestIt::{test}[a::b]")
 
     one, other = "assert 4 == 3\n +  where 4 = total([1, 2])", "assert 1 == 0\n +  where 1 = total([])"
     assert said("test_one", one) == said("test_other", other)
     assert said("test_one", one) == "AssertionError: assert # == # + where # = total([#]) in t.py"
-    helper = Failure("AssertionError", one, crash=Place("t.py", 3), function="check")
+    helper = Failure("AssertionError", one, crash=Location("t.py", 3), function="check")
     assert signature(helper, "t.py::test_one").endswith(" in check")
 
 
 def test_without_a_function_the_file_stands_for_it_and_the_kind_is_said_once() -> None:
-    assert signature(Failure("KeyError", "KeyError: 'a'", where=Place("t.py", 3))) == "KeyError: 'a' in t.py"
+    assert signature(Failure("KeyError", "KeyError: 'a'", where=Location("t.py", 3))) == "KeyError: 'a' in t.py"
     assert signature(Failure("", "")) == "unknown"
 
 
@@ -114,7 +114,7 @@ def test_a_huge_message_takes_no_time() -> None:
 
 
 def entry(digest: str, mode: int = 0o644) -> Entry:
-    return Entry(Kind.FILE, mode, 1, digest)
+    return Entry(EntryKind.FILE, mode, 1, digest)
 
 
 def link(run: int, since: int, **paths: tuple[str | None, str | None]) -> Link:

@@ -15,9 +15,9 @@ from watchtest.core.model import (
     All,
     Failure,
     Lane,
+    Location,
     Only,
     Outcome,
-    Place,
     Result,
     Run,
     RunState,
@@ -292,7 +292,9 @@ def test_whatever_a_box_reports_can_be_kept(store: Store, path: Path) -> None:
         "tests/\udcff.py::test[\x00\x1b]",
         Outcome.ERROR,
         math.nan,
-        Failure("K", "\ud800", where=Place("\udc80", 2**70), column=-5, text="x" * 200_000 + "the end", output="\x00"),
+        Failure(
+            "K", "\ud800", where=Location("\udc80", 2**70), column=-5, text="x" * 200_000 + "the end", output="\x00"
+        ),
     )
     store.begin(a_run(), 1.0, "/w")
     store.add_results("s.1", [nasty, Result("t.py::slow", Outcome.PASSED, math.inf)], 2.0)

@@ -11,8 +11,16 @@ from rich.console import Console
 from support.view_output import screen
 from support.watcher_states import BOX, NOON, Story, failed, passed, skipped, start
 
-from watchtest.core.events import CancelAsked, Halted, Noted, PauseAsked, RunEnded, Selected, Woke
-from watchtest.core.model import All, Lane, Only, Policy, Problem, Stop
+from watchtest.core.events import (
+    CancelRequested,
+    Halted,
+    NoteAdded,
+    PauseRequested,
+    RunEnded,
+    SelectionMade,
+    TimerFired,
+)
+from watchtest.core.model import All, Lane, Only, Policy, Problem, StopReason
 from watchtest.views.dashboard.failure_list import Around, choices, page
 from watchtest.views.dashboard.header import OLD_GREEN
 from watchtest.views.dashboard.live_screen import Dashboard, render
@@ -139,7 +147,7 @@ def test_why_tells_what_a_selection_that_became_everything_is_for() -> None:
     story = Story(start(policy=Policy.AFFECTED)).change("shop.py").sync("t1")
     why = All(because="shop.py: total changed")
     assert " why the tests that the change can affect" in screen(story.state, 80, 24, story.now, Look("why"))
-    story.on(Selected(Lane.SAVE, story.now, story.working.run.id, why))
+    story.on(SelectionMade(Lane.SAVE, story.now, story.working.run.id, why))
     story.collect(T + "a")
     assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
     story.end("t1", [passed(T + "a")])
@@ -204,12 +212,12 @@ def test_an_error_without_a_failure_shows_the_end_of_the_output() -> None:
 
 def test_held_changes_paused_lanes_notes_and_other_lanes_are_shown() -> None:
     story = Story(start(Lane.SAVE, Lane.COMMIT)).run("t1", passed(T + "a"))
-    story.change("x.py").on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    story.change("x.py").on(NoteAdded(Lane.SAVE, story.now, "setup: pip install"))
     assert " setup: pip install" in screen(story.state, 80, 24, story.now)
-    story.on(CancelAsked(Lane.SAVE, story.now))
+    story.on(CancelRequested(Lane.SAVE, story.now))
     assert any("stopping (cancelled)" in row for row in screen(story.state, 80, 24, story.now))
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
-    story.on(PauseAsked(Lane.SAVE, story.now))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
+    story.on(PauseRequested(Lane.SAVE, story.now))
     rows = screen(story.state, 80, 24, story.now)
     assert rows[1].split() == ["commit", "?", "no", "verdict", "yet", "starting"]
     assert rows[2:4] == [" paused: press p to go on", " pending 1 change: x.py (waits for the next save or command)"]
@@ -218,7 +226,7 @@ def test_held_changes_paused_lanes_notes_and_other_lanes_are_shown() -> None:
 def test_text_from_tests_is_neither_markup_nor_a_control_sequence() -> None:
     evil = "[bold red]x[/] \x1b[2J\x1b]0;t\x07[link=http://x]y[/link]\n\tz :smile:"
     story = Story().box(replace(BOX, image=evil)).run("t1", failed(f"{T}[{evil}]", message=evil))
-    story.on(Noted(Lane.SAVE, NOON, evil))
+    story.on(NoteAdded(Lane.SAVE, NOON, evil))
     rows = text(screen(story.state, 200, 30, story.now))
     assert "[bold red]x[/] [link=http://x]y[/link]" in rows
     assert ":smile:" in rows
@@ -386,11 +394,11 @@ def test_green_is_the_colour_of_the_code_as_it_is() -> None:
     assert green == "bold black on green"
     story.change("x.py")
     assert bands(story) == green  # a verdict is on its way
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     assert bands(story) == OLD_GREEN
     story.run("t2", passed(T + "a"))
     assert bands(story) == green
-    story.on(PauseAsked(Lane.SAVE, story.now))
+    story.on(PauseRequested(Lane.SAVE, story.now))
     assert bands(story) == green
     story.change("y.py")
     assert bands(story) == OLD_GREEN
@@ -400,7 +408,7 @@ def test_green_pales_while_no_test_can_be_run() -> None:
     story = Story().box().run("t1", passed(T + "a")).change("x.py").breaks()
     assert bands(story) == OLD_GREEN
     story.now += 1
-    story.on(Woke(Lane.SAVE, story.now))
+    story.on(TimerFired(Lane.SAVE, story.now))
     assert bands(story) == OLD_GREEN  # trying again
     story.box()
     assert bands(story) == "bold black on green"
@@ -408,10 +416,10 @@ def test_green_pales_while_no_test_can_be_run() -> None:
 
 def test_what_was_said_once_can_be_read_a_while_and_until_the_next_run() -> None:
     story = Story(start(Lane.SAVE, Lane.COMMIT)).change("x.py").sync("t1")
-    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    story.on(NoteAdded(Lane.SAVE, story.now, "setup: pip install"))
     for number in range(4):
-        story.on(Noted(Lane.SAVE, story.now, f"left out file {number}", is_kept=True))
-    story.on(Noted(Lane.COMMIT, story.now, "left out a submodule", is_kept=True))
+        story.on(NoteAdded(Lane.SAVE, story.now, f"left out file {number}", is_kept=True))
+    story.on(NoteAdded(Lane.COMMIT, story.now, "left out a submodule", is_kept=True))
     story.collect(T + "a").results(passed(T + "a")).end("t1", [passed(T + "a")])
     rows = screen(story.state, 80, 24, story.now)
     assert rows[3:6] == [" left out file 2", " left out file 3", " commit: left out a submodule"]
@@ -423,12 +431,12 @@ def test_what_was_said_once_can_be_read_a_while_and_until_the_next_run() -> None
 
 def test_a_lane_that_broke_shows_what_the_failed_command_has_said() -> None:
     problem = Problem("setup", "`pip install x` failed\nCollecting x\nERROR: no matching \x1b[2Jdistribution", "look")
-    story = Story().change("x.py").breaks(problem, is_passing=False)
+    story = Story().change("x.py").breaks(problem, is_transient=False)
     rows = screen(story.state, 80, 24, story.now)
     assert rows[1:3] == [" setup: `pip install x` failed", " look"]
     assert "     ERROR: no matching distribution" in rows
     assert "ERROR: no matching distribution" in page(story.state.top, Look())
-    story = red_story().change("x.py").breaks(problem, is_passing=False)
+    story = red_story().change("x.py").breaks(problem, is_transient=False)
     rows = screen(story.state, 60, 15, story.now)
     assert "     ERROR: no matching distribution" in rows
     assert " ✘ tests/test_cart.py:40  test_c  new" in rows

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from support.watcher_states import NOON, Story, failed, passed
 
-from watchtest.core.events import CancelAsked, PauseAsked, PolicyAsked, QuitAsked, ResumeAsked, RunAsked
+from watchtest.core.events import (
+    CancelRequested,
+    PauseRequested,
+    PolicyRequested,
+    QuitRequested,
+    ResumeRequested,
+    RunRequested,
+)
 from watchtest.core.model import All, Lane, Only, Policy
 from watchtest.views.dashboard.key_reader import Keystrokes
 from watchtest.views.dashboard.navigation import HELP, HINTS, NOTHING_CHOSEN, PANELS, WISHES, Look, Wish, pressed
@@ -85,39 +92,41 @@ def test_each_key_is_explained_and_does_what_it_says() -> None:
 def test_a_wish_becomes_an_event_of_the_top_lane() -> None:
     story = Story().run("t1", failed(A), passed(B))
     state, look = story.state, Look()
-    assert events_of(Wish.QUIT, look, state, NOON) == (QuitAsked(SAVE, NOON),)
+    assert events_of(Wish.QUIT, look, state, NOON) == (QuitRequested(SAVE, NOON),)
     assert events_of(Wish.ALL, look, state, NOON) == (
-        PolicyAsked(SAVE, NOON, None),
-        RunAsked(SAVE, NOON, All(because="asked for by key")),
+        PolicyRequested(SAVE, NOON, None),
+        RunRequested(SAVE, NOON, All(because="asked for by key")),
     )
-    assert events_of(Wish.CANCEL, look, state, NOON) == (CancelAsked(SAVE, NOON),)
-    assert events_of(Wish.KILL, look, state, NOON) == (CancelAsked(SAVE, NOON, is_kill=True),)
-    assert events_of(Wish.PAUSE, look, state, NOON) == (PauseAsked(SAVE, NOON),)
-    paused = story.on(PauseAsked(SAVE, NOON)).state
-    assert events_of(Wish.PAUSE, look, paused, NOON) == (ResumeAsked(SAVE, NOON),)
+    assert events_of(Wish.CANCEL, look, state, NOON) == (CancelRequested(SAVE, NOON),)
+    assert events_of(Wish.KILL, look, state, NOON) == (CancelRequested(SAVE, NOON, is_kill=True),)
+    assert events_of(Wish.PAUSE, look, state, NOON) == (PauseRequested(SAVE, NOON),)
+    paused = story.on(PauseRequested(SAVE, NOON)).state
+    assert events_of(Wish.PAUSE, look, paused, NOON) == (ResumeRequested(SAVE, NOON),)
     assert events_of(Wish.OUTPUT, look, state, NOON) == ()
 
 
 def test_failed_only_is_a_switch() -> None:
     story = Story().run("t1", failed(A), passed(B))
     on = events_of(Wish.FAILED, Look(), story.state, NOON)
-    run = RunAsked(SAVE, NOON, Only((A,), because="1 known to fail"))
-    assert on == (PolicyAsked(SAVE, NOON, Policy.FAILED), run)
+    run = RunRequested(SAVE, NOON, Only((A,), because="1 known to fail"))
+    assert on == (PolicyRequested(SAVE, NOON, Policy.FAILED), run)
     story.on(on[0])
-    assert story.state.top.present_policy is Policy.FAILED
+    assert story.state.top.effective_policy is Policy.FAILED
     off = events_of(Wish.FAILED, Look(), story.state, NOON)
-    assert off == (PolicyAsked(SAVE, NOON, None),)
-    assert story.on(off[0]).state.top.present_policy is story.state.top.policy
+    assert off == (PolicyRequested(SAVE, NOON, None),)
+    assert story.on(off[0]).state.top.effective_policy is story.state.top.policy
 
 
 def test_rerun_is_the_last_tests_again_or_those_that_a_filter_names() -> None:
     story = Story()
-    assert events_of(Wish.RERUN, Look(), story.state, NOON) == (RunAsked(SAVE, NOON, None),)
+    assert events_of(Wish.RERUN, Look(), story.state, NOON) == (RunRequested(SAVE, NOON, None),)
     story.run("t1", failed(A), passed(B))
-    assert events_of(Wish.RERUN, Look(), story.state, NOON) == (RunAsked(SAVE, NOON, All(because="asked for again")),)
-    story.on(RunAsked(SAVE, NOON, Only((A,), because="asked for by name")))
+    assert events_of(Wish.RERUN, Look(), story.state, NOON) == (
+        RunRequested(SAVE, NOON, All(because="asked for again")),
+    )
+    story.on(RunRequested(SAVE, NOON, Only((A,), because="asked for by name")))
     (event,) = events_of(Wish.RERUN, Look(), story.state, NOON)
-    assert event == RunAsked(SAVE, NOON, Only((A,), because="the last tests again, asked for"))
+    assert event == RunRequested(SAVE, NOON, Only((A,), because="the last tests again, asked for"))
     (event,) = events_of(Wish.RERUN, Look(filter="test_b"), story.state, NOON)
-    assert event == RunAsked(SAVE, NOON, Only((B,), because="asked for: names with 'test_b'"))
+    assert event == RunRequested(SAVE, NOON, Only((B,), because="asked for: names with 'test_b'"))
     assert events_of(Wish.RERUN, Look(filter="nothing"), story.state, NOON) == ()

@@ -13,25 +13,25 @@ from support.watcher_states import BOX, LOST, Story, failed, passed, snapshot, s
 from watchtest import cli
 from watchtest.core.events import (
     BoxLost,
-    CancelAsked,
-    Changed,
+    CancelRequested,
     Halted,
-    Hindered,
     Judged,
-    Noted,
-    PauseAsked,
-    Peeked,
-    PolicyAsked,
-    QuitAsked,
-    ResumeAsked,
-    RunAsked,
+    NoteAdded,
+    PauseRequested,
+    PolicyRequested,
+    QuitRequested,
+    ResumeRequested,
     RunEnded,
-    Selected,
-    ServicesSeen,
+    RunRequested,
+    SelectionMade,
+    ServicesChanged,
+    SourceBlocked,
+    SourceChanged,
+    SourceCompared,
+    TimerFired,
     Unchanged,
-    Woke,
 )
-from watchtest.core.model import Execution, Lane, Only, Policy, Problem, ServiceInfo, Stop
+from watchtest.core.model import Execution, Lane, Only, Policy, Problem, ServiceInfo, StopReason
 from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.json_lines_schema import event_schema
 
@@ -84,25 +84,27 @@ def test_a_red_run_and_a_green_one() -> None:
 def test_every_kind_of_line_that_the_schema_knows_is_told_and_holds_to_it() -> None:
     story = Story(state=start(Lane.SAVE, Lane.COMMIT)).change().box()
     run = story.working.run.id
-    story.on(Noted(Lane.SAVE, story.now, "\x1b[31mpip installs\x07"))
-    story.on(Selected(Lane.SAVE, story.now, run, Only((A,), because="a.py changed", is_proof=True)))
+    story.on(NoteAdded(Lane.SAVE, story.now, "\x1b[31mpip installs\x07"))
+    story.on(SelectionMade(Lane.SAVE, story.now, run, Only((A,), because="a.py changed", is_proof=True)))
     story.sync("t1").collect(A, B).results(passed(A))
-    story.on(Changed(Lane.COMMIT, story.now, frozenset({"HEAD 1"})))
-    story.on(Changed(Lane.SAVE, story.now, frozenset({"tests/test_a.py"})))
-    story.on(Peeked(Lane.SAVE, story.now, run, frozenset({"tests/test_a.py"})))
-    story.on(RunEnded(Lane.SAVE, story.now, run, Halted(Stop.SUPERSEDED)))
-    story.on(CancelAsked(Lane.SAVE, story.now, is_kill=True))
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.KILLED)))
-    story.on(RunAsked(Lane.SAVE, story.now, id="s.r1"))
+    story.on(SourceChanged(Lane.COMMIT, story.now, frozenset({"HEAD 1"})))
+    story.on(SourceChanged(Lane.SAVE, story.now, frozenset({"tests/test_a.py"})))
+    story.on(SourceCompared(Lane.SAVE, story.now, run, frozenset({"tests/test_a.py"})))
+    story.on(RunEnded(Lane.SAVE, story.now, run, Halted(StopReason.SUPERSEDED)))
+    story.on(CancelRequested(Lane.SAVE, story.now, is_kill=True))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.KILLED)))
+    story.on(RunRequested(Lane.SAVE, story.now, id="s.r1"))
     story.breaks(LOST)
-    story.on(Woke(Lane.SAVE, story.now + 60))
+    story.on(TimerFired(Lane.SAVE, story.now + 60))
     story.sync("t2").end("t2", [passed(A)])
-    story.on(ServicesSeen(Lane.SAVE, story.now, (ServiceInfo("kv", "backoff", story.now, 1, "exit code 1"),)))
-    story.on(PauseAsked(Lane.SAVE, story.now)).on(ResumeAsked(Lane.SAVE, story.now))
-    story.on(PolicyAsked(Lane.SAVE, story.now, Policy.FAILED)).on(PolicyAsked(Lane.SAVE, story.now, None))
-    story.on(Hindered(Lane.COMMIT, story.now, "a rebase is in progress")).on(Hindered(Lane.COMMIT, story.now, ""))
+    story.on(ServicesChanged(Lane.SAVE, story.now, (ServiceInfo("kv", "backoff", story.now, 1, "exit code 1"),)))
+    story.on(PauseRequested(Lane.SAVE, story.now)).on(ResumeRequested(Lane.SAVE, story.now))
+    story.on(PolicyRequested(Lane.SAVE, story.now, Policy.FAILED)).on(PolicyRequested(Lane.SAVE, story.now, None))
+    story.on(SourceBlocked(Lane.COMMIT, story.now, "a rebase is in progress")).on(
+        SourceBlocked(Lane.COMMIT, story.now, "")
+    )
     story.on(BoxLost(Lane.SAVE, story.now, Problem("gone", "the container vanished")))
-    story.on(QuitAsked(Lane.SAVE, story.now))
+    story.on(QuitRequested(Lane.SAVE, story.now))
     objects = said(story)
     assert set(kinds(objects)) == SCRIPTED
     assert kinds(objects)[-1] == "leaving"

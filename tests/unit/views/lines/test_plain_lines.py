@@ -14,19 +14,19 @@ from support.view_output import lines, said
 from support.watcher_states import BOX, LOST, Story, failed, passed, skipped, start
 
 from watchtest.core.events import (
-    CancelAsked,
+    CancelRequested,
     Halted,
-    Noted,
-    PauseAsked,
-    Peeked,
-    QuitAsked,
-    ResumeAsked,
-    RunAsked,
+    NoteAdded,
+    PauseRequested,
+    QuitRequested,
+    ResumeRequested,
     RunEnded,
+    RunRequested,
+    SourceCompared,
+    TimerFired,
     Unchanged,
-    Woke,
 )
-from watchtest.core.model import All, Failure, Lane, Outcome, Result, Stop
+from watchtest.core.model import All, Failure, Lane, Outcome, Result, StopReason
 from watchtest.views.lines.plain_lines import Plain
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -70,7 +70,7 @@ def test_a_save_without_new_content_is_said() -> None:
 def test_notes_are_said_once() -> None:
     story = Story().change()
     for text in ("setup: pip install", "setup: pip install", "setup: done\x1b[2J"):
-        story.on(Noted(Lane.SAVE, story.now, text))
+        story.on(NoteAdded(Lane.SAVE, story.now, text))
     story.sync("t1").box().box()
     assert lines(story)[2:] == [
         "setup: pip install",
@@ -81,9 +81,9 @@ def test_notes_are_said_once() -> None:
 
 def test_a_warning_is_said_by_the_side_of_what_a_run_is_busy_with() -> None:
     story = Story().change()
-    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
-    story.on(Noted(Lane.SAVE, story.now, "left out .env: may hold secrets", is_kept=True))
-    story.on(Noted(Lane.SAVE, story.now, "setup: pip install"))
+    story.on(NoteAdded(Lane.SAVE, story.now, "setup: pip install"))
+    story.on(NoteAdded(Lane.SAVE, story.now, "left out .env: may hold secrets", is_kept=True))
+    story.on(NoteAdded(Lane.SAVE, story.now, "setup: pip install"))
     assert lines(story)[2:] == ["setup: pip install", "left out .env: may hold secrets"]
 
 
@@ -95,7 +95,7 @@ def test_a_box_says_what_it_does_not_isolate_and_how_it_was_had() -> None:
 def test_a_problem_comes_with_what_to_do_and_what_happens_next() -> None:
     story = Story().change().breaks()
     story.now += 1
-    story.on(Woke(Lane.SAVE, story.now)).breaks(is_passing=False)
+    story.on(TimerFired(Lane.SAVE, story.now)).breaks(is_transient=False)
     problem = f"engine: {LOST.message}"
     assert lines(story)[2:] == [
         problem,
@@ -131,9 +131,9 @@ def test_what_a_run_owed_is_said_before_the_verdict() -> None:
 def test_commands_are_answered() -> None:
     story = Story().run("t1", passed(A), skipped(B))
     lane, now = Lane.SAVE, story.now
-    story.on(CancelAsked(lane, now)).on(PauseAsked(lane, now)).change("a.py").on(ResumeAsked(lane, now))
-    story.on(RunAsked(lane, now)).on(CancelAsked(lane, now))
-    story.on(RunEnded(lane, now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(CancelRequested(lane, now)).on(PauseRequested(lane, now)).change("a.py").on(ResumeRequested(lane, now))
+    story.on(RunRequested(lane, now)).on(CancelRequested(lane, now))
+    story.on(RunEnded(lane, now, story.working.run.id, Halted(StopReason.CANCELLED)))
     assert lines(story)[3:] == [
         "passed 1 test, 1 skipped in 0.8s · tree t1 · save",
         "nothing to cancel",
@@ -150,10 +150,10 @@ def test_commands_are_answered() -> None:
 
 def test_a_run_that_is_given_up_for_a_change_says_which() -> None:
     story = Story().change("a.py").sync("t1").collect(A).change("b.py")
-    story.on(Peeked(Lane.SAVE, story.now, "s.1", frozenset())).on(
-        Peeked(Lane.SAVE, story.now, "s.1", frozenset({"b.py"}))
+    story.on(SourceCompared(Lane.SAVE, story.now, "s.1", frozenset())).on(
+        SourceCompared(Lane.SAVE, story.now, "s.1", frozenset({"b.py"}))
     )
-    story.on(RunEnded(Lane.SAVE, story.now, "s.1", Halted(Stop.SUPERSEDED)))
+    story.on(RunEnded(Lane.SAVE, story.now, "s.1", Halted(StopReason.SUPERSEDED)))
     assert lines(story)[3:] == [
         "changed 1 file: b.py (waits for the end of this run)",
         "b.py changed: this run is given up",
@@ -166,8 +166,8 @@ def test_runs_that_wait_are_cancelled_by_name_and_refused_when_there_are_too_man
     story = Story().change("a.py")
     lane, now = Lane.SAVE, story.now
     for number in range(21):
-        story.on(RunAsked(lane, now, All("asked"), f"s.r{number}"))
-    story.on(CancelAsked(lane, now, run="s.r3")).on(CancelAsked(lane, now, run="s.r3"))
+        story.on(RunRequested(lane, now, All("asked"), f"s.r{number}"))
+    story.on(CancelRequested(lane, now, run="s.r3")).on(CancelRequested(lane, now, run="s.r3"))
     assert lines(story)[-3:] == [
         "a run was refused: 20 runs wait already",
         "run s.r3 is cancelled before it began",
@@ -176,7 +176,7 @@ def test_runs_that_wait_are_cancelled_by_name_and_refused_when_there_are_too_man
 
 
 def test_leaving_says_bye() -> None:
-    assert lines(Story().on(QuitAsked(Lane.SAVE, NOW))) == ["bye"]
+    assert lines(Story().on(QuitRequested(Lane.SAVE, NOW))) == ["bye"]
     assert lines(Story(start(once=True)).run("t1", passed(A)))[-1] == "bye"
 
 
@@ -226,6 +226,6 @@ def test_what_a_failed_setup_said_is_shown_below_its_line() -> None:
     problem = replace(
         LOST, message="setup failed: pip install x (exit code 1)\nERROR: no matching \x1b[31mdistribution"
     )
-    said_lines = lines(Story().change("x.py").breaks(problem, is_passing=False))
+    said_lines = lines(Story().change("x.py").breaks(problem, is_transient=False))
     at = said_lines.index("engine: setup failed: pip install x (exit code 1)")
     assert said_lines[at + 1 : at + 3] == ["  | ERROR: no matching distribution", f"  {LOST.hint}"]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.watcher_states import Story, failed, passed, start
 
-from watchtest.core.events import CancelAsked, Halted, RunEnded
-from watchtest.core.model import Lane, Policy, Stop, Verdict
+from watchtest.core.events import CancelRequested, Halted, RunEnded
+from watchtest.core.model import Lane, Policy, StopReason, Verdict
 from watchtest.views.notify.notices import TOLD_IN, Mode, Notice, NoticeKind, notices
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
@@ -87,14 +87,14 @@ def test_red_to_unknown_to_green_is_still_red_to_green() -> None:
 
 def test_a_cancelled_run_is_not_told() -> None:
     story = Story().run("t1", passed(A)).change("x.py").sync("t2").collect(A).results(failed(A))
-    story.on(CancelAsked(Lane.SAVE, story.now))
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(CancelRequested(Lane.SAVE, story.now))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     assert titles(story) == []
 
 
 def test_a_superseded_run_is_not_told() -> None:
     story = Story().run("t1", passed(A)).change("x.py").sync("t2").collect(A).results(failed(A))
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.SUPERSEDED)))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.SUPERSEDED)))
     assert titles(story) == []
 
 
@@ -111,11 +111,11 @@ def test_a_box_that_breaks_for_a_moment_is_not_told() -> None:
 
 
 def test_a_box_that_is_given_up_is_told_and_its_return_too() -> None:
-    story = Story().run("t1", passed(A)).change("x.py").breaks(is_passing=False)
+    story = Story().run("t1", passed(A)).change("x.py").breaks(is_transient=False)
     [lost] = told_by(story)
     assert (lost.kind, lost.title) == (NoticeKind.LOST, "⚠ shop: cannot run tests")
     assert "does not answer" in lost.text
-    story.change("y.py").breaks(is_passing=False).change("z.py").sync("t2").collect(A)
+    story.change("y.py").breaks(is_transient=False).change("z.py").sync("t2").collect(A)
     assert titles(story) == ["⚠ shop: cannot run tests", "✔ shop: tests run again"]
 
 
@@ -133,7 +133,7 @@ def test_green_in_one_lane_does_not_hide_that_another_is_red() -> None:
 
 
 def test_a_box_that_is_back_says_that_red_is_still_red() -> None:
-    story = Story().run("t1", failed(A)).change("x.py").breaks(is_passing=False).change("z.py").sync("t2").collect(A)
+    story = Story().run("t1", failed(A)).change("x.py").breaks(is_transient=False).change("z.py").sync("t2").collect(A)
     assert told_by(story)[-1].lines == ("1 test still red",)
 
 
@@ -177,7 +177,7 @@ def test_the_last_notice_is_as_red_as_the_code_is_known_to_be(runs: list[str]) -
                 story.run(f"t{number}")
             case "cancelled" | "superseded":
                 story.change("x.py").sync(f"t{number}").collect(A).results(failed(A))
-                stop = Stop.CANCELLED if run == "cancelled" else Stop.SUPERSEDED
+                stop = StopReason.CANCELLED if run == "cancelled" else StopReason.SUPERSEDED
                 story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(stop)))
                 if run == "superseded":  # its successor begins at once
                     story.sync(f"t{number}+").end(f"t{number}+", [])

@@ -10,8 +10,8 @@ import pytest
 from support.view_output import WRITER, of
 from support.watcher_states import BOX, NOON, Story, failed, passed, skipped, snapshot, start
 
-from watchtest.core.events import CancelAsked, Halted, PauseAsked, RunEnded
-from watchtest.core.model import Failure, Lane, Outcome, Place, Result, Stop
+from watchtest.core.events import CancelRequested, Halted, PauseRequested, RunEnded
+from watchtest.core.model import Failure, Lane, Location, Outcome, Result, StopReason
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.views.status.status_document import (
@@ -103,7 +103,7 @@ def test_each_activity_has_its_word() -> None:
     idle = Story().run("t1", passed(A))
     assert of(idle.state)["activity"] == "idle"
     assert of(idle.state)["progress"] is None
-    assert of(idle.on(PauseAsked(Lane.SAVE, NOON)).state)["activity"] == "paused"
+    assert of(idle.on(PauseRequested(Lane.SAVE, NOON)).state)["activity"] == "paused"
     assert of(leave(idle.state))["activity"] == "stopped"
 
 
@@ -120,8 +120,8 @@ def test_what_a_run_carries_is_pending_until_it_was_judged() -> None:
 
 def test_a_cancelled_run_leaves_the_verdict_and_gives_back_its_change() -> None:
     story = Story().run("t1", passed(A)).change("a.py").sync("t2").collect(A).results(failed(A))
-    story.on(CancelAsked(Lane.SAVE, story.now))
-    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(Stop.CANCELLED)))
+    story.on(CancelRequested(Lane.SAVE, story.now))
+    story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     written = of(story.state)
     assert (written["verdict"], written["code"]["tree"], written["pending"]["changes"]) == ("passed", "t1", 1)
     assert written["run_counts"]["failed"] == 1
@@ -163,7 +163,7 @@ def test_text_from_the_box_comes_without_control_sequences() -> None:
 
 
 def test_a_line_that_cannot_be_is_not_passed_on() -> None:
-    failure = Failure("odd", "m", where=Place("a.py", 0), column=-1, crash=Place("a.py", -3))
+    failure = Failure("odd", "m", where=Location("a.py", 0), column=-1, crash=Location("a.py", -3))
     written = of(Story().run("t1", Result(A, Outcome.FAILED, 0.1, failure)).state)
     assert (written["failures"][0]["line"], written["failures"][0]["column"]) == (None, None)
 

@@ -8,7 +8,7 @@ import jsonschema
 from support.view_output import lines, of, screen
 from support.watcher_states import LOST, NOON, Story, passed
 
-from watchtest.core.events import BoxLost, ServicesSeen
+from watchtest.core.events import BoxLost, ServicesChanged
 from watchtest.core.model import Lane, ServiceInfo
 from watchtest.views.status.status_schema import status_schema
 from watchtest.views.status.status_words import block
@@ -19,7 +19,7 @@ FAILED = ServiceInfo("kv", "failed", NOON, 5, "exited with code 3 before it was 
 
 def idle_with(*services: ServiceInfo) -> Story:
     story = Story().box().run("t1", passed("a.py::test_a"))
-    return story.on(ServicesSeen(Lane.SAVE, story.now, services))
+    return story.on(ServicesChanged(Lane.SAVE, story.now, services))
 
 
 def test_each_change_of_a_state_is_a_line() -> None:
@@ -32,7 +32,7 @@ def test_each_change_of_a_state_is_a_line() -> None:
         ("ready", 1, ""),
     ):
         other = ServiceInfo("web", "ready", NOON)
-        story.on(ServicesSeen(Lane.SAVE, NOON, (ServiceInfo("kv", state, NOON, restarts, reason), other)))
+        story.on(ServicesChanged(Lane.SAVE, NOON, (ServiceInfo("kv", state, NOON, restarts, reason), other)))
     assert lines(story) == [
         "service kv: starting",
         "service web: ready",
@@ -43,7 +43,7 @@ def test_each_change_of_a_state_is_a_line() -> None:
 
 
 def test_text_out_of_the_box_cannot_steer_a_terminal() -> None:
-    story = Story().on(ServicesSeen(Lane.SAVE, NOON, (ServiceInfo("kv", "failed", NOON, 0, "a\x1b[31m\nb"),)))
+    story = Story().on(ServicesChanged(Lane.SAVE, NOON, (ServiceInfo("kv", "failed", NOON, 0, "a\x1b[31m\nb"),)))
     assert all(line.isprintable() for line in lines(story))
 
 
