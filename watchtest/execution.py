@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from watchtest.boxes.channel import FREE_ROOM
+from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import (
     BoxSession,
@@ -335,7 +335,9 @@ class TestExecutor:
             batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
         if end.full_disk and end.exit_code != 0:
             # Whatever is red now may be so for want of room; that is not the code's fault.
-            raise DiskFull(f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_ROOM)
+            raise DiskFull(
+                f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_DISK_HINT
+            )
         return execution, end
 
 

@@ -131,7 +131,7 @@ class Pipeline:
             asyncio.get_running_loop().call_soon(post, ServicesChanged(self.lane, time.time(), services))
 
         self.box.on_lost = lost
-        self.services.on_seen = seen
+        self.services.on_change = seen
 
     async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
         """The whole of a run. Raises WatchtestError when the tool, not the code, fails."""
@@ -221,13 +221,13 @@ class Pipeline:
             context = replace(context, start=replace(context.start, run=run))
         selector.begin(context.selection_input)
         self.served.clear()
-        self.served[context.snapshot.id] = self.services.lives
+        self.served[context.snapshot.id] = self.services.start_times
         return context
 
     async def _selection(self, context: RunContext) -> Selection:
         """A defect in here costs time, never a verdict: then everything runs."""
         base = context.selection_input.base
-        if base is not None and self.served.get(base.id, ()) != self.services.lives:
+        if base is not None and self.served.get(base.id, ()) != self.services.start_times:
             return All(because="a service was started since: whoever speaks with it may be affected")
         try:
             return await self.executor.select(context)
@@ -244,7 +244,7 @@ class Pipeline:
         self._say_what_is_left_out(ready.snapshot, note)
 
     def _environment_name(self, ready: _SyncedBox) -> str:
-        hand = " by hand" if self.environment.is_touched() else ""
+        hand = " by hand" if self.environment.has_manual_changes() else ""
         info = ready.info
         return environment_name(info.engine, info.image, info.origin, ready.recipe, self.settings) + hand
 
@@ -350,7 +350,7 @@ class Pipeline:
 
 def _selection_input(start: StartRun, ready: _SyncedBox, environment: str, python: str) -> SelectionInput:
     async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
-        rows = await ready.session.prints(python, paths)
+        rows = await ready.session.fingerprints(python, paths)
         return {path: parse_fingerprint(rows.get(path)) for path in paths}
 
     return SelectionInput(

@@ -72,10 +72,10 @@ def choose_provider(project: Project, owner: str, say: Callable[[str], None]) ->
         say(f"no container engine ({error.message}): tests run in the local box")
         return local_provider(project, owner)
     found.close()
-    for miss in found.passed_over:
+    for miss in found.skipped:
         say(f"{found.describe()[0]} makes the box, because {miss}")
     # From now on this one and no other: a box must not move to another engine while its own is away for a moment.
-    return docker_provider(project, owner, lambda: connect(found.at), found.kind)
+    return docker_provider(project, owner, lambda: connect(found.address), found.kind)
 
 
 def docker_provider(project: Project, lane: str, dial: Callable[[], Engine], engine: str) -> DockerProvider:
@@ -170,7 +170,7 @@ def build_environment(project: Project, provider: BoxProvider, lane: str = Lane.
         python=box.python,
         env=carried,
         # Commands of the user go to the box of the save lane.
-        is_touched=lambda: lane == Lane.SAVE and manual_changes.exist(project.workspace),
+        has_manual_changes=lambda: lane == Lane.SAVE and manual_changes.exist(project.workspace),
     )
 
 

@@ -89,7 +89,7 @@ async def prepared(box: Box, project: Unpacked, image: str) -> BoxSession:
     await session.refresh()
     await session.sync(snapshot_of(project.root), lambda path, _entry: (project.root / path).read_bytes())
     setup = f"python3 -m venv --system-site-packages {VENV} && . {VENV}/bin/activate && {project.setup}"
-    job = JobSpec(Command(("/bin/sh", "-c", setup)), LIMITS, box.place.variables)
+    job = JobSpec(Command(("/bin/sh", "-c", setup)), LIMITS, box.provider.variables)
     end = await session.run(job, lambda _rows: None, lambda _text: None)
     if end.exit_code != 0:
         raise SystemExit(f"the setup of {project.real.requirement} failed:\n{end.output}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from engine.images import BARE, PYTHON_313
 from support.box_bench import Bench
-from support.containers import container_spec, docker_place, podman_environ
+from support.containers import container_spec, docker_provider, podman_environ
 
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
@@ -44,12 +44,12 @@ def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
     if kind in ("local", "bubblewrap"):
         sandbox = "on" if kind == "bubblewrap" else "off"
         spec = LocalSpec(tmp_path / "box", str(tmp_path / "workspace"), python=sys.executable, sandbox=sandbox)
-        place: BoxProvider = LocalProvider(spec, os.environ)
+        provider: BoxProvider = LocalProvider(spec, os.environ)
         python = sys.executable
     else:
-        place = docker_place(container_spec(tmp_path), environ)
+        provider = docker_provider(container_spec(tmp_path), environ)
         python = "" if kind == "plain" else "python3"
-    bench = Bench(place, python, image)
+    bench = Bench(provider, python, image)
     try:
         yield bench
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
-from support.containers import container_spec, docker_place, opened, podman_environ, recipe
+from support.containers import container_spec, docker_provider, opened, podman_environ, recipe
 
 from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container
 from watchtest.boxes.docker.engines import Engine, find_engine
@@ -34,11 +34,11 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 def test_the_limits_of_a_box_are_kept_and_read_back(engine: Engine, tmp_path: Path) -> None:
     spec = replace(container_spec(tmp_path), memory="256m", cpus=0.5, pids=200)
-    place = docker_place(spec, {"DOCKER_HOST": engine.at.url})
-    info = opened(place, recipe(PYTHON_313))
-    place.close()
+    provider = docker_provider(spec, {"DOCKER_HOST": engine.address.url})
+    info = opened(provider, recipe(PYTHON_313))
+    provider.close()
 
-    assert (info.engine, place.engine) == (engine.kind, engine.kind)
+    assert (info.engine, provider.engine) == (engine.kind, engine.kind)
     assert not [remark for remark in examine(engine, ConfiguredLimits("256m", 0.5, 200)) if remark.is_warning]
     assert [remark.text for remark in examine_container(engine, info.id, ConfiguredLimits("256m", 0.5, 200))][1:] == [
         "box.memory is kept: the box sees 256 MB",
@@ -55,10 +55,12 @@ def test_the_limits_of_a_box_are_kept_and_read_back(engine: Engine, tmp_path: Pa
 
 def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tmp_path: Path) -> None:
     name = f"watchtest-test-{os.getpid()}-cache-{tmp_path.name}".lower().replace("_", "-")
-    place = docker_place(replace(container_spec(tmp_path), cache_volume=name), {"DOCKER_HOST": engine.at.url})
-    opened(place, recipe(PYTHON_313))
-    place.keep(recipe(PYTHON_313), True, lambda _text: None)
-    place.close()
+    provider = docker_provider(
+        replace(container_spec(tmp_path), cache_volume=name), {"DOCKER_HOST": engine.address.url}
+    )
+    opened(provider, recipe(PYTHON_313))
+    provider.save_environment(recipe(PYTHON_313), True, lambda _text: None)
+    provider.close()
 
     ours = [one for one in engine_resources(engine) if one.workspace == str(tmp_path)]
     assert [(one.what, one.lane, one.state) for one in ours] == [
@@ -83,9 +85,9 @@ def test_prune_takes_containers_of_workspaces_that_are_gone_and_no_others(
     there.mkdir()
     identities = []
     for workspace in (there, gone):
-        place = docker_place(container_spec(workspace), environ)
-        identities.append(opened(place, recipe(PYTHON_313)).id)
-        place.close()
+        provider = docker_provider(container_spec(workspace), environ)
+        identities.append(opened(provider, recipe(PYTHON_313)).id)
+        provider.close()
     monkeypatch.setenv("CONTAINER_HOST", environ["DOCKER_HOST"])
     try:
         assert main(["prune", "--engine", "podman", "--yes"]) == 0

@@ -140,7 +140,7 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
     session = bench.open()
     script = "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); sleep 60"  # the agent: the supervisor's parent
     began = time.monotonic()
-    with pytest.raises(ChannelLost, match="no sign of life"):
+    with pytest.raises(ChannelLost, match="no answer"):
         bench.do(
             session.run(
                 JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(60, 60, 0.3)), bench.rows.extend, lambda _: None
@@ -200,16 +200,16 @@ def test_a_session_that_raised_is_not_used_again(bench: Bench) -> None:
 
 
 def test_a_word_is_remembered_by_the_box(bench: Bench) -> None:
-    bench.do(bench.open().remember({"setup": "key"}))
+    bench.do(bench.open().save_state({"setup": "key"}))
     bench.do(bench.box.disconnect())
-    assert bench.open().remembered == {"setup": "key"}
+    assert bench.open().saved_state == {"setup": "key"}
 
 
 @pytest.mark.python_in_the_box
 def test_two_sessions_never_share_a_box(bench: Bench) -> None:
     """The second watcher's agent ends the first: its host is dead, or has lost it."""
     first = bench.open()
-    other = Bench(bench.place, bench.python)
+    other = Bench(bench.provider, bench.python)
     try:
         other.open()
         deadline = time.monotonic() + 10

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from engine.images import BARE
 from support.box_bench import Bench, Tree, expected, found_in
-from support.containers import container_spec, docker_place, podman_environ
+from support.containers import container_spec, docker_provider, podman_environ
 
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.protocols import REPORT, Command, JobLimits, JobSpec
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.podman
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     environ = podman_environ()
-    bench = Bench(docker_place(container_spec(tmp_path), environ), "", BARE)
+    bench = Bench(docker_provider(container_spec(tmp_path), environ), "", BARE)
     try:
         yield bench
     finally:

@@ -35,12 +35,12 @@ class Bench:
     def __init__(self, warm_bench: WarmBench, warm: Warm = "auto") -> None:
         self._bench = warm_bench.bench
         self._python = warm_bench.python
-        place = self._bench.place
-        environment = Environment(place, timeout_s=60, grace_s=1, python=self._python, env={})
+        provider = self._bench.provider
+        environment = Environment(provider, timeout_s=60, grace_s=1, python=self._python, env={})
         self.runner = Pytest()
         limits = JobLimits(5, 60, 0.5)
         self.executor = TestExecutor(
-            place.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector()
+            provider.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector()
         )
         self.notes: list[str] = []
         self.known: dict[str, Result] = {}

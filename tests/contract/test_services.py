@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.box_bench import NASTY, Bench, Tree, left_over
-from support.containers import container_spec, docker_place
+from support.containers import container_spec, docker_provider
 
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes
@@ -87,9 +87,9 @@ class Bed:
 
     def watcher(self, *definitions: ServiceDefinition, timing: RestartTiming = QUICK) -> None:
         """A new watcher with these settings."""
-        is_tied = not self.bench.place.keeps_processes
+        is_tied = not self.bench.provider.keeps_processes
         self.services = Services(definitions, matcher, is_tied=is_tied, timing=timing)
-        self.services.on_seen = self.seen.append
+        self.services.on_change = self.seen.append
         self.notes.clear()
 
     def ensure(self, *, is_forced: bool = False, wish: StopSignal | None = None) -> None:
@@ -129,8 +129,8 @@ class Bed:
             assert time.monotonic() < deadline, self.seen
             self.bench.do(asyncio.sleep(0.02))
 
-    def steward(self) -> str:
-        return self.bench.said(f"cut -d' ' -f1 '{self.bench.place.home}/steward.lock'").strip()
+    def manager(self) -> str:
+        return self.bench.said(f"cut -d' ' -f1 '{self.bench.provider.home}/steward.lock'").strip()
 
     def starts(self) -> int:
         return len(self.bench.said("cat ../starts 2>/dev/null || true"))
@@ -162,7 +162,7 @@ def test_a_service_answers_when_it_is_said_to_be_ready_and_outlives_runs(bed: Be
 def test_what_a_service_says_is_in_its_log(bed: Bed) -> None:
     bed.watcher(bed.kv())
     bed.ensure()
-    log = bed.bench.said(f"cat '{bed.bench.place.home}/logs/kv.log'")
+    log = bed.bench.said(f"cat '{bed.bench.provider.home}/logs/kv.log'")
     assert "serving" in log.splitlines()
 
 
@@ -171,14 +171,14 @@ def test_without_its_agent_a_service_of_a_container_lives_on_and_a_local_one_end
     bed.ensure()
     first = bed.birth()
     bed.bench.do(bed.bench.box.disconnect())
-    if not bed.bench.place.keeps_processes:
+    if not bed.bench.provider.keeps_processes:
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", bed.port), 2)
     bed.watcher(bed.kv())
     bed.ensure()
-    if bed.bench.place.keeps_processes:
+    if bed.bench.provider.keeps_processes:
         assert bed.birth() == first
-        assert bed.notes == ["service kv: adopted, as it was left running"]
+        assert bed.notes == ["service kv: still running, adopted"]
     else:
         assert bed.birth() != first
         assert bed.notes[0].startswith("service kv: started again")
@@ -192,11 +192,11 @@ def test_an_agent_that_is_killed_takes_only_local_services_with_it(bed: Bed) -> 
     with pytest.raises(ChannelLost):
         bed.bench.sh(script)
     bed.ensure()
-    assert (bed.birth() == first) is bed.bench.place.keeps_processes
+    assert (bed.birth() == first) is bed.bench.provider.keeps_processes
     assert left_over(bed.bench, f"server.py\0{bed.port}") == 1
 
 
-def test_the_next_agent_finds_the_steward_although_the_agent_it_came_from_is_removed(bed: Bed) -> None:
+def test_the_next_agent_finds_the_manager_although_the_agent_it_came_from_is_removed(bed: Bed) -> None:
     """Restarts and every kind of check need code that must be in memory by then."""
     bed.watcher(bed.kv())
     bed.ensure()
@@ -257,7 +257,7 @@ def test_what_is_no_longer_in_the_settings_is_ended_with_all_it_started(bed: Bed
         time.sleep(0.05)
     bed.watcher()
     bed.ensure()
-    assert "service nasty: ended, as it is not in the settings any more" in bed.notes
+    assert "service nasty: ended, because it is no longer configured" in bed.notes
     bed.bench.do(asyncio.sleep(1.0))
     assert left_over(bed.bench, "mark-of-the-service") == 0
     bed.bench.do(bed.bench.box.disconnect())
@@ -376,24 +376,24 @@ def test_a_stop_ends_the_waiting(bed: Bed) -> None:
 # -- kills -----------------------------------------------------------------------------------------
 
 
-def test_after_the_death_of_the_steward_all_services_start_anew_and_nothing_is_left(bed: Bed) -> None:
+def test_after_the_death_of_the_manager_all_services_start_anew_and_nothing_is_left(bed: Bed) -> None:
     bed.watcher(bed.kv(), replace(bed.kv(), name="idle", argv=("sleep", f"604.{bed.port}"), ready=None))
     bed.ensure()
     first = bed.birth()
-    bed.bench.sh(f"kill -9 {bed.steward()}")
+    bed.bench.sh(f"kill -9 {bed.manager()}")
     bed.ensure()
     assert bed.birth() != first
-    assert "service kv: started again (nothing of it was running any more)" in bed.all_notes
+    assert "service kv: started again (it was no longer running)" in bed.all_notes
     assert left_over(bed.bench, f"604.{bed.port}") == 1
 
 
-def test_a_steward_that_dies_with_an_order_in_its_hands_is_not_waited_for(bed: Bed) -> None:
+def test_a_manager_that_dies_with_an_order_in_its_hands_is_not_waited_for(bed: Bed) -> None:
     bed.watcher(bed.kv())
     bed.ensure()
     first = bed.birth()
-    steward = bed.steward()
+    manager = bed.manager()
     session = bed.bench.open()
-    script = f"kill -STOP {steward}; echo stopped; sleep 0.5; kill -KILL {steward}"
+    script = f"kill -STOP {manager}; echo stopped; sleep 0.5; kill -KILL {manager}"
     job = JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(30, 30, 0.2))
 
     async def order_while_it_stands_still() -> None:
@@ -410,26 +410,26 @@ def test_a_steward_that_dies_with_an_order_in_its_hands_is_not_waited_for(bed: B
     assert bed.birth() != first
 
 
-def test_a_steward_that_is_killed_between_runs_is_replaced_at_once(bed: Bed) -> None:
+def test_a_manager_that_is_killed_between_runs_is_replaced_at_once(bed: Bed) -> None:
     bed.watcher(bed.kv())
     bed.ensure()
     first = bed.birth()
     bed.bench.do(asyncio.sleep(REVIVE_AFTER_S))
-    bed.bench.sh(f"kill -9 {bed.steward()}")
+    bed.bench.sh(f"kill -9 {bed.manager()}")
     bed.seen.clear()
     bed.wait_for("ready")
     assert bed.birth() != first
-    assert bed.notes[-1] == "service kv: started again (nothing of it was running any more)"
+    assert bed.notes[-1] == "service kv: started again (it was no longer running)"
 
 
-def test_orphans_of_a_steward_and_its_supervisors_that_were_killed_together_are_ended(bed: Bed) -> None:
+def test_orphans_of_a_manager_and_its_supervisors_that_were_killed_together_are_ended(bed: Bed) -> None:
     bed.watcher(bed.kv())
     bed.ensure()
     first = bed.birth()
     # Held first, so that none of them sees the other die.
     bed.bench.said(
-        f"steward={bed.steward()}; supervisor=$(cut -d' ' -f4 /proc/{bed.pid()}/stat); "
-        "kill -STOP $steward $supervisor; kill -KILL $steward $supervisor"
+        f"manager={bed.manager()}; supervisor=$(cut -d' ' -f4 /proc/{bed.pid()}/stat); "
+        "kill -STOP $manager $supervisor; kill -KILL $manager $supervisor"
     )
     assert bed.birth() == first
     bed.ensure()
@@ -447,12 +447,12 @@ def test_a_service_whose_supervisor_is_killed_is_ended_and_started_again(bed: Be
     assert any("lost its supervisor" in info.reason for infos in bed.seen for info in infos)
 
 
-def test_a_steward_of_another_version_is_replaced_and_that_is_said(bed: Bed) -> None:
+def test_a_manager_of_another_version_is_replaced_and_that_is_said(bed: Bed) -> None:
     bed.watcher(bed.kv())
     bed.ensure()
     first = bed.birth()
     bed.bench.do(bed.bench.box.disconnect())
-    place = bed.bench.place
+    place = bed.bench.provider
     plain_open = place.open
 
     def open_newer(agent: bytes, *rest: Any) -> Any:
@@ -469,7 +469,7 @@ def test_a_steward_of_another_version_is_replaced_and_that_is_said(bed: Bed) -> 
 
 @pytest.mark.docker
 def test_a_service_that_eats_all_memory_is_said_to_have_done_so(tmp_path: Path) -> None:
-    bench = Bench(docker_place(replace(container_spec(tmp_path), memory="60m")), "python3")
+    bench = Bench(docker_provider(replace(container_spec(tmp_path), memory="60m")), "python3")
     eater = b"import time\ntime.sleep(0.6)\neaten = []\nwhile True:\n    eaten.append(bytearray(1_000_000))\n"
     try:
         bed = Bed(bench, Tree({"eat.py": eater}), 0)

@@ -20,9 +20,9 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_secret_of_the_host_is_seen_neither_by_a_job_nor_by_a_command(bench: Bench) -> None:
     bench.sync(Tree({"a": b"1"}))
     assert "the-secret-of-the-host" not in bench.said("env")
-    assert bench.place.execute(["sh", "-c", "env | grep -q the-secret-of-the-host"], {}, ()) == 1
+    assert bench.provider.execute(["sh", "-c", "env | grep -q the-secret-of-the-host"], {}, ()) == 1
     script = "env | grep -c the-secret-of-the-host > said; touch done"
-    assert bench.place.execute(["sh", "-c", script], {}, (), ExecMode.DETACHED) == 0
+    assert bench.provider.execute(["sh", "-c", script], {}, (), ExecMode.DETACHED) == 0
     assert bench.said("while [ ! -e done ]; do sleep 0.05; done; cat said") == "0\n"
 
 

@@ -130,7 +130,7 @@ def test_a_folder_of_the_project_on_the_path_is_looked_at_as_in_a_fresh_process(
     warm: WarmBench, is_absolute: bool
 ) -> None:
     warm.install(a_name="WHOSE = 'a library'")
-    folder = f"{warm.bench.place.root}/src" if is_absolute else "src"
+    folder = f"{warm.bench.provider.root}/src" if is_absolute else "src"
     warm.env["PYTHONPATH"] = f"{folder}:{warm.env['PYTHONPATH']}"
     test = "import a_name, ours\ndef test_a():\n    assert a_name.WHOSE == {!r}\n"
     theirs, ours = test.format("a library"), test.format("the project")
@@ -268,7 +268,7 @@ def test_random_numbers_differ_from_run_to_run(warm: WarmBench) -> None:
 @pytest.mark.thorough
 def test_a_project_that_is_a_plugin_of_pytest_itself_is_loaded_by_its_runs_alone(warm: WarmBench) -> None:
     warm.install(nothing="")
-    folder, root = warm.env["PYTHONPATH"], warm.bench.place.root
+    folder, root = warm.env["PYTHONPATH"], warm.bench.provider.root
     entry = f"mkdir {folder}/own-1.dist-info && printf '[pytest11]\\nown = own_plugin\\n' > {folder}/own-1.dist-info/"
     warm.bench.said(
         f"{entry}entry_points.txt && printf 'Name: own\\nVersion: 1\\n' > {folder}/own-1.dist-info/METADATA"

@@ -12,7 +12,7 @@ from pathlib import Path
 import docker
 import pytest
 from engine.images import BARE, PYTHON_311
-from support.containers import Make, container_spec, docker_place
+from support.containers import Make, container_spec, docker_provider
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.docker.docker_provider import DockerProvider
@@ -53,17 +53,17 @@ def spec(tmp_path: Path) -> ContainerSpec:
 
 
 @pytest.fixture
-def place(spec: ContainerSpec) -> Iterator[Make]:
+def provider(spec: ContainerSpec) -> Iterator[Make]:
     """Places of one workspace; whatever they make is gone afterwards."""
     made: list[DockerProvider] = []
 
     def make(**changes: object) -> DockerProvider:
-        made.append(docker_place(dataclasses.replace(spec, **changes)))  # type: ignore[arg-type]
+        made.append(docker_provider(dataclasses.replace(spec, **changes)))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
-    for place in made:
-        place.close()
+    for provider in made:
+        provider.close()
     remove_boxes(spec.owner.workspace, os.environ)
 
 

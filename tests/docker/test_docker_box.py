@@ -23,14 +23,14 @@ from watchtest.boxes.inventory import remove_boxes
 from watchtest.errors import BoxError, EngineError, ImageError
 
 
-def test_a_box_is_made_once_and_adopted_ever_after(place: Make) -> None:
-    first, second = opened(place()), opened(place())
+def test_a_box_is_made_once_and_adopted_ever_after(provider: Make) -> None:
+    first, second = opened(provider()), opened(provider())
     assert first.id == second.id
     assert (first.notes, second.notes) == (("created",), ("adopted",))
 
 
-def test_a_box_carries_its_labels_and_its_limits(place: Make, docker_client: docker.DockerClient) -> None:
-    info = opened(place(memory="256m", cpus=0.5, pids=100))
+def test_a_box_carries_its_labels_and_its_limits(provider: Make, docker_client: docker.DockerClient) -> None:
+    info = opened(provider(memory="256m", cpus=0.5, pids=100))
     container = docker_client.containers.get(info.id)
     assert container.labels["watchtest.lane"] == "save"
     assert container.labels["watchtest.version"]
@@ -45,43 +45,43 @@ def test_a_box_carries_its_labels_and_its_limits(place: Make, docker_client: doc
 
 @pytest.mark.parametrize("harm", ["stop", "pause", "kill"])
 def test_a_box_that_was_stopped_paused_or_killed_is_used_again(
-    place: Make, docker_client: docker.DockerClient, harm: str
+    provider: Make, docker_client: docker.DockerClient, harm: str
 ) -> None:
-    first = opened(place())
+    first = opened(provider())
     container = docker_client.containers.get(first.id)
     container.exec_run(["touch", "/var/kept"])
     getattr(container, harm)(**({"timeout": 1} if harm == "stop" else {}))
-    again = opened(place())
+    again = opened(provider())
     assert again.id == first.id
     container.reload()
     assert container.status == "running"
     assert container.exec_run(["test", "-e", "/var/kept"]).exit_code == 0
 
 
-def test_a_box_that_was_removed_is_made_anew(place: Make, docker_client: docker.DockerClient) -> None:
-    first = opened(place())
+def test_a_box_that_was_removed_is_made_anew(provider: Make, docker_client: docker.DockerClient) -> None:
+    first = opened(provider())
     docker_client.containers.get(first.id).remove(force=True)
-    assert opened(place()).id != first.id
+    assert opened(provider()).id != first.id
 
 
 def test_a_box_that_was_only_created_is_filled_and_started(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
 ) -> None:
     """What a watcher leaves that is killed between the two calls."""
     base = docker_client.images.get(python_image)
     origin = BoxOrigin(python_image, str(base.id))
     made = create_container(docker_client.api, spec, origin, python_image, spec.name, lambda _text: None)
-    info = opened(place())
+    info = opened(provider())
     assert info.id == made
     assert info.state == "running"
 
 
 def test_changed_limits_make_another_container_with_the_same_content(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient
 ) -> None:
-    first = opened(place())
+    first = opened(provider())
     docker_client.containers.get(first.id).exec_run(["touch", "/var/installed-by-hand"])
-    second = opened(place(pids=99, memory="256m"))
+    second = opened(provider(pids=99, memory="256m"))
     assert first.id != second.id
     assert second.notes == ("made anew with its content: its limits have changed",)
     container = docker_client.containers.get(second.id)
@@ -89,50 +89,50 @@ def test_changed_limits_make_another_container_with_the_same_content(
     assert container.exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0
     with pytest.raises(docker.errors.NotFound):
         docker_client.containers.get(first.id)
-    assert opened(place(pids=99, memory="256m")).notes == ("adopted",)
+    assert opened(provider(pids=99, memory="256m")).notes == ("adopted",)
     assert container.name == spec.name, "by its usual name"
 
 
-def test_another_user_or_image_makes_a_fresh_box(place: Make, bare_image: str) -> None:
-    first = opened(place())
-    second = opened(place(user="nobody"))
+def test_another_user_or_image_makes_a_fresh_box(provider: Make, bare_image: str) -> None:
+    first = opened(provider())
+    second = opened(provider(user="nobody"))
     assert first.id != second.id
     assert second.notes == ("created anew: its user or its folder has changed",)
-    third = opened(place(), recipe(bare_image))
+    third = opened(provider(), recipe(bare_image))
     assert third.id != second.id
     assert third.notes == (f"created anew: its image is {bare_image} now",)
 
 
-def test_an_unprivileged_user_can_write_the_workspace(place: Make, docker_client: docker.DockerClient) -> None:
-    info = opened(place(user="nobody", hardened=True))
+def test_an_unprivileged_user_can_write_the_workspace(provider: Make, docker_client: docker.DockerClient) -> None:
+    info = opened(provider(user="nobody", hardened=True))
     container = docker_client.containers.get(info.id)
     assert container.exec_run(["touch", "/workspace/x", "/opt/watchtest/x"]).exit_code == 0
     assert container.exec_run(["touch", "/etc/x"]).exit_code != 0
     assert container.attrs["HostConfig"]["CapDrop"] == ["ALL"]
 
 
-def test_hardened_as_root_is_refused(place: Make) -> None:
+def test_hardened_as_root_is_refused(provider: Make) -> None:
     with pytest.raises(BoxError, match="runs as root") as caught:
-        opened(place(hardened=True))
+        opened(provider(hardened=True))
     assert "box.user" in caught.value.hint
 
 
-def test_an_unknown_user_is_named(place: Make) -> None:
+def test_an_unknown_user_is_named(provider: Make) -> None:
     with pytest.raises(BoxError, match="knows no user 'nemo'"):
-        opened(place(user="nemo"))
+        opened(provider(user="nemo"))
 
 
-def test_no_network_means_none(place: Make, docker_client: docker.DockerClient) -> None:
-    info = opened(place(network="off"))
+def test_no_network_means_none(provider: Make, docker_client: docker.DockerClient) -> None:
+    info = opened(provider(network="off"))
     container = docker_client.containers.get(info.id)
     links = container.exec_run(["ls", "/sys/class/net"]).output.decode().split()
     assert links == ["lo"]
 
 
-def test_the_certificates_of_the_host_are_in_the_box(place: Make, docker_client: docker.DockerClient) -> None:
+def test_the_certificates_of_the_host_are_in_the_box(provider: Make, docker_client: docker.DockerClient) -> None:
     """And stay those of the host: a renewed bundle is brought along, and costs nobody their box."""
     for bundle in (b"-----BEGIN CERTIFICATE-----\n", b"-----BEGIN OTHER CERTIFICATE-----\n"):
-        here = place(ca_bundle=bundle)
+        here = provider(ca_bundle=bundle)
         info = opened(here)
         container = docker_client.containers.get(info.id)
         said = container.exec_run(["sh", "-c", "cat $SSL_CERT_FILE"], environment=dict(here.variables)).output
@@ -140,9 +140,9 @@ def test_the_certificates_of_the_host_are_in_the_box(place: Make, docker_client:
     assert info.notes == ("adopted",)
 
 
-def test_a_command_never_costs_the_user_their_box(place: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    first = opened(place())
-    other = place(pids=99)
+def test_a_command_never_costs_the_user_their_box(provider: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    first = opened(provider())
+    other = provider(pids=99)
     assert other.execute(["touch", "/var/mine"], {}, ()) == 0
     kept = other.inspect()
     assert kept is not None
@@ -150,7 +150,7 @@ def test_a_command_never_costs_the_user_their_box(place: Make, capfd: pytest.Cap
 
 
 def test_an_image_with_python_and_no_sleep_keeps_alive(
-    place: Make, spec: ContainerSpec, python_image: str, docker_client: docker.DockerClient
+    provider: Make, spec: ContainerSpec, python_image: str, docker_client: docker.DockerClient
 ) -> None:
     script = "rm /bin/sleep; true"
     made = docker_client.containers.create(python_image, ["sh", "-c", script])
@@ -161,44 +161,44 @@ def test_an_image_with_python_and_no_sleep_keeps_alive(
     finally:
         made.remove(force=True)
     try:
-        assert opened(place(), recipe("watchtest-test/no-sleep:latest")).state == "running"
+        assert opened(provider(), recipe("watchtest-test/no-sleep:latest")).state == "running"
     finally:
         remove_boxes(spec.owner.workspace, os.environ)
         docker_client.images.remove("watchtest-test/no-sleep:latest", force=True)
 
 
-def test_an_image_that_cannot_be_had_says_what_to_do(place: Make) -> None:
+def test_an_image_that_cannot_be_had_says_what_to_do(provider: Make) -> None:
     with pytest.raises(ImageError, match="watchtest-test/nothing:here is not here and cannot be pulled") as caught:
-        opened(place(), recipe("watchtest-test/nothing:here"))
+        opened(provider(), recipe("watchtest-test/nothing:here"))
     assert "docker pull" in caught.value.hint
 
 
 def test_an_image_without_the_python_that_was_named_says_what_to_do_and_still_executes(
-    place: Make, bare_image: str, capfd: pytest.CaptureFixture[str]
+    provider: Make, bare_image: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(BoxError, match=r"no Python 3\.8 or newer") as caught:
-        opened(place(python="python3"), recipe(bare_image))
+        opened(provider(python="python3"), recipe(bare_image))
     assert "box.python" in caught.value.hint
-    assert place().execute(["sh", "-c", "echo here; echo there >&2; exit 7"], {}, ()) == 7
+    assert provider().execute(["sh", "-c", "echo here; echo there >&2; exit 7"], {}, ()) == 7
     assert capfd.readouterr() == ("here\n", "there\n")
 
 
 def test_a_name_that_is_taken_says_by_whom(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, bare_image: str
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, bare_image: str
 ) -> None:
     foreign = docker_client.containers.create(bare_image, ["sleep", "1"], name=spec.name)
     try:
         with pytest.raises(BoxError, match=f"{spec.name} is taken by a container that is not watchtest's") as caught:
-            opened(place())
+            opened(provider())
         assert f"docker rm {spec.name}" in caught.value.hint
         foreign.reload()
     finally:
         foreign.remove(force=True)
 
 
-def test_a_workdir_that_cannot_be_written_says_so(place: Make) -> None:
+def test_a_workdir_that_cannot_be_written_says_so(provider: Make) -> None:
     with pytest.raises(BoxError, match="/proc/workspace cannot be made in the box") as caught:
-        opened(place(workdir="/proc/workspace"))
+        opened(provider(workdir="/proc/workspace"))
     assert "box.workdir" in caught.value.hint
 
 
@@ -214,16 +214,16 @@ def docker_py_leaks() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("docker_py_leaks")
 def test_no_engine_says_what_to_do(spec: ContainerSpec, tmp_path: Path) -> None:
-    place = DockerProvider(spec, lambda: find_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}))
+    provider = DockerProvider(spec, lambda: find_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}))
     with pytest.raises(EngineError, match="no Docker engine answers") as caught:
-        opened(place)
+        opened(provider)
     assert "local" in caught.value.hint
 
 
 def test_a_bad_docker_host_says_so(spec: ContainerSpec) -> None:
-    place = DockerProvider(spec, lambda: find_engine({"DOCKER_HOST": "carrier-pigeon://roof"}))
+    provider = DockerProvider(spec, lambda: find_engine({"DOCKER_HOST": "carrier-pigeon://roof"}))
     with pytest.raises(EngineError, match="carrier-pigeon://roof"):
-        place.inspect()
+        provider.inspect()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody without rights on the socket")
@@ -244,9 +244,9 @@ except EngineError as error:
 
 
 def test_execute_passes_stdin_variables_and_path(
-    place: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    provider: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    here = place()
+    here = provider()
     opened(here)
     script = 'cat; echo "$MINE"; echo "$PATH" | cut -d: -f1; pwd'
     with (tmp_path / "input").open("w+") as stdin:
@@ -263,25 +263,25 @@ def test_execute_passes_stdin_variables_and_path(
     assert capfd.readouterr().out == "from outside\nvariable\n/first\n/workspace\n"
 
 
-def test_an_image_that_cannot_be_had_does_not_cost_the_box_there_is(place: Make) -> None:
-    first = opened(place())
+def test_an_image_that_cannot_be_had_does_not_cost_the_box_there_is(provider: Make) -> None:
+    first = opened(provider())
     with pytest.raises(ImageError):
-        opened(place(), recipe("watchtest-test/nothing:here"))
-    assert opened(place()).id == first.id
+        opened(provider(), recipe("watchtest-test/nothing:here"))
+    assert opened(provider()).id == first.id
 
 
 def test_a_watcher_killed_while_it_carried_content_over_costs_nothing(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
 ) -> None:
     """The younger container is there, with everything in it, and the older one too."""
-    first = opened(place())
+    first = opened(provider())
     old = docker_client.containers.get(first.id)
     old.exec_run(["touch", "/var/installed-by-hand"])
     carried = old.commit(spec.owner.repository, "carried-test")
     origin = BoxOrigin(python_image, str(docker_client.images.get(python_image).id))
     time.sleep(1.1)  # the engine tells ages in whole seconds
     made = create_container(docker_client.api, spec, origin, carried.id, f"{spec.name}-x", lambda _text: None)
-    info = opened(place())
+    info = opened(provider())
     assert info.id == made
     assert docker_client.containers.get(made).exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0
     with pytest.raises(docker.errors.NotFound):
@@ -289,11 +289,11 @@ def test_a_watcher_killed_while_it_carried_content_over_costs_nothing(
 
 
 def test_a_network_that_was_for_setup_alone_is_back_when_it_is_on_again(
-    place: Make, docker_client: docker.DockerClient
+    provider: Make, docker_client: docker.DockerClient
 ) -> None:
-    here = place(network="setup")
+    here = provider(network="setup")
     opened(here)
     here.allow_network(False)
-    again = opened(place(network="on"))
+    again = opened(provider(network="on"))
     links = docker_client.containers.get(again.id).exec_run(["ls", "/sys/class/net"]).output.decode().split()
     assert len(links) > 1

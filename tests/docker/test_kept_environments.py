@@ -34,12 +34,12 @@ def remove(docker_client: docker.DockerClient, container: str) -> None:
 
 
 def test_a_recreated_box_starts_from_the_environment_that_was_kept(
-    place: Make, docker_client: docker.DockerClient, do: Do
+    provider: Make, docker_client: docker.DockerClient, do: Do
 ) -> None:
-    here, notes = place(), []
+    here, notes = provider(), []
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
-    here.keep(recipe(), True, notes.append)
+    here.save_environment(recipe(), True, notes.append)
     assert notes == ["keeping the box as it is now: the next one starts from here"]
     remove(docker_client, first.id)
     second = opened(here, notes=notes)
@@ -49,38 +49,38 @@ def test_a_recreated_box_starts_from_the_environment_that_was_kept(
 
 @pytest.mark.thorough
 def test_another_setup_or_another_user_does_not_start_from_it(
-    place: Make, docker_client: docker.DockerClient, do: Do
+    provider: Make, docker_client: docker.DockerClient, do: Do
 ) -> None:
-    here = place()
+    here = provider()
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
-    here.keep(recipe(key="one"), True, lambda _text: None)
+    here.save_environment(recipe(key="one"), True, lambda _text: None)
     remove(docker_client, first.id)
     other = opened(here, recipe(key="two"))
     assert do(other.id, "ls /opt") == "watchtest\n"
-    nobody = opened(place(user="nobody"), recipe(key="one"))
+    nobody = opened(provider(user="nobody"), recipe(key="one"))
     assert do(nobody.id, "ls /opt") == "watchtest\n"
 
 
 def test_an_environment_is_kept_once_and_is_that_of_every_lane(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
 ) -> None:
-    here, notes = place(), []
+    here, notes = provider(), []
     do(opened(here).id, "touch /opt/package")
-    here.keep(recipe(), True, notes.append)
-    here.keep(recipe(), True, notes.append)
+    here.save_environment(recipe(), True, notes.append)
+    here.save_environment(recipe(), True, notes.append)
     assert len(notes) == 1
-    beside = opened(place(lane="commit", name=f"{spec.name}-commit"))
+    beside = opened(provider(lane="commit", name=f"{spec.name}-commit"))
     assert "package" in do(beside.id, "ls /opt")
 
 
 def test_only_the_last_few_environments_are_kept(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient
 ) -> None:
-    here = place()
+    here = provider()
     opened(here)
     for number in range(5):
-        here.keep(recipe(key=f"setup {number}"), True, lambda _text: None)
+        here.save_environment(recipe(key=f"setup {number}"), True, lambda _text: None)
     label = [f"watchtest.workspace={spec.owner.workspace}", "watchtest.role=environment"]
     kept = docker_client.api.images(filters={"label": label})
     # The engine gives times in whole seconds, so which of the youngest are left is not asked here.
@@ -88,10 +88,10 @@ def test_only_the_last_few_environments_are_kept(
 
 
 def test_a_snapshot_is_what_all_boxes_of_the_workspace_grow_from(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
 ) -> None:
-    here, notes = place(), []
-    beside = place(lane="commit", name=f"{spec.name}-commit")
+    here, notes = provider(), []
+    beside = provider(lane="commit", name=f"{spec.name}-commit")
     first, other = opened(here), opened(beside)
     do(first.id, "echo by-hand > /opt/package")
     here.snapshot(recipe(), notes.append)
@@ -106,9 +106,9 @@ def test_a_snapshot_is_what_all_boxes_of_the_workspace_grow_from(
 
 @pytest.mark.thorough
 def test_a_second_snapshot_takes_the_place_of_the_first(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
 ) -> None:
-    here = place()
+    here = provider()
     first = opened(here)
     for word in ("one", "two"):
         do(first.id, f"echo {word} > /opt/package")
@@ -117,22 +117,22 @@ def test_a_second_snapshot_takes_the_place_of_the_first(
     assert do(opened(here).id, "cat /opt/package") == "two\n"
 
 
-def test_a_snapshot_without_a_box_says_so(place: Make) -> None:
+def test_a_snapshot_without_a_box_says_so(provider: Make) -> None:
     with pytest.raises(BoxGone, match="there is no box yet"):
-        place().snapshot(recipe(), lambda _text: None)
+        provider().snapshot(recipe(), lambda _text: None)
 
 
 def test_reset_throws_boxes_away_and_with_the_word_also_what_was_kept(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
 ) -> None:
-    here = place(cache_volume=f"{spec.name}-cache")
+    here = provider(cache_volume=f"{spec.name}-cache")
     do(opened(here).id, "touch /opt/package /opt/watchtest/cache/wheel")
-    here.keep(recipe(), True, lambda _text: None)
-    assert here.reset(is_environment_too=False) == ("1 container",)
+    here.save_environment(recipe(), True, lambda _text: None)
+    assert here.reset(with_environment=False) == ("1 container",)
     kept = opened(here)
     assert "package" in do(kept.id, "ls /opt")
     assert do(kept.id, "ls /opt/watchtest/cache") == "wheel\n"
-    here.reset(is_environment_too=True)
+    here.reset(with_environment=True)
     label = [f"watchtest.workspace={spec.owner.workspace}"]
     assert docker_client.api.images(filters={"label": label}) == []
     fresh = opened(here)
@@ -140,17 +140,17 @@ def test_reset_throws_boxes_away_and_with_the_word_also_what_was_kept(
 
 
 def test_caches_are_in_a_labelled_volume_that_the_user_of_the_box_can_write(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, do: Do
 ) -> None:
     volume = f"{spec.name}-cache"
-    here = place(cache_volume=volume, user="nobody", hardened=True)
+    here = provider(cache_volume=volume, user="nobody", hardened=True)
     info = opened(here)
     do(info.id, 'mkdir -p "$0" && touch "$0/x"'.replace("$0", here.variables["PIP_CACHE_DIR"]))
     assert docker_client.volumes.get(volume).attrs["Labels"]["watchtest.workspace"] == spec.owner.workspace
 
 
-def test_the_network_is_there_while_setup_runs_and_at_no_other_time(place: Make, do: Do) -> None:
-    here = place(network="setup")
+def test_the_network_is_there_while_setup_runs_and_at_no_other_time(provider: Make, do: Do) -> None:
+    here = provider(network="setup")
     info = opened(here)
     links = []
     for is_allowed in (True, False, False, True, False):
@@ -160,9 +160,9 @@ def test_the_network_is_there_while_setup_runs_and_at_no_other_time(place: Make,
 
 
 def test_ports_of_the_box_are_given_to_this_machine_alone(
-    place: Make, docker_client: docker.DockerClient, free_port: int
+    provider: Make, docker_client: docker.DockerClient, free_port: int
 ) -> None:
-    info = opened(place(ports=(free_port,)))
+    info = opened(provider(ports=(free_port,)))
     bound = docker_client.containers.get(info.id).attrs["NetworkSettings"]["Ports"]
     assert bound == {f"{free_port}/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(free_port)}]}
 
@@ -188,7 +188,7 @@ def built(
 
 
 def test_an_image_is_built_from_the_snapshot_with_visible_progress(
-    place: Make, docker_client: docker.DockerClient, do: Do, python_image: str
+    provider: Make, docker_client: docker.DockerClient, do: Do, python_image: str
 ) -> None:
     wanted = built(
         {
@@ -200,41 +200,41 @@ def test_an_image_is_built_from_the_snapshot_with_visible_progress(
         WORD="spoken",
     )
     notes: list[str] = []
-    info = opened(place(), wanted, notes)
+    info = opened(provider(), wanted, notes)
     assert do(info.id, "cat /opt/word; cd /opt/context; find . -type f | sort") == (
         "spoken\n./.dockerignore\n./docker/Dockerfile\n./requirements.txt\n"
     )
     assert any("building docker/Dockerfile" in note and "COPY" in note and "━" in note for note in notes), notes
     notes.clear()
-    assert opened(place(), wanted, notes).notes == ("adopted",)
+    assert opened(provider(), wanted, notes).notes == ("adopted",)
     assert notes == []
 
 
-def test_a_changed_dockerfile_makes_another_box(place: Make, do: Do, python_image: str) -> None:
-    first = opened(place(), built({"docker/Dockerfile": f"FROM {python_image}\n"}))
+def test_a_changed_dockerfile_makes_another_box(provider: Make, do: Do, python_image: str) -> None:
+    first = opened(provider(), built({"docker/Dockerfile": f"FROM {python_image}\n"}))
     changed = {"docker/Dockerfile": f"FROM {python_image}\nRUN touch /opt/new\n"}
-    second = opened(place(), built(changed, key="1" * 16))
+    second = opened(provider(), built(changed, key="1" * 16))
     assert second.id != first.id
     assert "new" in do(second.id, "ls /opt")
 
 
-def test_a_dockerfile_that_does_not_build_shows_what_it_said(place: Make, python_image: str) -> None:
+def test_a_dockerfile_that_does_not_build_shows_what_it_said(provider: Make, python_image: str) -> None:
     wanted = built({"docker/Dockerfile": f"FROM {python_image}\nRUN echo no such thing; exit 3\n"}, key="2" * 16)
     with pytest.raises(ImageError, match=r"docker/Dockerfile does not build: .*returned a non-zero code: 3") as caught:
-        opened(place(), wanted)
+        opened(provider(), wanted)
     assert "no such thing" in caught.value.message
     assert "fix it and save" in caught.value.hint
 
 
 def test_nothing_that_is_kept_is_left_unlabelled(
-    place: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
+    provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
 ) -> None:
     before = {image.id for image in docker_client.images.list(all=False)}
-    here = place(cache_volume=f"{spec.name}-cache")
+    here = provider(cache_volume=f"{spec.name}-cache")
     opened(here)
-    here.keep(recipe(), True, lambda _text: None)
+    here.save_environment(recipe(), True, lambda _text: None)
     here.snapshot(recipe(), lambda _text: None)
-    opened(place(cache_volume=f"{spec.name}-cache", pids=77))
+    opened(provider(cache_volume=f"{spec.name}-cache", pids=77))
     made = [image for image in docker_client.images.list(all=False) if image.id not in before]
     ours = [image for image in made if any(tag.startswith(spec.owner.repository) for tag in image.tags)]
     assert len(ours) >= 3

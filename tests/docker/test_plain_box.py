@@ -16,7 +16,7 @@ import docker
 import pytest
 from engine.images import BARE, PYTHON_313
 from support.box_bench import Bench, Tree
-from support.containers import Make, container_spec, docker_place, recipe
+from support.containers import Make, container_spec, docker_provider, recipe
 
 from watchtest.boxes.docker.container_tools import DockerTools
 from watchtest.boxes.docker.engines import find_engine
@@ -45,7 +45,7 @@ def left_over(client: docker.DockerClient, bench: Bench) -> list[str]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(docker_place(container_spec(tmp_path)), "", BARE)
+    bench = Bench(docker_provider(container_spec(tmp_path)), "", BARE)
     try:
         yield bench
     finally:
@@ -210,7 +210,7 @@ def test_a_box_that_is_lost_while_nobody_uses_it_is_noticed(
 
 def test_a_second_watcher_ends_the_run_of_the_first_and_takes_the_box(bench: Bench) -> None:
     first = bench.open()
-    other = Bench(bench.place, "", BARE)
+    other = Bench(bench.provider, "", BARE)
     try:
         other.open()
         with pytest.raises(ChannelLost, match="another watcher has taken"):
@@ -278,8 +278,8 @@ def test_build_tools_see_that_a_file_has_changed(bench: Bench) -> None:
     assert bench.sh("test source -nt made").exit_code == 0
 
 
-def test_files_belong_to_the_user_of_the_box(tmp_path: Path, place: Make) -> None:
-    bench = Bench(place(user="nobody", hardened=True), "", BARE)
+def test_files_belong_to_the_user_of_the_box(tmp_path: Path, provider: Make) -> None:
+    bench = Bench(provider(user="nobody", hardened=True), "", BARE)
     try:
         tree = Tree({"a/b": b"1", "private": b"2"}, {"private": 0o600})
         bench.sync(tree)
@@ -308,15 +308,15 @@ def test_a_thousand_files_take_seconds_not_minutes(bench: Bench) -> None:
 
 @pytest.mark.thorough
 def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_session_after_it(
-    tmp_path: Path, place: Make
+    tmp_path: Path, provider: Make
 ) -> None:
     """As when setup installs a Python."""
-    bench = Bench(place(), "python3", PYTHON_313)
+    bench = Bench(provider(), "python3", PYTHON_313)
 
     async def plainly(tree: Tree) -> None:
         assert bench.box.info is not None
         tools = DockerTools(lambda: find_engine(os.environ, "docker"), bench.box.info.id, user="", name="box")
-        session = PlainSession(tools, bench.place.root, bench.place.home)
+        session = PlainSession(tools, bench.provider.root, bench.provider.home)
         await session.open()
         await session.sync(tree.snapshot(), tree.read)
         await session.channel.close()
@@ -338,7 +338,7 @@ def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_sessio
 
 
 def prepare(bench: Bench, of: Recipe, notes: list[str]) -> Any:
-    environment = Environment(bench.place, timeout_s=60, grace_s=1, python="", env={})
+    environment = Environment(bench.provider, timeout_s=60, grace_s=1, python="", env={})
     session = bench.open()
     return bench.do(environment.prepare(session, of, notes.append, StopSignal()))
 
@@ -353,7 +353,7 @@ def test_setup_runs_once_without_a_virtualenv(bench: Bench) -> None:
     bench.do(bench.box.disconnect())
     again = prepare(bench, recipe(BARE, "echo made > /opt/made"), notes)
     assert (again.python, again.is_fresh) == ("", False)
-    assert bench.place.is_prepared()
+    assert bench.provider.is_prepared()
 
 
 def test_a_setup_that_fails_says_so(bench: Bench) -> None:
@@ -367,4 +367,4 @@ def test_what_needs_python_is_refused_with_what_to_do(bench: Bench) -> None:
         prepare(bench, wants_pytest, [])
     assert "box.image" in caught.value.hint
     with pytest.raises(ServiceError, match="services need a Python"):
-        bench.do(bench.open().order_services({"services": []}))
+        bench.do(bench.open().apply_services({"services": []}))

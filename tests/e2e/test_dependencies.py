@@ -33,7 +33,7 @@ def test_a_new_requirement_is_there_before_the_tests_and_is_not_installed_again_
     project.save("requirements.txt", "six==1.17.0\n")
     project.save("test_it.py", "import six\ndef test_it(): assert six.__version__ == '1.17.0'\n")
     status = watcher.wait_for_verdict("passed", limit_s=60)
-    assert "the dependencies have changed: setting the box up again" in watcher.output
+    assert "the dependencies have changed: running setup again" in watcher.output
     assert watcher.output.count("setup: pip install -r requirements.txt") == 2
     project.in_container("test", "-e", "/var/made-by-hand")
     assert status["box"]["services"][0]["since"] == service["since"], "the service was left alone"

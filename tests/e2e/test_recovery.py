@@ -116,7 +116,7 @@ def test_a_paused_container_is_woken(scene: Scene) -> None:
     mark = len(scene.watcher.output)
     told = problem(suffer(scene, faults.pause))
     assert told["code"] == "channel"
-    assert re.fullmatch(r"lost the agent in the box: no sign of life for \d s", told["message"])
+    assert re.fullmatch(r"lost the agent in the box: no answer for \d s", told["message"])
     assert "started again, was paused" in box_line(said_since(scene, mark))
 
 
@@ -141,7 +141,7 @@ def test_a_dead_agent_is_replaced_in_the_box_as_it_is(scene: Scene) -> None:
 def test_a_stalled_connection_is_noticed_and_given_up(scene: Scene) -> None:
     told = problem(suffer(scene, faults.freeze))
     assert told["code"] == "channel"
-    assert re.fullmatch(r"lost the agent in the box: no sign of life for \d s", told["message"])
+    assert re.fullmatch(r"lost the agent in the box: no answer for \d s", told["message"])
 
 
 @pytest.mark.thorough

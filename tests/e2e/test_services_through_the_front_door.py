@@ -174,11 +174,11 @@ def test_a_service_is_adopted_by_the_next_watcher_and_started_again_with_its_con
     watcher.kill9()
     watcher = project.watch()
     watcher.wait_for_verdict("passed")
-    watcher.wait_for_words("service kv: adopted, as it was left running")
+    watcher.wait_for_words("service kv: still running, adopted")
     assert shop.birth() == first
     with closing(docker.from_env(environment=project.environ)) as client:
         client.containers.get(project.container()).restart(timeout=1)
-    watcher.wait_for_words("service kv: started again (nothing of it was running any more)", limit_s=60)
+    watcher.wait_for_words("service kv: started again (it was no longer running)", limit_s=60)
     watcher.wait_until("the service ready again", lambda: services(watcher) == {"kv": "ready"})
     project.save("notes.txt", json.dumps("a change"))
     watcher.wait_for_verdict("passed")

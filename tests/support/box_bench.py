@@ -49,12 +49,12 @@ class Tree:
 class Bench:
     """A box under test, opened and used step by step in one event loop."""
 
-    def __init__(self, place: BoxProvider, python: str, image: str = PYTHON_313) -> None:
+    def __init__(self, provider: BoxProvider, python: str, image: str = PYTHON_313) -> None:
         """`python`: its interpreter, as seen from inside; "" if it has none."""
-        self.place = place
+        self.provider = provider
         self.image = image
         self._python = python
-        self.box = Box(place)
+        self.box = Box(provider)
         self._loop = asyncio.new_event_loop()
         self.rows: list[dict[str, Any]] = []
 
@@ -135,9 +135,9 @@ def found_in(bench: Bench) -> dict[str, list[object]]:
 
 
 def found_by_the_engine(bench: Bench) -> dict[str, list[object]]:
-    assert isinstance(bench.place, DockerProvider)
+    assert isinstance(bench.provider, DockerProvider)
     assert bench.box.info is not None
-    stream, _ = bench.place._api.get_archive(bench.box.info.id, bench.place.root)
+    stream, _ = bench.provider._api.get_archive(bench.box.info.id, bench.provider.root)
     found: dict[str, list[object]] = {}
     with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
         for member in tar:

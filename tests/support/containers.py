@@ -30,7 +30,7 @@ def container_spec(workspace: Path, lane: str = "save") -> ContainerSpec:
     return ContainerSpec(f"{name}-{lane}", lane, ImageOwner(str(workspace), machine_id(), f"watchtest/{name}"))
 
 
-def docker_place(spec: ContainerSpec, environ: Mapping[str, str] = os.environ) -> DockerProvider:
+def docker_provider(spec: ContainerSpec, environ: Mapping[str, str] = os.environ) -> DockerProvider:
     return DockerProvider(spec, lambda: find_engine(environ, "docker"))
 
 
@@ -39,8 +39,8 @@ def podman_environ() -> dict[str, str]:
     return {**os.environ, "DOCKER_HOST": podman_place(os.environ).host}
 
 
-def opened(place: BoxProvider, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
+def opened(provider: BoxProvider, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
     """A box that was opened and whose agent was let go again."""
-    box = place.open(agent_zip(), of or recipe(), (notes if notes is not None else []).append)
+    box = provider.open(agent_zip(), of or recipe(), (notes if notes is not None else []).append)
     box.close()
     return box.info

@@ -84,7 +84,7 @@ class WarmBench:
 
     def install(self, **modules: str) -> None:
         """Modules that are not of the project, where this box's Python finds them."""
-        folder = f"{self.bench.place.home}/third-party"
+        folder = f"{self.bench.provider.home}/third-party"
         self.env["PYTHONPATH"] = folder
         for name, text in modules.items():
             self.bench.said(f"mkdir -p {folder} && cat > {folder}/{name}.py <<'END'\n{text}\nEND")
@@ -109,7 +109,7 @@ class WarmBench:
 
     def left(self) -> list[str]:
         """The processes of this box that are marked as a run's, but for the one that asks and what is above it."""
-        home = self.bench.place.home
+        home = self.bench.provider.home
         found = self.bench.said(f"{self.python} - <<'END'\n{MARKED.format(home=home)}\nEND")
         return found.splitlines()
 

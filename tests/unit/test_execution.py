@@ -70,10 +70,10 @@ class FakeSession:
         self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
     ) -> JobResult:
         assert stop is not None
-        command = job.what.argv[0] if isinstance(job.what, Command) else "pytest"
+        command = job.command.argv[0] if isinstance(job.command, Command) else "pytest"
         self.begun.append(command)
-        if isinstance(job.what, PytestCommand):
-            self.asked.append(job.what.tests)
+        if isinstance(job.command, PytestCommand):
+            self.asked.append(job.command.tests)
             on_results([{"k": "collected", "tests": ["test_a.py::test_a"]}, {"k": "collection_end"}])
         if not stop.empty():
             return KILLED if stop.get_nowait() else CANCELLED
@@ -87,8 +87,8 @@ SECOND = CommandRunner(("second",), name="second")
 def executed(
     folder: Path, wish: StopSignal, session: FakeSession, *runners: AnyRunner, selection: Selection | None = None
 ) -> Execution:
-    place = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
-    environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
+    provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
     chosen = runners or (FIRST, SECOND)
     testing = TestExecutor(
         "/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all")
@@ -160,8 +160,8 @@ CHANGED = Snapshot("t2", {"a.json": Entry(EntryKind.FILE, 0o644, 1, "1")})
 
 
 def a_testing(folder: Path, *runners: AnyRunner) -> TestExecutor:
-    place = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
-    environment = Environment(place, timeout_s=60, grace_s=1, python="", env={})
+    provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
     selector = Selector(patterns=(("*.list -> lint", lambda path: path.endswith(".list"), "lint"),))
     return TestExecutor("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: runners, selector)
 

@@ -1,1 +1,1 @@
-"""Where tests run. A place (docker, local) gives a box its body; the session over its channel is the same for all."""
+"""Where tests run: a provider (Docker or local) creates the box, and a session over its channel works with it."""

@@ -1,4 +1,4 @@
-"""Waiting for calls that cannot be interrupted, without being held up by them when it is time to leave."""
+"""Run blocking calls in daemon threads, so that a call that hangs cannot delay the exit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 async def in_daemon_thread(
-    call: Callable[[], T], limit_s: float, too_late: Callable[[T], object] = lambda _result: None
+    call: Callable[[], T], limit_s: float, on_late_result: Callable[[T], object] = lambda _result: None
 ) -> T:
-    """The result of a blocking call. After the limit, or a cancel, nobody waits for it any more.
+    """Return the result of a blocking call. A timeout or a cancel leaves the call running in its thread.
 
-    A thread of its own, and a daemon: the pools of asyncio are joined at exit, and an engine may take minutes.
-    `too_late` gets what came after nobody wanted it.
+    asyncio joins its thread pools at exit, and an engine may take minutes to answer; a daemon thread is not joined.
+    `on_late_result` receives a result that arrives after the timeout or the cancel.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -24,7 +24,7 @@ async def in_daemon_thread(
     def deliver(result: T | None, error: BaseException | None) -> None:
         if future.done():
             if error is None:
-                too_late(result)  # type: ignore[arg-type]
+                on_late_result(result)  # type: ignore[arg-type]
         elif error is not None:
             future.set_exception(error)
         else:
@@ -35,13 +35,13 @@ async def in_daemon_thread(
         caught: BaseException | None = None
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001  handed over to whoever waits, whatever it is
+        except BaseException as error:  # noqa: BLE001  passed on to the caller, whatever it is
             caught = error
         try:
             loop.call_soon_threadsafe(deliver, result, caught)
-        except RuntimeError:
+        except RuntimeError:  # the loop is closed: the program is exiting
             if caught is None:
-                too_late(result)  # type: ignore[arg-type]  # the loop has closed: we are leaving
+                on_late_result(result)  # type: ignore[arg-type]
 
     threading.Thread(target=work, name="watchtest-engine", daemon=True).start()
     async with asyncio.timeout(limit_s):

@@ -1,6 +1,6 @@
-"""A box as the pipeline uses it: a provider, and a session with its agent that is opened again whenever it was lost.
+"""The box as the pipeline uses it: a provider, and a session that is reopened whenever it was lost.
 
-The agent's source as a zip, and the command that starts it. Built once a process.
+Also builds the zip of the agent's source and the command that starts the agent from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from watchtest.boxes.protocols import (
     BoxConnection,
     BoxProvider,
     BoxSession,
-    ImageSource,
     Note,
     OpenBox,
     OpenShellBox,
@@ -35,7 +34,7 @@ PACKAGE = "watchtest_agent"
 
 @cache
 def agent_zip() -> bytes:
-    """Every module of watchtest.agent, under the name it has inside the box."""
+    """Return a zip of every module of watchtest.agent, under the package name used inside the box."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, resources.files("watchtest.agent"), PACKAGE)
@@ -51,35 +50,39 @@ def _add(archive: zipfile.ZipFile, folder: Traversable, name: str) -> None:
 
 
 def start_command(python: str, home: str, root: str, agent: bytes) -> list[str]:
-    """Isolated mode: neither the workspace nor the user's environment can shadow what the agent imports."""
+    """Return the command that starts the agent.
+
+    Python runs in isolated mode: neither the workspace nor the user's environment can shadow what the agent imports.
+    """
     bootstrap = resources.files("watchtest.agent").joinpath("bootstrap.py").read_text(encoding="utf-8")
     return [python, "-I", "-c", bootstrap, home, root, str(len(agent))]
 
 
 OPEN_LIMIT_S = 1200.0
-"""Making a box may mean pulling an image."""
+"""Long, because it may include pulling an image."""
 CLOSE_LIMIT_S = 5.0
 
 
 class Box:
-    """`ensure` is all that has to be called before a run: it returns at once while the session lives."""
+    """The box of one lane. Call `ensure` before every run; it returns at once while the session is alive."""
 
     def __init__(self, provider: BoxProvider) -> None:
         self.provider = provider
         self.session: BoxSession | None = None
         self.info: BoxInfo | None = None
         self.on_lost: Callable[[str], None] = lambda _reason: None
-        """Told when a session that stood ends without our doing, by whatever hand."""
+        """Called when an established session ends although we did not close it."""
         self._channel: BoxConnection | None = None
         self.recipe: Recipe | None = None
-        """What it was last opened with."""
+        """The recipe that the box was last opened with."""
 
     @property
     def is_open(self) -> bool:
         return self.session is not None and not self.session.channel.is_lost
 
     async def ensure(self, recipe: Recipe, note: Note) -> tuple[BoxSession, BoxInfo]:
-        if self.session is not None and self.info is not None and self.is_open and self._is_of(recipe.image):
+        has_same_image = self.recipe is not None and self.recipe.image == recipe.image
+        if self.session is not None and self.info is not None and self.is_open and has_same_image:
             return self.session, self.info
         await self.disconnect()
         try:
@@ -108,9 +111,6 @@ class Box:
                 return Session(channel)
             case OpenShellBox(tools=tools):
                 return PlainSession(tools, self.provider.root, self.provider.home)
-
-    def _is_of(self, image: ImageSource) -> bool:
-        return self.recipe is not None and self.recipe.image == image
 
     async def disconnect(self) -> None:
         if self._channel is not None:

@@ -1,7 +1,7 @@
-"""Frames to and from an agent, with a heartbeat. Owns the stream, its reader thread and its writer thread.
+"""Exchange frames with an agent, with a heartbeat. Owns the stream, its reader thread and its writer thread.
 
-Everything from the other side is untrusted: frames are bounded by the decoder, and a stream that is not made of frames
-ends the channel. The end of the stream is never the end of a job: whoever waits is told that the outcome is unknown.
+Everything that the agent sends is untrusted: the decoder bounds the frames, and a damaged stream ends the channel.
+The end of the stream is never the end of a job: callers that wait get a ChannelLost, because the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from watchtest.errors import BY_ITSELF, BoxError, ChannelLost, DiskFull
 
 PING_EVERY_S = 2.0
 PONG_LIMIT_S = 6.0
-"""With a ping every two seconds, whatever dies is noticed within eight."""
+"""With a ping every 2 s, a dead agent is noticed within 8 s."""
 CLOSE_LIMIT_S = 2.0
-FREE_ROOM = (
-    "free room where the box lies (for Docker: `docker system df`, `docker system prune`); it is tried again by itself"
+FREE_DISK_HINT = (
+    "free disk space for the box (for Docker: `docker system df`, `docker system prune`); watchtest retries by itself"
 )
 
 
 class Conversation:
-    """The frames that carry one id, in their order."""
+    """The frames that carry one id, in order."""
 
     def __init__(self, identity: int, channel: AgentChannel) -> None:
         self.identity = identity
@@ -40,23 +40,23 @@ class Conversation:
         await self._channel.send({"t": kind, "id": self.identity, **fields}, body)
 
     async def receive(self, limit_s: float) -> Frame:
-        """The next frame. A `failed` one is raised; so is the loss of the channel."""
+        """Return the next frame. Raise if it is a `failed` frame or if the channel is lost."""
         try:
             async with asyncio.timeout(limit_s):
                 frame = await self._inbox.get()
         except TimeoutError as error:
             raise ChannelLost(f"the agent did not answer within {limit_s:g} s") from error
         if frame is None:
-            raise self._channel.loss()
+            raise self._channel.lost_error()
         header, _body = frame
         if header["t"] == "failed":
-            raise refusal(header)
+            raise agent_error(header)
         return frame
 
     async def expect(self, kind: str, limit_s: float) -> Frame:
         frame = await self.receive(limit_s)
         if frame[0]["t"] != kind:
-            raise ChannelLost(f"the agent answered {frame[0]['t']!r} where {kind!r} was due")
+            raise ChannelLost(f"the agent answered {frame[0]['t']!r} instead of {kind!r}")
         return frame
 
     def deliver(self, frame: Frame | None) -> None:
@@ -64,7 +64,7 @@ class Conversation:
 
 
 class AgentChannel:
-    """`async with AgentChannel(stream) as channel` — on leaving, the connection and both threads are gone."""
+    """The connection to one agent, from `open` to `close`."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -74,12 +74,12 @@ class AgentChannel:
         self._last_heard = time.monotonic()
         self._lost: str | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._heart: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
         self._greeting = Conversation(0, self)
         self.closed = asyncio.Event()
         self.on_lost: Callable[[str], None] = lambda _reason: None
-        self.on_news: Callable[[Frame], None] = lambda _frame: None
-        """Gets what the agent says unasked, once it has said hello."""
+        self.on_push: Callable[[Frame], None] = lambda _frame: None
+        """Receives what the agent sends unasked, after its hello."""
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -87,10 +87,10 @@ class AgentChannel:
         self._reader.start()
 
     async def close(self) -> None:
-        self.lose("closed by the watcher")
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.gather(self._heart, return_exceptions=True)
+        self.mark_lost("closed by the watcher")
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
         if self._closing is not None:
             await asyncio.wait({self._closing}, timeout=2 * CLOSE_LIMIT_S)
         await asyncio.to_thread(self._reader.join, CLOSE_LIMIT_S)
@@ -100,17 +100,17 @@ class AgentChannel:
     def is_lost(self) -> bool:
         return self._lost is not None
 
-    def loss(self) -> ChannelLost:
-        words = self._stream.last_words().strip()
+    def lost_error(self) -> ChannelLost:
+        stderr = self._stream.stderr_tail().strip()
         reason = self._lost or "the connection has ended"
-        said = f" ({words.splitlines()[-1]})" if words else ""
-        return ChannelLost(f"lost the agent in the box: {reason}{said}", hint=BY_ITSELF)
+        last_line = f" ({stderr.splitlines()[-1]})" if stderr else ""
+        return ChannelLost(f"lost the agent in the box: {reason}{last_line}", hint=BY_ITSELF)
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Conversation]:
         conversation = Conversation(next(self._numbers), self)
         if self._lost is not None:
-            raise self.loss()
+            raise self.lost_error()
         self._conversations[conversation.identity] = conversation
         try:
             yield conversation
@@ -118,12 +118,12 @@ class AgentChannel:
             del self._conversations[conversation.identity]
 
     async def greeting(self, limit_s: float) -> Header:
-        """The first frame of an agent: hello, or why it cannot serve."""
+        """Return the hello of the agent, its first frame; raise if it reports an error instead."""
         header, _ = await self._greeting.receive(limit_s)
         if header["t"] != "hello":
-            raise refusal(header)
-        # Only now: an agent that waits for its predecessor to end has nothing to say before.
-        self._heart = asyncio.create_task(self._beat(), name="heartbeat")
+            raise agent_error(header)
+        # Not earlier: an agent that waits for its predecessor to end answers no ping.
+        self._heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
         return header
 
     async def send(self, header: Header, body: bytes = b"") -> None:
@@ -131,26 +131,26 @@ class AgentChannel:
 
     async def send_raw(self, data: bytes) -> None:
         if self._lost is not None:
-            raise self.loss()
+            raise self.lost_error()
         writing: asyncio.Future[Any] = asyncio.ensure_future(
             self._loop.run_in_executor(self._writer, self._stream.write, data)
         )
         losing: asyncio.Future[Any] = asyncio.ensure_future(self.closed.wait())
         try:
-            # A write that blocks does not hold up the news that the channel is lost.
+            # Notice a lost channel even while the write blocks.
             await asyncio.wait([writing, losing], return_when=asyncio.FIRST_COMPLETED)
         finally:
             losing.cancel()
         if not writing.done():
             writing.add_done_callback(lambda future: future.cancelled() or future.exception())
-            raise self.loss()
+            raise self.lost_error()
         try:
             writing.result()
         except (OSError, ValueError, RuntimeError) as error:
-            self.lose(f"writing failed: {error}")
-            raise self.loss() from error
+            self.mark_lost(f"writing failed: {error}")
+            raise self.lost_error() from error
 
-    # -- the reader's side -------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def _read(self) -> None:
         decoder = Decoder()
@@ -161,32 +161,32 @@ class AgentChannel:
                     self._loop.call_soon_threadsafe(self._receive, frame)
         except BadFrame as error:
             reason = f"the agent's stream is damaged: {error}"
-        except Exception as error:  # noqa: BLE001  whatever it was, nobody may wait for this thread any longer
+        except Exception as error:  # noqa: BLE001  any failure of this thread ends the channel
             reason = f"reading failed: {type(error).__name__}: {error}"
         try:
-            self._loop.call_soon_threadsafe(self.lose, reason)
+            self._loop.call_soon_threadsafe(self.mark_lost, reason)
         except RuntimeError:
-            return  # the loop has closed: nobody is left to tell
+            return  # the loop is closed
 
     def _receive(self, frame: Frame) -> None:
         self._last_heard = time.monotonic()
         header = frame[0]
         identity = header.get("id")
-        if identity is None and header["t"] == "refused" and self._heart is not None:
-            self.lose(str(header.get("message", "the agent gave up"))[:500])
-        elif identity is None and self._heart is not None:
-            self.on_news(frame)
+        if identity is None and header["t"] == "refused" and self._heartbeat is not None:
+            self.mark_lost(str(header.get("message", "the agent gave up"))[:500])
+        elif identity is None and self._heartbeat is not None:
+            self.on_push(frame)
         elif identity is None:
             self._greeting.deliver(frame)
         elif isinstance(identity, int) and identity in self._conversations:
             self._conversations[identity].deliver(frame)
 
-    def lose(self, reason: str) -> None:
-        """End it, for this reason; whoever waits is told. From the loop's own thread only."""
+    def mark_lost(self, reason: str) -> None:
+        """End the channel; every pending call raises. Call it only from the thread of the event loop."""
         if self._lost is not None:
             return
         self._lost = reason
-        # Closing may have to wait for a process that does not listen.
+        # In a thread: closing may wait for a process that does not react.
         self._closing = self._loop.run_in_executor(None, self._stream.close)
         for conversation in (self._greeting, *self._conversations.values()):
             conversation.deliver(None)
@@ -194,33 +194,33 @@ class AgentChannel:
         self.on_lost(reason)
 
     async def _beat(self) -> None:
-        """Any frame is a sign of life; a ping is sent so that there is one to hear."""
+        """Send pings, and end the channel if no frame of any kind arrives in time."""
         while self._lost is None:
             began = time.monotonic()
             await asyncio.sleep(PING_EVERY_S)
             if time.monotonic() - began > 2 * PING_EVERY_S:
-                self._last_heard = time.monotonic()  # it was us who stood still (Ctrl-Z, a sleep of the machine)
+                self._last_heard = time.monotonic()  # this process was suspended (Ctrl-Z, sleep of the machine)
             silence_s = time.monotonic() - self._last_heard
             if silence_s > PONG_LIMIT_S:
-                self.lose(f"no sign of life for {silence_s:.0f} s")
+                self.mark_lost(f"no answer for {silence_s:.0f} s")
                 return
             ping = asyncio.create_task(self.send({"t": "ping", "id": 0}))
-            # A write that blocks must not stop the clock above; its own failure is already told by `send`.
+            # A blocked write must not stop the clock above. `send` has already reported its own failure.
             await asyncio.wait({ping}, timeout=PING_EVERY_S)
             if ping.done() and ping.exception() is not None:
                 return
 
 
-def refusal(header: Header) -> BoxError:
-    """What the agent could not do, as our own error."""
+def agent_error(header: Header) -> BoxError:
+    """Return the error that the agent reports in this header."""
     code = str(header.get("code", "box"))[:40]
     kind = DiskFull if code == DiskFull.code else BoxError
-    error = kind(str(header.get("message", "the agent refused without a reason"))[:2000], hint=_HINTS.get(code, ""))
+    error = kind(str(header.get("message", "the agent gave no reason"))[:2000], hint=_HINTS.get(code, ""))
     error.code = code
     return error
 
 
 _HINTS = {
-    "workdir": "set box.workdir to a folder the box's user may write, or box.user to one who may",
-    DiskFull.code: FREE_ROOM,
+    "workdir": "set box.workdir to a folder that the box's user can write, or set box.user to a user who can",
+    DiskFull.code: FREE_DISK_HINT,
 }

@@ -1,7 +1,7 @@
-"""What a box needs before tests can run in it: a virtualenv, and the project's setup, done once for what it depends on.
+"""Prepare a box for tests: create its virtualenv and run the setup commands of the project.
 
-The commands run in the box, shown as they go. A box remembers the key of the setup it has had, so that an adopted box
-starts at once and a changed dependency file sets it up again; what setup made of it is kept by the provider.
+The box stores the key of its last setup. An adopted box therefore starts at once, and a changed dependency file
+triggers a new setup. The provider saves the result for the next box.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from watchtest.boxes.blocking_calls import in_daemon_thread
-from watchtest.boxes.channel import FREE_ROOM
+from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.protocols import (
     BoxProvider,
     BoxSession,
@@ -29,13 +29,13 @@ from watchtest.boxes.protocols import (
 from watchtest.errors import BoxError, DiskFull, EngineError, WatchtestError
 
 TAIL_LINES = 8
-KEEP_LIMIT_S = 660.0
+SAVE_LIMIT_S = 660.0
 NETWORK_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBox:
-    """A box that is ready for tests: by which interpreter, and whether setup has just run."""
+    """A box that is ready for tests: its interpreter, and whether setup has just run."""
 
     python: str
     is_fresh: bool
@@ -52,10 +52,10 @@ class Environment:
         grace_s: float,
         python: str,
         env: Mapping[str, str],
-        is_touched: Callable[[], bool] = lambda: False,
+        has_manual_changes: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_touched`: whether the user has done something by hand in the box since it was made."""
-        self.is_touched = is_touched
+        """`has_manual_changes` tells whether the user has changed the box by hand since it was created."""
+        self.has_manual_changes = has_manual_changes
         self._provider = provider
         self._limits = JobLimits(timeout_s, timeout_s, grace_s)
         self._python = python
@@ -71,18 +71,19 @@ class Environment:
         return (f"{self.venv}/bin",)
 
     async def prepare(self, session: BoxSession, recipe: Recipe, note: Note, stop: StopSignal) -> PreparedBox | None:
-        """Set the box up, if it is not; None if it was stopped on the way."""
+        """Set up the box unless that is done already. Return None if the run was stopped."""
         base = self._python or session.executable
         if not base and recipe.needs_pytest:
             raise no_python_error()
         key = f"{recipe.key} {base}"
         if await self._is_prepared(session, key, recipe, note):
-            return PreparedBox(str(session.remembered["python"]), is_fresh=False)
-        if "setup" in session.remembered:
-            note("the dependencies have changed: setting the box up again, as it stands")
-        is_clean = not session.remembered and not self.is_touched()
-        # From here on it is neither what it was nor what it shall be: an interrupted setup must not pass for either.
-        await session.remember({**_without_setup(session.remembered), "is_clean": False})
+            return PreparedBox(str(session.saved_state["python"]), is_fresh=False)
+        if "setup" in session.saved_state:
+            note("the dependencies have changed: running setup again in the existing box")
+        is_clean = not session.saved_state and not self.has_manual_changes()
+        # An interrupted setup must not pass for a completed one.
+        without_setup = {name: value for name, value in session.saved_state.items() if name != "setup"}
+        await session.save_state({**without_setup, "is_clean": False})
         await self._allow_network(True)
         try:
             python = await self._set_up(session, recipe, base, note, stop)
@@ -93,30 +94,30 @@ class Environment:
         await self._allow_network(False)
         if python is None:
             return None
-        await session.remember({"setup": key, "python": python, "base": base, "is_clean": is_clean})
-        await self._keep(recipe, is_clean, note)
+        await session.save_state({"setup": key, "python": python, "base": base, "is_clean": is_clean})
+        await self._save(recipe, is_clean, note)
         self._prepared = session
         return PreparedBox(python, is_fresh=True)
 
     async def _set_up(self, session: BoxSession, recipe: Recipe, base: str, note: Note, stop: StopSignal) -> str | None:
-        if base and session.remembered.get("base", base) != base:
-            note(f"the box's Python is {base} now: making its virtualenv anew")
+        if base and session.saved_state.get("base", base) != base:
+            note(f"the box's Python is now {base}: recreating its virtualenv")
             await self._job(session, f"rm -rf {shlex.quote(self.venv)}")
         python = await self._make_virtualenv(session, base, note, stop) if base else ""
         for command in recipe.commands:
-            if stop.is_set or await self._run(session, command, note, stop) is None:
+            if not await self._run(session, command, note, stop):
                 return None
         lacks_pytest = recipe.needs_pytest and not await self._has_pytest(session, python)
-        if lacks_pytest and (stop.is_set or await self._run(session, "pip install pytest", note, stop) is None):
+        if lacks_pytest and not await self._run(session, "pip install pytest", note, stop):
             return None
         return None if stop.is_set else python
 
-    async def _keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
-        """A box that cannot be kept is as good for its tests; only the next one has to be set up again."""
+    async def _save(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+        """Save the box for the next one. A failure is only reported: this box works all the same."""
         try:
-            await in_daemon_thread(lambda: self._provider.keep(recipe, is_clean, note), KEEP_LIMIT_S)
+            await in_daemon_thread(lambda: self._provider.save_environment(recipe, is_clean, note), SAVE_LIMIT_S)
         except (WatchtestError, TimeoutError) as error:
-            note(f"the environment could not be kept, so a new box will have to be set up again: {error}")
+            note(f"the environment could not be saved, so a new box will need setup again: {error}")
 
     async def _allow_network(self, is_allowed: bool) -> None:
         try:
@@ -125,23 +126,23 @@ class Environment:
             raise EngineError("the engine did not change the box's network in time") from error
 
     async def _is_prepared(self, session: BoxSession, key: str, recipe: Recipe, note: Note) -> bool:
-        python = session.remembered.get("python")
-        if session.remembered.get("setup") != key or not isinstance(python, str):
+        python = session.saved_state.get("python")
+        if session.saved_state.get("setup") != key or not isinstance(python, str):
             return False
-        # Once a session: somebody may have removed it from the box meanwhile, or left the network on.
+        # Once per session: the interpreter may be gone from the box meanwhile, or the network may still be on.
         if self._prepared is not session:
             has_python = not python or (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
             if has_python:
                 await self._allow_network(False)
-                is_clean = session.remembered.get("is_clean") is True and not self.is_touched()
-                await self._keep(recipe, is_clean, note)  # if a watcher was killed before it could
+                is_clean = session.saved_state.get("is_clean") is True and not self.has_manual_changes()
+                await self._save(recipe, is_clean, note)  # in case a watcher was killed before it did
             self._prepared = session if has_python else None
         return self._prepared is session
 
     async def _make_virtualenv(self, session: BoxSession, base: str, note: Note, stop: StopSignal) -> str:
-        options = "" if self._provider.is_shared else "--system-site-packages"
+        options = "" if self._provider.shares_host_python else "--system-site-packages"
         venv, python = shlex.quote(self.venv), shlex.quote(f"{self.venv}/bin/python")
-        # The pip wrapper is written last, and all at once: a virtualenv without it was never finished.
+        # The pip wrapper is written last and atomically: a virtualenv without it is incomplete.
         script = f"""
             test -x {python} && test -x {venv}/bin/pip && exit 0
             {shlex.quote(base)} -m venv --clear --without-pip {options} {venv} || exit 1
@@ -149,30 +150,35 @@ class Environment:
         script += f"""'exec "%s" -m pip "$@"\\n' {python} {python} {python} > {venv}/bin/pip.new
             chmod 755 {venv}/bin/pip.new && mv {venv}/bin/pip.new {venv}/bin/pip
         """
-        note("making the box's virtualenv")
-        end = await self._job(session, script, stop=stop)
-        if end.exit_code != 0 and end.stopped is None:
-            note(f"no virtualenv could be made ({_tail(end, 1)}): the image's own Python is used")
+        note("creating the box's virtualenv")
+        result = await self._job(session, script, stop=stop)
+        if result.exit_code != 0 and result.stopped is None:
+            note(f"cannot create a virtualenv ({_tail(result, 1)}): using the image's own Python")
             return base
         return f"{self.venv}/bin/python"
 
     async def _has_pytest(self, session: BoxSession, python: str) -> bool:
         return (await self._job(session, f"{shlex.quote(python)} -c 'import pytest'")).exit_code == 0
 
-    async def _run(self, session: BoxSession, command: str, note: Note, stop: StopSignal) -> JobResult | None:
+    async def _run(self, session: BoxSession, command: str, note: Note, stop: StopSignal) -> bool:
+        """Run a command of the setup. Return False if the run was stopped."""
+        if stop.is_set:
+            return False
         note(f"setup: {command}")
-        end = await self._job(session, command, note, stop)
-        if end.stopped in ("cancelled", "killed"):
-            return None
-        if end.exit_code != 0 and end.full_disk:
-            raise DiskFull(f"setup failed: {command}: no room is left in the box, in {end.full_disk}", hint=FREE_ROOM)
-        if end.exit_code != 0:
-            why = end.reason or f"exit code {end.exit_code}"
+        result = await self._job(session, command, note, stop)
+        if result.stopped in ("cancelled", "killed"):
+            return False
+        if result.exit_code != 0 and result.full_disk:
+            raise DiskFull(
+                f"setup failed: {command}: the box has no space left in {result.full_disk}", hint=FREE_DISK_HINT
+            )
+        if result.exit_code != 0:
+            why = result.reason or f"exit code {result.exit_code}"
             raise BoxError(
-                f"setup failed: {command} ({why})\n{_tail(end, TAIL_LINES)}",
+                f"setup failed: {command} ({why})\n{_tail(result, TAIL_LINES)}",
                 hint="fix it and save, try it by hand with `watchtest exec -- …`, or set box.setup",
             )
-        return end
+        return True
 
     async def _job(
         self, session: BoxSession, script: str, note: Note | None = None, stop: StopSignal | None = None
@@ -190,18 +196,14 @@ class Environment:
         return {**self._provider.variables, **self.env, "VIRTUAL_ENV": self.venv, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
-def has_setup(remembered: bytes) -> bool:
-    """By what an agent wrote down beside its tree: whether a setup came to its end in that box."""
+def has_setup(saved_state: bytes) -> bool:
+    """Return whether setup has completed in a box with this saved state."""
     try:
-        return "setup" in json.loads(remembered)
+        return "setup" in json.loads(saved_state)
     except (ValueError, TypeError):
-        return False  # nothing yet, or half of it
+        return False  # nothing saved yet, or cut off
 
 
-def _without_setup(remembered: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in remembered.items() if name != "setup"}
-
-
-def _tail(end: JobResult, lines: int) -> str:
-    kept = [line for line in end.output.splitlines() if line.strip()]
-    return "\n".join(kept[-lines:])
+def _tail(result: JobResult, count: int) -> str:
+    lines = [line for line in result.output.splitlines() if line.strip()]
+    return "\n".join(lines[-count:])

@@ -125,26 +125,26 @@ def local_resources(folder: Path) -> list[Resource]:
     ]
 
 
-def remove(belonging: Resource, engines: Iterable[Engine]) -> None:
+def remove(resource: Resource, engines: Iterable[Engine]) -> None:
     """Remove one thing. That somebody was quicker is fine."""
-    if belonging.what == "local box":
-        remove_box(Path(belonging.name))
+    if resource.what == "local box":
+        remove_box(Path(resource.name))
         return
-    engine = next(engine for engine in engines if engine.at.url == belonging.address)
-    with explained_api(belonging.name):
+    engine = next(engine for engine in engines if engine.address.url == resource.address)
+    with explained_api(resource.name):
         try:
-            if belonging.what == "container":
-                engine.client.remove_container(belonging.id, force=True, v=True)
-            elif belonging.what == "image":
-                engine.client.remove_image(belonging.name)
+            if resource.what == "container":
+                engine.client.remove_container(resource.id, force=True, v=True)
+            elif resource.what == "image":
+                engine.client.remove_image(resource.name)
             else:
-                engine.client.remove_volume(belonging.id, force=True)
+                engine.client.remove_volume(resource.id, force=True)
         except NotFound:
             return
         except APIError as error:
             if error.status_code != 409:
                 raise
-            raise BoxError(f"{belonging.name} is in use: {error.explanation}", hint="it stays") from error
+            raise BoxError(f"{resource.name} is in use: {error.explanation}", hint="it stays") from error
 
 
 def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineChoice = "auto") -> int:
@@ -152,9 +152,9 @@ def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineChoice 
     engine = find_engine(environ, wish)
     try:
         found = [one for one in engine_resources(engine) if (one.workspace, one.host) == (workspace, machine_id())]
-        for belonging in found:
+        for resource in found:
             with contextlib.suppress(BoxError):  # in use by something of the user's own
-                remove(belonging, [engine])
+                remove(resource, [engine])
     finally:
         engine.close()
     return sum(one.what == "container" for one in found)
@@ -183,7 +183,7 @@ def _labelled(
     return Resource(
         what=what,
         engine=engine.kind,
-        address=engine.at.url,
+        address=engine.address.url,
         id=str(found["Id"]),
         name=name,
         workspace=marks.get(labels.WORKSPACE, ""),

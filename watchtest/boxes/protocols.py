@@ -1,4 +1,7 @@
-"""What a box promises to the pipeline, and what a place must give to become one. No engine is known here."""
+"""The contracts between the pipeline and its boxes, independent of any engine.
+
+A `BoxProvider` creates boxes, a `BoxSession` works with an open one, and a `JobSpec` describes a process to run in it.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +17,34 @@ from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, StopReason
 from watchtest.errors import BoxError, ChannelLost
 
 Note = Callable[[str], None]
-"""Says a line to the user while something takes its time."""
+"""Shows the user a line of progress."""
 ContentReader = Callable[[str, Entry], bytes]
-"""The content of a path, or an exception if it is no longer that entry."""
+"""Returns the content of a path; raises if the path no longer holds that entry."""
 OnResults = Callable[[list[dict[str, Any]]], None]
 OnOutput = Callable[[str], None]
 
 
 class ByteStream(Protocol):
-    """The raw connection to an agent. Blocking; `read` and `write` are called from one thread each."""
+    """The raw connection to an agent. All calls block; one thread calls `read` and one thread calls `write`."""
 
     def read(self) -> bytes:
-        """Some bytes, or b"" at the end."""
+        """Return the next bytes, or b"" at the end."""
 
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None:
-        """End the connection; a blocked `read` returns."""
+        """Close the connection; a blocked `read` returns."""
 
-    def last_words(self) -> str:
-        """What the agent wrote to its stderr, the end of it."""
+    def stderr_tail(self) -> str:
+        """Return the end of what the agent wrote to its stderr."""
 
 
 @dataclass(slots=True)
 class StopSignal:
-    """What was asked of a run that is under way: the loop writes it, the stages read it."""
+    """Asks a run to stop: the loop sets it, and the stages of the run check it."""
 
     job_stops: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
-    """A wish each, for the job that runs: True kills, False asks politely first."""
+    """Stop requests for the current job: True kills, False interrupts first."""
     stop: StopReason | None = None
 
     @property
@@ -53,19 +56,19 @@ class StopSignal:
         self.job_stops.put_nowait(stop is StopReason.KILLED)
 
 
-# -- what a box is made of -------------------------------------------------------------------------
+# -- recipes ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NamedImage:
-    """An image that the engine has, or can pull."""
+    """An image that the engine has or can pull."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """An image made from a Dockerfile of the project. Built again exactly when `key` changes."""
+    """An image built from a Dockerfile of the project. It is rebuilt exactly when `key` changes."""
 
     dockerfile: str
     """Path in the snapshot."""
@@ -83,35 +86,35 @@ ImageSource = NamedImage | BuiltImage
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a box of this project is made of: an image, and the shell commands that make it ready for tests."""
+    """How to make a box for this project: an image, and the shell commands that prepare it for tests."""
 
     image: ImageSource
     because: str
-    """Why this image, in words for the user."""
+    """Why this image was chosen, for the user."""
     commands: tuple[str, ...]
     needs_pytest: bool
-    """pytest is installed if the commands did not bring it."""
+    """Install pytest if the commands did not."""
     key: str
-    """Changes when the commands have to run again: they, or a dependency file, have changed."""
+    """Changes when the commands must run again: because they or a dependency file changed."""
 
 
-# -- places ----------------------------------------------------------------------------------------
+# -- providers -------------------------------------------------------------------------------------
 
 
 class ExecMode(Enum):
-    """How a command of the user is run in the box."""
+    """How a command of the user runs in the box."""
 
     ATTACHED = auto()
-    """On our own stdin, stdout and stderr, to its end."""
+    """On our own stdin, stdout and stderr, until it ends."""
     TERMINAL = auto()
-    """On a terminal of its own that is shown on ours, keys and window size passed on."""
+    """On a terminal of its own, shown on ours; keys and window size are forwarded."""
     DETACHED = auto()
-    """Left running, without input or output; no run's clean-up ends it."""
+    """In the background, without input or output; the clean-up after a run does not end it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBox:
-    """A living box with an agent that is about to say hello."""
+    """A running box with an agent that is about to say hello."""
 
     info: BoxInfo
     stream: ByteStream
@@ -122,7 +125,7 @@ class OpenBox:
 
 @dataclass(frozen=True, slots=True)
 class OpenShellBox:
-    """A living box in which no agent can run, for want of a Python."""
+    """A running box without Python, so without an agent."""
 
     info: BoxInfo
     tools: PlainTools
@@ -132,106 +135,109 @@ class OpenShellBox:
 
 
 def no_python_error() -> BoxError:
-    """What asks for Python in a box that has none."""
+    """Return the error for a request that needs Python in a box without it."""
     return BoxError(
         "no Python 3.8 or newer in the image",
-        hint="set box.image to an image with Python, or box.python to its interpreter; `watchtest exec` works without",
+        hint="set box.image to an image with Python, or box.python to its interpreter; "
+        "`watchtest exec` works without Python",
     )
 
 
 class BoxProvider(Protocol):
-    """One kind of box: makes, finds and heals it. Every call is blocking and bounded in time."""
+    """Creates, finds and repairs boxes of one kind. Every call blocks, for a bounded time."""
 
     root: str
-    """Where the tree lies, as seen from inside."""
+    """The folder of the tree, as seen from inside."""
     home: str
-    """Where the agent and the virtualenv live, as seen from inside."""
+    """The folder of the agent and the virtualenv, as seen from inside."""
     engine: str
     variables: Mapping[str, str]
-    """What every process of ours in it has in its environment."""
-    is_shared: bool
-    """Whether its Python is also the host's: then the box never uses or changes it in place."""
+    """Environment variables for every process that we start in the box."""
+    shares_host_python: bool
+    """Whether the box runs the host's own Python, which must then stay unused and unchanged."""
     keeps_processes: bool
-    """Whether what was started in it lives on when the agent ends: services then outlive the watcher."""
+    """Whether processes in the box survive the agent: services then outlive the watcher."""
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox | OpenShellBox:
-        """Create, adopt, start or recreate the box, and start an agent in it from this zip, if it has a Python."""
+        """Create, adopt, start or recreate the box. If it has Python, start an agent in it from this zip."""
 
-    def image_of(self, recipe: Recipe) -> str:
-        """The name of what its boxes are made from: verdicts are remembered by it."""
+    def image_name(self, recipe: Recipe) -> str:
+        """Return the name of the image behind the box; verdicts are stored under it."""
 
-    def origin_of(self, recipe: Recipe) -> str:
-        """What that image is at this moment, by its content; "" if it is not known."""
+    def image_id(self, recipe: Recipe) -> str:
+        """Return an id of the image's current content, or "" if it is unknown."""
 
-    def keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
-        """The setup of this recipe is done: keep the box as it is now, so that the next one need not repeat it.
+    def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+        """Save the box after setup, so that the next box need not repeat it.
 
-        Clean: nothing but this one setup was ever done in it. What is not clean does not outlive a `reset`.
+        `is_clean` means that the box holds nothing but this setup. `reset` deletes what is not clean.
         """
 
     def allow_network(self, is_allowed: bool) -> None:
-        """Connect or cut the box, where `box.network` says that only setup may use it."""
+        """Connect or disconnect the box if `box.network` allows the network during setup only."""
 
     def execute(
-        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: ExecMode = ExecMode.ATTACHED
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], mode: ExecMode = ExecMode.ATTACHED
     ) -> int:
-        """Run a command of the user in the box; its exit code (0 once it is started, if detached)."""
+        """Run a command of the user in the box and return its exit code (0 once a detached one has started)."""
 
     def is_prepared(self) -> bool:
-        """Whether a setup has been done in it, so that a command finds what it expects."""
+        """Return whether setup has completed in the box."""
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
-        """Keep the box as what all boxes of this workspace grow from; the id of what was kept."""
+        """Save the box as the origin of all boxes of this workspace and return the id of the snapshot."""
 
-    def reset(self, is_environment_too: bool) -> tuple[str, ...]:
-        """Throw away every box of the workspace, and if asked all that was kept of them; what is gone, in words."""
+    def reset(self, with_environment: bool) -> tuple[str, ...]:
+        """Delete every box of the workspace, and on request its saved environments. Describe what was deleted."""
 
     def inspect(self) -> BoxInfo | None:
-        """The box as it stands, without touching it."""
+        """Return the current state of the box without changing it."""
 
     def describe(self) -> tuple[str, ...]:
-        """What carries the box, in lines for people."""
+        """Describe the engine behind the box in lines for the user."""
 
     def close(self) -> None: ...
 
 
+# -- jobs ------------------------------------------------------------------------------------------
+
 REPORT = "{watchtest-report}"
-"""In a command's words: the file that it shall write its report to. Wherever that is, it comes back in `JobResult`."""
+"""Placeholder in a command for the path of its report file. The content is returned in `JobResult.report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command in the box. With `has_rows` each line of its stdout that is a JSON object is a row of results."""
+    """A command in the box. With `has_rows`, each line of its stdout that is a JSON object is a row of results."""
 
     argv: tuple[str, ...]
     folder: str = ""
-    """Where it runs, relative to the root of the tree."""
+    """Its working directory, relative to the root of the tree."""
     has_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PytestCommand:
-    """pytest by this interpreter; no tests given means all of them."""
+    """pytest with this interpreter; `tests=None` runs all of them."""
 
     python: str
     args: tuple[str, ...] = ()
     tests: tuple[str, ...] | None = None
     folder: str = ""
     order: tuple[str, ...] = ()
-    """Files of tests, in the order in which they shall run."""
+    """Test files in the order in which they should run."""
     is_warm: bool = False
-    """From a process that holds pytest and what it needs already, where that is safe."""
+    """Run in a fork of a process that has loaded pytest and its plugins, where that is safe."""
     record: bool = False
-    """Tell what each test has touched."""
+    """Record what each test touches."""
     first: tuple[str, ...] = ()
     """Tests to run before all others."""
     collects_all: bool = False
-    """Look into every file for the tests, not just into those that hold them by their ids."""
+    """Collect from every file, not only from the files named in the test ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnittestCommand:
-    """unittest by this interpreter, from `folder`; no tests given means all that discovery finds."""
+    """unittest with this interpreter, from `folder`; `tests=None` runs all that discovery finds."""
 
     python: str
     args: tuple[str, ...] = ()
@@ -242,29 +248,31 @@ class UnittestCommand:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
+    """Time limits of a job."""
+
     run_s: float
     silence_s: float
     grace_s: float
     test_s: float = 0.0
-    """For a single test, where the runner tells when one begins; 0 is no limit."""
+    """For a single test, if the runner reports when a test starts; 0 is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One supervised process in the box."""
+    """A supervised process to run in the box."""
 
-    what: Command | PytestCommand | UnittestCommand
+    command: Command | PytestCommand | UnittestCommand
     limits: JobLimits
     env: Mapping[str, str] = field(default_factory=dict)
     path_first: tuple[str, ...] = ()
-    """Folders before all others on PATH."""
+    """Folders to put first on PATH."""
     requires: int | None = None
-    """The generation that the tree must be at; the agent refuses otherwise."""
+    """The generation that the tree must have; otherwise the agent refuses the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended, as the agent says: an explicit end, never just a stream that stopped."""
+    """How a job ended, as the agent reports it. The end of a stream alone is never a result."""
 
     exit_code: int | None
     stopped: str | None
@@ -273,40 +281,42 @@ class JobResult:
     stacks: str
     duration_s: float
     full_disk: str = ""
-    """The folder of the box that had no room left when it ended."""
+    """The folder in the box that was out of space at the end."""
     current: str = ""
-    """The test that had begun and not ended when the process was gone."""
+    """The test that was running when the process died."""
     report: bytes | None = None
-    """What the command wrote where REPORT pointed to; None: nothing."""
+    """What the command wrote to its REPORT file; None if there is no such file."""
     is_warm: bool = False
     cold_because: str = ""
-    """Why it did not run warm although that was wished."""
+    """Why the job did not run warm although it was asked to."""
 
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
 class BoxConnection(Protocol):
-    """Whether a box is still there. Once lost, it stays so."""
+    """Knows whether the box still answers. A lost connection stays lost."""
 
     on_lost: Callable[[str], None]
-    on_news: Callable[[Frame], None]
+    on_push: Callable[[Frame], None]
+    """Receives what the agent sends unasked."""
 
     @property
     def is_lost(self) -> bool: ...
 
-    def lose(self, reason: str) -> None: ...
+    def mark_lost(self, reason: str) -> None: ...
 
-    def loss(self) -> ChannelLost: ...
+    def lost_error(self) -> ChannelLost: ...
 
     async def close(self) -> None: ...
 
 
 class BoxSession(Protocol):
-    """What can be done with an open box, whatever is in it: an agent, or nothing but a shell."""
+    """An open box, with an agent or with nothing but a shell."""
 
     generation: int
-    remembered: Mapping[str, Any]
+    saved_state: Mapping[str, Any]
+    """What `save_state` stored in the box, in this session or an earlier one."""
     python: str
     """The version of its Python; "" if it has none."""
     executable: str
@@ -317,24 +327,24 @@ class BoxSession(Protocol):
 
     @property
     def path_count(self) -> int:
-        """How many paths a snapshot has brought here."""
+        """The number of paths in the box that came from a snapshot."""
 
     async def open(self) -> None: ...
 
-    async def remember(self, what: Mapping[str, Any]) -> None: ...
+    async def save_state(self, state: Mapping[str, Any]) -> None: ...
 
-    async def order_services(self, order: Mapping[str, Any]) -> bytes: ...
+    async def apply_services(self, order: Mapping[str, Any]) -> bytes: ...
 
     async def refresh(self) -> None:
-        """Learn what became of the tree since it was last looked at."""
+        """Update our view of the tree: tests may write anywhere in it."""
 
     async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
-        """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
+        """Bring the tree from its last refreshed state to the snapshot. Return the new generation and the delta."""
 
-    async def prints(self, python: str, paths: Collection[str]) -> Mapping[str, Any]:
-        """Rows of prints of Python files, by path, made by that interpreter; fewer where that cannot be."""
+    async def fingerprints(self, python: str, paths: Collection[str]) -> Mapping[str, Any]:
+        """Return rows of fingerprints of Python files by path; unreadable files are missing."""
 
     async def run(
         self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
     ) -> JobResult:
-        """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
+        """Run a job to its end. Each item of `stop` is a request to end it: True kills, False interrupts first."""

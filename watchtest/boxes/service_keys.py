@@ -1,4 +1,4 @@
-"""Of which files a service is made: its key changes exactly when it has to be restarted. Pure."""
+"""Define services and the files they depend on: the key of a service changes exactly when it must restart. Pure."""
 
 from __future__ import annotations
 
@@ -13,37 +13,45 @@ from typing import Literal
 
 from watchtest.core.model import Entry, EntryKind, Snapshot
 
-Matches = Callable[[str], bool]
-Matcher = Callable[[Sequence[str]], Matches]
-"""From gitignore-style globs to the paths they mean."""
+PathFilter = Callable[[str], bool]
+Matcher = Callable[[Sequence[str]], PathFilter]
+"""Turns gitignore-style globs into a filter for paths."""
 
-UNREAD = re.compile(
+UNUSED_FILES = re.compile(
     r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$|\.(md|rst|lock)$|(^|/)(LICENSE|\.gitignore|watchtest\.toml)$"
     r"|(^|/)([^/]*requirements[^/]*\.txt|pyproject\.toml|setup\.cfg|Pipfile|package-lock\.json|pnpm-lock\.yaml)$"
 )
-"""A server does not read these: tests, texts, and what setup alone reads, which leaves services as they are."""
-FOREIGN = frozenset(
-    {
-        *(
-            "redis-server",
-            "valkey-server",
-            "memcached",
-            "postgres",
-            "mysqld",
-            "mariadbd",
-            "mongod",
-            "clickhouse-server",
-        ),
-        *("rabbitmq-server", "nats-server", "etcd", "minio", "elasticsearch", "opensearch", "zookeeper"),
-        *("Xvfb", "chromedriver", "geckodriver", "sleep", "tail"),
-    }
+"""Files that a server does not read: tests, texts, and files for setup alone, which does not restart services."""
+THIRD_PARTY_SERVERS = frozenset(
+    [
+        "redis-server",
+        "valkey-server",
+        "memcached",
+        "postgres",
+        "mysqld",
+        "mariadbd",
+        "mongod",
+        "clickhouse-server",
+        "rabbitmq-server",
+        "nats-server",
+        "etcd",
+        "minio",
+        "elasticsearch",
+        "opensearch",
+        "zookeeper",
+        "Xvfb",
+        "chromedriver",
+        "geckodriver",
+        "sleep",
+        "tail",
+    ]
 )
-"""Programs that run nothing of the project."""
+"""Programs that run no code of the project."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyCheck:
-    """How a service is known to be ready: a port or URL that answers, or a command that succeeds."""
+    """How to tell that a service is ready: a port or URL answers, or a command succeeds."""
 
     kind: Literal["tcp", "http", "command"]
     what: int | str
@@ -51,7 +59,7 @@ class ReadyCheck:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDefinition:
-    """A service as the settings describe it."""
+    """A service as configured."""
 
     name: str
     argv: tuple[str, ...]
@@ -65,7 +73,7 @@ class ServiceDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInputs:
-    """What a key was made of."""
+    """What the key of a service is computed from."""
 
     definition: str
     files: Mapping[str, str]
@@ -76,56 +84,56 @@ class ServiceInputs:
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
     def difference(self, other: ServiceInputs) -> tuple[str, ...]:
-        """The files that differ."""
+        """Return the files that differ."""
         paths = self.files.keys() | other.files.keys()
         return tuple(sorted(path for path in paths if self.files.get(path) != other.files.get(path)))
 
 
 class ServiceDependencies:
-    """The files of one service, found again in every snapshot. Each path is matched once."""
+    """Finds the files of one service in every snapshot. Caches the match of each path."""
 
     def __init__(self, definition: ServiceDefinition, matcher: Matcher) -> None:
         self._definition = definition
         globs = definition.restart_on
         self._matches = matcher(globs) if not isinstance(globs, str) else None
-        self._known: dict[str, bool] = {}
+        self._cache: dict[str, bool] = {}
 
-    def basis(self, snapshot: Snapshot, surroundings: Mapping[str, object]) -> ServiceInputs:
-        """`surroundings`: what else it is started with; its environment, say."""
-        matches = self._remembered if self._matches is not None else automatic(self._definition.argv, snapshot.entries)
+    def inputs(self, snapshot: Snapshot, environment: Mapping[str, object]) -> ServiceInputs:
+        """Return the inputs of the service in this snapshot; `environment` is what else it is started with."""
+        definition = self._definition
+        matches = self._cached_match if self._matches is not None else automatic(definition.argv, snapshot.entries)
         files = {
             path: entry.digest
             for path, entry in snapshot.entries.items()
             if entry.kind is not EntryKind.FOLDER and matches(path)
         }
-        one = self._definition
-        ready = [one.ready.kind, one.ready.what] if one.ready else None
-        described = [one.argv, ready, sorted(one.env.items()), sorted(surroundings.items())]
+        ready = [definition.ready.kind, definition.ready.what] if definition.ready else None
+        described = [definition.argv, ready, sorted(definition.env.items()), sorted(environment.items())]
         return ServiceInputs(json.dumps(described), files)
 
-    def _remembered(self, path: str) -> bool:
+    def _cached_match(self, path: str) -> bool:
         assert self._matches is not None
-        known = self._known.get(path)
-        if known is None:
-            known = self._known[path] = self._matches(path)
-        return known
+        is_match = self._cache.get(path)
+        if is_match is None:
+            is_match = self._cache[path] = self._matches(path)
+        return is_match
 
 
-def automatic(argv: Sequence[str], entries: Mapping[str, Entry]) -> Matches:
-    """What a command depends on: any file of the project but its tests and texts, for who knows what it reads.
+def automatic(argv: Sequence[str], entries: Mapping[str, Entry]) -> PathFilter:
+    """Return a filter for the files that a command depends on: any file of the project but its tests and texts.
 
-    A server that is none of the project's own work depends on the files its command names.
+    A third-party server depends only on the files that its command names.
     """
     words = _words(argv)
-    named = {path for word in words if (path := _named(word, entries))}
+    named = {path for word in words if (path := _file_named(word, entries))}
     program = next((word for word in words if "=" not in word and word != "exec"), "")
-    if posixpath.basename(program) in FOREIGN:
+    if posixpath.basename(program) in THIRD_PARTY_SERVERS:
         return named.__contains__
-    return lambda path: path in named or not UNREAD.search(path)
+    return lambda path: path in named or not UNUSED_FILES.search(path)
 
 
 def _words(argv: Sequence[str]) -> list[str]:
-    """Those of the shell's command, where there is a shell."""
+    """Return the words of the command, or of the script if it is run by a shell."""
     if list(argv[:2]) != ["/bin/sh", "-c"]:
         return list(argv)
     try:
@@ -134,7 +142,7 @@ def _words(argv: Sequence[str]) -> list[str]:
         return argv[2].split()  # quotes that only the shell understands
 
 
-def _named(word: str, entries: Mapping[str, Entry]) -> str:
+def _file_named(word: str, entries: Mapping[str, Entry]) -> str:
     path = posixpath.normpath(word)
     entry = entries.get(path)
     return path if entry is not None and entry.kind is not EntryKind.FOLDER else ""

@@ -1,8 +1,7 @@
-"""The services that tests need: ordered before a run, waited for, and told of. The steward in the box does the rest.
+"""The services that tests need: start them before a run, wait until they are ready, and report their state.
 
-Every run orders all of them: the steward starts, restarts or leaves alone, whatever died or was edited in between.
-
-What the steward in the box says of the services, checked and bounded: it comes out of the box.
+Before every run we send all definitions to the service manager in the box. It starts, restarts or keeps each service.
+Its reports come out of the box, so they are checked and bounded here.
 """
 
 from __future__ import annotations
@@ -22,36 +21,42 @@ from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.errors import ChannelLost, ServiceError
 
 STATES = ("starting", "ready", "backoff", "failed", "stopped")
-MOST_SERVICES = 200
+MAX_SERVICES = 200
 TEXT_LIMIT = 500
 TAIL_LINES = 15
+POLL_S = 0.1
+ORDER_TRIES = 3
+SHOWN_FILES = 3
+
+
+# -- reports ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceReport:
-    """One service as it stands."""
+    """The current state of one service."""
 
     info: ServiceInfo
     key: str
     tail: tuple[str, ...] = ()
-    """Its last lines, where it is in trouble."""
+    """The last lines of its output, if it has a problem."""
 
     @property
     def is_settled(self) -> bool:
-        """It will not become ready, or not more ready, by waiting."""
+        """Whether waiting longer will not change its readiness."""
         return self.info.state in ("ready", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceReports:
-    """All of them, and what was just done to each of them, by name."""
+    """The state of all services, and what the service manager just did to each, by name."""
 
     services: Mapping[str, ServiceReport] = field(default_factory=dict)
     did: Mapping[str, str] = field(default_factory=dict)
     seq: int | None = None
-    """Grows; without one, it is the agent that speaks, and the last word."""
+    """Increases with every report of a service manager. None: the agent reports on its behalf, as the last report."""
     is_lost: bool = False
-    """The steward itself has died, and all services with it."""
+    """Whether the service manager has died, and all services with it."""
 
     @property
     def infos(self) -> tuple[ServiceInfo, ...]:
@@ -59,18 +64,19 @@ class ServiceReports:
 
 
 def reports_of(body: bytes) -> ServiceReports:
+    """Parse and check a message about the services."""
     try:
-        said = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ChannelLost(f"the agent's word on the services is not JSON: {error}") from error
-    rows = said.get("services") if isinstance(said, dict) else None
+        raise ChannelLost(f"the agent's report on the services is not JSON: {error}") from error
+    rows = message.get("services") if isinstance(message, dict) else None
     if not isinstance(rows, list):
-        raise ChannelLost("the agent's word on the services has no list of them")
-    services = {report.info.name: report for report in map(_report, rows[:MOST_SERVICES])}
-    did = said.get("did")
+        raise ChannelLost("the agent's report on the services lists no services")
+    services = {report.info.name: report for report in map(_report, rows[:MAX_SERVICES])}
+    did = message.get("did")
     done = {str(name): str(what) for name, what in did.items()} if isinstance(did, dict) else {}
-    seq = said.get("seq")
-    return ServiceReports(services, done, seq if isinstance(seq, int) else None, said.get("lost") is True)
+    seq = message.get("seq")
+    return ServiceReports(services, done, seq if isinstance(seq, int) else None, message.get("lost") is True)
 
 
 def _report(row: Any) -> ServiceReport:
@@ -87,7 +93,7 @@ def _report(row: Any) -> ServiceReport:
             lines = tail[-TAIL_LINES:] if isinstance(tail, list) else []
             return ServiceReport(info, key, tuple(str(line)[:TEXT_LIMIT] for line in lines))
         case _:
-            raise ChannelLost(f"the agent sent a service that is none: {row!r:.200}")
+            raise ChannelLost(f"the agent sent an invalid service report: {row!r:.200}")
 
 
 def _time(value: object) -> float:
@@ -95,20 +101,18 @@ def _time(value: object) -> float:
     return float(value) if is_time and isinstance(value, int | float) else 0.0
 
 
-POLL_S = 0.1
-ORDER_TRIES = 3
-SHOWN_FILES = 3
+# -- services --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RestartTiming:
-    """When a service that fails is started again; how long it must have been ready to be forgiven all failures."""
+    """The back-off between restarts, and how long a service must be ready before its failures are forgotten."""
 
     backoff_s: float = 0.5
     longest_backoff_s: float = 30.0
     settled_s: float = 60.0
     slack_s: float = 15.0
-    """What a run waits for the steward beyond the limits that it keeps."""
+    """How much longer a run waits than the limits that the service manager enforces."""
 
     def all_backoffs_s(self, restarts: int) -> float:
         return sum(min(self.backoff_s * 2.0 ** min(number, 30), self.longest_backoff_s) for number in range(restarts))
@@ -116,14 +120,14 @@ class RestartTiming:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
-    """What every service is started with besides its own settings."""
+    """The environment of every service, in addition to its own settings."""
 
     variables: Mapping[str, str]
     path_first: tuple[str, ...]
 
 
 class Services:
-    """The services of one lane's box. `is_tied`: they end with the agent."""
+    """The services of one lane's box. With `is_tied` they end with the agent."""
 
     def __init__(
         self,
@@ -137,73 +141,73 @@ class Services:
         self._dependencies = {one.name: ServiceDependencies(one, matcher) for one in definitions}
         self._is_tied = is_tied
         self._timing = timing or RestartTiming()
-        self._bases: Mapping[str, ServiceInputs] = {}
+        self._inputs: Mapping[str, ServiceInputs] = {}
         self._reports = ServiceReports()
-        self._news = asyncio.Event()
+        self._has_report = asyncio.Event()
         self._has_ordered = False
         self._losses = 0
-        """How many stewards have died."""
-        self.on_seen: Callable[[tuple[ServiceInfo, ...]], None] = lambda _services: None
-        """Told of every change of a state, between runs, too."""
+        """How many service managers have died."""
+        self.on_change: Callable[[tuple[ServiceInfo, ...]], None] = lambda _services: None
+        """Called on every report, also between runs."""
 
     async def ensure(
         self,
         session: BoxSession,
         snapshot: Snapshot,
-        surroundings: ProcessEnvironment,
+        environment: ProcessEnvironment,
         note: Note,
         stop: StopSignal,
         *,
         is_forced: bool = False,
     ) -> None:
-        """Until all are ready, as this snapshot has them; ServiceError if one cannot be. Returns early if stopped."""
+        """Wait until all services are ready. Raise ServiceError if one fails. A stop returns early."""
         if not self._definitions and not session.has_services:
             return
-        before = self._bases
-        self._bases = await asyncio.to_thread(self._bases_of, snapshot, surroundings)
-        session.channel.on_news = lambda frame: self._hear(session, frame, note)
+        before = self._inputs
+        self._inputs = await asyncio.to_thread(self._inputs_of, snapshot, environment)
+        session.channel.on_push = lambda frame: self._receive(session, frame, note)
         self._reports = ServiceReports()
         for _ in range(ORDER_TRIES):
-            # A failed one gets another chance where somebody asks for it: by a command, or by starting a watcher.
             losses = self._losses
-            order = self._order(surroundings, is_retry=is_forced or not self._has_ordered)
-            answer = reports_of(await session.order_services(order))
-            self._say_what_was_done(answer, before, note)
-            self._take(answer)
+            # The user asked for this run, or has just started the watcher: give failed services another chance.
+            order = self._order(environment, is_retry=is_forced or not self._has_ordered)
+            answer = reports_of(await session.apply_services(order))
+            self._note_actions(answer, before, note)
+            self._update(answer)
             self._has_ordered = True
             if await self._until_settled(session, losses, note, stop) or stop.is_set:
                 return
-            before = self._bases
+            before = self._inputs
         raise ServiceError(
-            "what supervises the services in the box is killed again and again",
-            hint="look at what ends processes in the box; memory may be short",
+            "the service manager in the box is killed again and again",
+            hint="find out what kills processes in the box; it may be short of memory",
         )
 
     @property
-    def lives(self) -> tuple[tuple[str, float], ...]:
-        """Each service, and since when it is what it is: another life, another answer."""
+    def start_times(self) -> tuple[tuple[str, float], ...]:
+        """Each service with the time of its last change of state: a restarted service may behave differently."""
         return tuple(sorted((name, report.info.since) for name, report in self._reports.services.items()))
 
-    # -- ordering ----------------------------------------------------------------------------------
+    # -- orders ------------------------------------------------------------------------------------
 
-    def _bases_of(self, snapshot: Snapshot, surroundings: ProcessEnvironment) -> dict[str, ServiceInputs]:
-        around = {"variables": sorted(surroundings.variables.items()), "path_first": list(surroundings.path_first)}
-        return {one.name: self._dependencies[one.name].basis(snapshot, around) for one in self._definitions}
+    def _inputs_of(self, snapshot: Snapshot, environment: ProcessEnvironment) -> dict[str, ServiceInputs]:
+        shared = {"variables": sorted(environment.variables.items()), "path_first": list(environment.path_first)}
+        return {one.name: self._dependencies[one.name].inputs(snapshot, shared) for one in self._definitions}
 
-    def _order(self, surroundings: ProcessEnvironment, *, is_retry: bool) -> dict[str, object]:
+    def _order(self, environment: ProcessEnvironment, *, is_retry: bool) -> dict[str, object]:
         return {
             "tied": self._is_tied,
             "retry": is_retry,
-            "services": [self._row(one, surroundings) for one in self._definitions],
+            "services": [self._row(one, environment) for one in self._definitions],
         }
 
-    def _row(self, one: ServiceDefinition, surroundings: ProcessEnvironment) -> dict[str, object]:
+    def _row(self, one: ServiceDefinition, environment: ProcessEnvironment) -> dict[str, object]:
         return {
             "name": one.name,
-            "key": self._bases[one.name].key,
+            "key": self._inputs[one.name].key,
             "argv": list(one.argv),
-            "env": {**surroundings.variables, **one.env},
-            "path_first": list(surroundings.path_first),
+            "env": {**environment.variables, **one.env},
+            "path_first": list(environment.path_first),
             "ready": {one.ready.kind: one.ready.what} if one.ready else None,
             "ready_timeout_s": one.ready_timeout_s,
             "restart_limit": one.restart_limit,
@@ -213,54 +217,54 @@ class Services:
             "settled_s": self._timing.settled_s,
         }
 
-    # -- hearing -----------------------------------------------------------------------------------
+    # -- reports from the box ----------------------------------------------------------------------
 
-    def _hear(self, session: BoxSession, frame: Frame, note: Note) -> None:
+    def _receive(self, session: BoxSession, frame: Frame, note: Note) -> None:
         if frame[0]["t"] != "services":
             return
         try:
             reports = reports_of(frame[1])
         except ChannelLost as error:
-            session.channel.lose(error.message)
+            session.channel.mark_lost(error.message)
             return
-        self._say_what_was_done(reports, self._bases, note)
-        self._take(reports)
+        self._note_actions(reports, self._inputs, note)
+        self._update(reports)
 
-    def _take(self, reports: ServiceReports) -> None:
+    def _update(self, reports: ServiceReports) -> None:
         if reports.seq is not None and self._reports.seq is not None and reports.seq < self._reports.seq:
-            return  # an answer that was overtaken by news
+            return  # a newer report arrived before this answer
         if reports.is_lost:
             self._losses += 1
-            gone = {
-                name: replace(report, info=ServiceInfo(name, "stopped", time.time(), 0, "its steward was killed"))
+            stopped = {
+                name: replace(report, info=ServiceInfo(name, "stopped", time.time(), 0, "its manager was killed"))
                 for name, report in self._reports.services.items()
             }
-            reports = replace(reports, services=gone)
+            reports = replace(reports, services=stopped)
         self._reports = reports
-        self.on_seen(reports.infos)
-        self._news.set()
+        self.on_change(reports.infos)
+        self._has_report.set()
 
-    def _say_what_was_done(self, reports: ServiceReports, before: Mapping[str, ServiceInputs], note: Note) -> None:
-        for name, what in reports.did.items():
-            words = _DONE.get(what, "")
-            if what == "restarted":
-                words = f"restarted ({_why(before.get(name), self._bases.get(name))})"
-            elif what == "kept" and not self._has_ordered:
-                words = "adopted, as it was left running"
-            if words:
-                note(f"service {name}: {words}")
+    def _note_actions(self, reports: ServiceReports, before: Mapping[str, ServiceInputs], note: Note) -> None:
+        for name, action in reports.did.items():
+            text = _ACTIONS.get(action, "")
+            if action == "restarted":
+                text = f"restarted ({_restart_reason(before.get(name), self._inputs.get(name))})"
+            elif action == "kept" and not self._has_ordered:
+                text = "still running, adopted"
+            if text:
+                note(f"service {name}: {text}")
 
     # -- waiting -----------------------------------------------------------------------------------
 
     async def _until_settled(self, session: BoxSession, losses: int, note: Note, stop: StopSignal) -> bool:
-        """True when all are ready; False if the steward was lost meanwhile, or a stop was asked for."""
-        limit_s = max((self._patience_s(one) for one in self._definitions), default=0.0)
+        """Return True when all services are ready, False if the service manager died or the run was stopped."""
+        limit_s = max((self._limit_s(one) for one in self._definitions), default=0.0)
         deadline = time.monotonic() + limit_s
-        has_said = False
+        has_noted = False
         while not stop.is_set:
-            self._news.clear()
+            self._has_report.clear()
             if session.channel.is_lost:
-                raise session.channel.loss()
+                raise session.channel.lost_error()
             if self._losses != losses:
                 return False
             waiting = [one for one in self._definitions if not self._is_settled(one)]
@@ -270,26 +274,26 @@ class Services:
             if not waiting:
                 return True
             if time.monotonic() > deadline:
-                raise self._lateness(waiting[0], limit_s)
-            if not has_said:
-                has_said = True
+                raise self._timeout(waiting[0], limit_s)
+            if not has_noted:
+                has_noted = True
                 note(f"waiting for {', '.join(f'service {one.name}' for one in waiting)}")
             try:
                 async with asyncio.timeout(POLL_S):
-                    await self._news.wait()
+                    await self._has_report.wait()
             except TimeoutError:
-                continue  # a stop, a loss and the deadline are looked at by the clock
+                continue  # check for a stop, a lost channel and the deadline
         return False
 
     def _is_settled(self, one: ServiceDefinition) -> bool:
         report = self._reports.services.get(one.name)
-        return report is not None and report.key == self._bases[one.name].key and report.is_settled
+        return report is not None and report.key == self._inputs[one.name].key and report.is_settled
 
-    def _patience_s(self, one: ServiceDefinition) -> float:
-        """The steward keeps the limits; this one is for the run that waits for it."""
+    def _limit_s(self, one: ServiceDefinition) -> float:
+        """Return how long a run waits for a service. The service manager enforces the actual, shorter limits."""
         return one.ready_timeout_s + one.grace_s + self._timing.all_backoffs_s(one.restart_limit) + self._timing.slack_s
 
-    def _lateness(self, one: ServiceDefinition, limit_s: float) -> ServiceError:
+    def _timeout(self, one: ServiceDefinition, limit_s: float) -> ServiceError:
         report = self._reports.services.get(one.name)
         why = f": {report.info.reason}" if report and report.info.reason else ""
         return ServiceError(
@@ -298,14 +302,14 @@ class Services:
         )
 
 
-_DONE = {
-    "started_again": "started again (nothing of it was running any more)",
+_ACTIONS = {
+    "started_again": "started again (it was no longer running)",
     "retried": "trying again",
-    "ended": "ended, as it is not in the settings any more",
+    "ended": "ended, because it is no longer configured",
 }
 
 
-def _why(before: ServiceInputs | None, now: ServiceInputs | None) -> str:
+def _restart_reason(before: ServiceInputs | None, now: ServiceInputs | None) -> str:
     if before is None or now is None:
         return "it was started with other files or settings"
     files = before.difference(now)
@@ -317,10 +321,10 @@ def _why(before: ServiceInputs | None, now: ServiceInputs | None) -> str:
 
 def _failure(report: ServiceReport) -> ServiceError:
     info = report.info
-    tries = f" ({info.restarts} restart{'s' * (info.restarts != 1)})" if info.restarts else ""
+    restarts = f" ({info.restarts} restart{'s' * (info.restarts != 1)})" if info.restarts else ""
     return ServiceError(
-        f"service {info.name} failed: {info.reason}{tries}{_tail(report)}",
-        hint=f"see `watchtest logs {info.name}`; it is tried again when its files change, or when you ask for a run",
+        f"service {info.name} failed: {info.reason}{restarts}{_tail(report)}",
+        hint=f"see `watchtest logs {info.name}`; it is retried when its files change or when you start a run",
     )
 
 

@@ -1,7 +1,7 @@
-"""What can be done with a box through its agent: bring its tree to a snapshot, run a job, remember a word.
+"""Work with a box through its agent: sync its tree to a snapshot, run a job, save state.
 
-Knows the frames; does not know what engine carries them. The host's view of the tree is always what the agent last
-said of it, so a delta is computed against what is really there.
+Knows the frames, but not the engine that carries them. Our view of the tree is always the agent's last report, so a
+delta is computed against the files that are really there.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ WRITE_BUFFER = 512 * 1024
 ID_LIMIT = 4096
 TEXT_LIMIT = 1024 * 1024
 REPORT_LIMIT = 65 * 1024 * 1024
-"""A little above what the agent itself keeps to."""
+"""A little above the agent's own limit."""
 
 
 class Session:
-    """One agent, from its hello to its end."""
+    """The session with one agent, from its hello to its end."""
 
     def __init__(self, channel: AgentChannel) -> None:
         self.channel = channel
         self.generation = 0
         self.python = ""
         self.executable = ""
-        self.remembered: Mapping[str, Any] = {}
+        self.saved_state: Mapping[str, Any] = {}
         self.has_services = False
-        """Somebody supervises services in this box, ordered by us or by a watcher before us."""
+        """Whether a service manager runs in this box, started by us or by an earlier watcher."""
         self._tree: dict[str, Entry] = {}
         self._lost: set[str] = set()
-        """Owned, but not there, or not readable."""
+        """Paths from a snapshot that are missing or unreadable."""
 
     async def open(self) -> None:
         hello = await self.channel.greeting(HELLO_LIMIT_S)
@@ -66,31 +66,31 @@ class Session:
         self.python = str(hello.get("python", ""))[:40]
         self.executable = str(hello.get("executable", ""))[:400]
         remembered = hello.get("remembered")
-        self.remembered = remembered if isinstance(remembered, dict) else {}
+        self.saved_state = remembered if isinstance(remembered, dict) else {}
         self.has_services = hello.get("has_services") is True
         await self._ask_for_rows("manifest")
 
     @asynccontextmanager
     async def _conversation(self) -> AsyncIterator[Conversation]:
-        """A session that raised is over: nobody can say any more what the agent is at. The next one looks anew."""
+        """Start a conversation. If it raises, the session ends, because the state of the agent is then unknown."""
         try:
-            async with self.channel.conversation() as talk:
-                yield talk
+            async with self.channel.conversation() as conversation:
+                yield conversation
         except BaseException as error:
-            self.channel.lose(f"given up after: {error or type(error).__name__}")
+            self.channel.mark_lost(f"given up after: {error or type(error).__name__}")
             raise
 
-    async def remember(self, what: Mapping[str, Any]) -> None:
-        async with self._conversation() as talk:
-            await talk.send("remember", what=dict(what))
-            await talk.expect("remembered", ANSWER_LIMIT_S)
-        self.remembered = dict(what)
+    async def save_state(self, state: Mapping[str, Any]) -> None:
+        async with self._conversation() as conversation:
+            await conversation.send("remember", what=dict(state))
+            await conversation.expect("remembered", ANSWER_LIMIT_S)
+        self.saved_state = dict(state)
 
-    async def order_services(self, order: Mapping[str, Any]) -> bytes:
-        """Have the services of the box made equal to this order; what the steward says of them, in JSON."""
-        async with self._conversation() as talk:
-            await talk.send("services", _json(order))
-            _, body = await talk.expect("services", ANSWER_LIMIT_S)
+    async def apply_services(self, order: Mapping[str, Any]) -> bytes:
+        """Make the services of the box match this order and return the service manager's report as JSON."""
+        async with self._conversation() as conversation:
+            await conversation.send("services", _json(order))
+            _, body = await conversation.expect("services", ANSWER_LIMIT_S)
         self.has_services = bool(order["services"])
         return body
 
@@ -98,30 +98,32 @@ class Session:
 
     @property
     def path_count(self) -> int:
-        """How many paths a snapshot has brought here."""
+        """The number of paths in the box that came from a snapshot."""
         return len(self._tree) + len(self._lost)
 
     async def refresh(self) -> None:
-        """Learn what became of the tree since it was last looked at: tests may write anywhere in it."""
+        """Update our view of the tree: tests may write anywhere in it."""
         await self._ask_for_rows("check")
 
     async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
-        """Bring the tree, as `refresh` saw it, to the snapshot. The generation it is at then, and what was done."""
+        """Bring the tree from its last refreshed state to the snapshot. Return the new generation and the delta."""
         delta = difference(self._tree, snapshot.entries)
         lost = tuple(self._lost - snapshot.entries.keys())
         if not delta and not lost:
             return self.generation, delta
-        async with self._conversation() as talk:
-            await self._apply(talk, delta, lost, read)
+        async with self._conversation() as conversation:
+            await self._apply(conversation, delta, lost, read)
         self._tree, self._lost = dict(snapshot.entries), set()
         return self.generation, delta
 
-    async def _apply(self, talk: Conversation, delta: Delta, lost: tuple[str, ...], read: ContentReader) -> None:
-        frames = self._frames(talk.identity, delta, lost, read)
-        # Files are read in a thread, a buffer at a time, so that a large tree does not hold up everything else.
+    async def _apply(
+        self, conversation: Conversation, delta: Delta, lost: tuple[str, ...], read: ContentReader
+    ) -> None:
+        frames = self._frames(conversation.identity, delta, lost, read)
+        # Read the files in a thread, one buffer at a time, so that a large tree does not block the event loop.
         while data := await asyncio.to_thread(_next_buffer, frames):
             await self.channel.send_raw(data)
-        header, _ = await talk.expect("committed", COMMIT_LIMIT_S)
+        header, _ = await conversation.expect("committed", COMMIT_LIMIT_S)
         self.generation = _generation(header)
 
     def _frames(self, identity: int, delta: Delta, lost: tuple[str, ...], read: ContentReader) -> Iterator[bytes]:
@@ -132,10 +134,10 @@ class Session:
         owned = self._tree.keys() | self._lost
         gone, fresh = [*delta.remove, *lost], [path for path in delta.write if path not in owned]
         for kind, named in (("remove", gone), ("claim", fresh)):
-            # Not even an empty one: to the agent it would mean that runs which were begun ahead may be outdated.
+            # Send no empty frame: it would make the agent discard the runs that it has prestarted.
             for paths, _ in in_pieces(named) if named else ():
                 yield frame(kind, _json(paths))
-        # Shallow first: what was a file may be a folder now.
+        # Shallow paths first: a file may have become a folder.
         for path in sorted(delta.write, key=lambda path: path.count("/")):
             entry = delta.write[path]
             row = [path, entry.kind.value, entry.mode, entry.size, entry.digest]
@@ -146,11 +148,11 @@ class Session:
         yield frame("commit", generation=self.generation + 1)
 
     async def _ask_for_rows(self, question: str) -> None:
-        """Take over what the agent says of the paths it owns: of all of them, or of those that changed."""
-        async with self._conversation() as talk:
-            await talk.send(question)
+        """Update our view of the tree from the agent: `manifest` asks for all paths, `check` for changed ones."""
+        async with self._conversation() as conversation:
+            await conversation.send(question)
             while True:
-                header, body = await talk.expect("rows", ANSWER_LIMIT_S)
+                header, body = await conversation.expect("rows", ANSWER_LIMIT_S)
                 for path, entry in map(_entry_of, _rows(body)):
                     if entry is None:
                         self._tree.pop(path, None)
@@ -162,13 +164,13 @@ class Session:
                     self.generation = _generation(header)
                     return
 
-    async def prints(self, python: str, paths: Collection[str]) -> dict[str, Any]:
-        """Rows of prints, by path, as `watchtest.affected.rows.file_print` reads them."""
+    async def fingerprints(self, python: str, paths: Collection[str]) -> dict[str, Any]:
+        """Return rows of fingerprints by path."""
         found: dict[str, Any] = {}
-        async with self._conversation() as talk:
-            await talk.send("prints", _json(list(paths)), python=python)
+        async with self._conversation() as conversation:
+            await conversation.send("prints", _json(list(paths)), python=python)
             while True:
-                header, body = await talk.expect("prints", PRINTS_LIMIT_S)
+                header, body = await conversation.expect("prints", PRINTS_LIMIT_S)
                 found |= {row["path"]: row for row in _rows(body) if isinstance(row, dict) and "path" in row}
                 if header.get("last") is True:
                     return found
@@ -178,22 +180,22 @@ class Session:
     async def run(
         self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
     ) -> JobResult:
-        """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
-        async with self._conversation() as talk:
-            await talk.send("job", _json(_order(job)), requires=job.requires)
-            await talk.expect("started", ANSWER_LIMIT_S)
-            stopper = asyncio.create_task(_pass_on(stop, talk), name="stop") if stop is not None else None
+        """Run a job to its end. Each item of `stop` is a request to end it: True kills, False interrupts first."""
+        async with self._conversation() as conversation:
+            await conversation.send("job", _json(_job_message(job)), requires=job.requires)
+            await conversation.expect("started", ANSWER_LIMIT_S)
+            stopper = asyncio.create_task(_pass_on(stop, conversation), name="stop") if stop is not None else None
             try:
-                return await self._until_ended(talk, job, on_results, on_output)
+                return await self._until_ended(conversation, job, on_results, on_output)
             finally:
                 if stopper is not None:
                     stopper.cancel()
                     await asyncio.gather(stopper, return_exceptions=True)
 
     async def _until_ended(
-        self, talk: Conversation, job: JobSpec, on_results: OnResults, on_output: OnOutput
+        self, conversation: Conversation, job: JobSpec, on_results: OnResults, on_output: OnOutput
     ) -> JobResult:
-        # The agent keeps the limits; this one is for an agent that answers pings and never ends its job.
+        # The agent enforces the limits. This one catches an agent that answers pings but never ends its job.
         limit_s = job.limits.run_s + 3 * job.limits.grace_s + STOP_SLACK_S
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output = ""
@@ -201,7 +203,7 @@ class Session:
         async with asyncio.timeout(limit_s) as clock:
             try:
                 while True:
-                    header, body = await talk.receive(limit_s)
+                    header, body = await conversation.receive(limit_s)
                     if header["t"] == "results":
                         on_results(_result_rows(body))
                     elif header["t"] == "report":
@@ -221,7 +223,7 @@ class Session:
 
 
 def _next_buffer(frames: Iterator[bytes]) -> bytes:
-    """Several frames as one write: a thousand small files are a few of them. b"" when there are none left."""
+    """Return several frames to send in one write, or b"" when none are left."""
     buffer = bytearray()
     for frame in frames:
         buffer += frame
@@ -230,13 +232,13 @@ def _next_buffer(frames: Iterator[bytes]) -> bytes:
     return bytes(buffer)
 
 
-async def _pass_on(stop: asyncio.Queue[bool], talk: Conversation) -> None:
+async def _pass_on(stop: asyncio.Queue[bool], conversation: Conversation) -> None:
     while True:
         is_kill = await stop.get()
-        await talk.send("stop", kill=is_kill)
+        await conversation.send("stop", kill=is_kill)
 
 
-def _order(job: JobSpec) -> dict[str, Any]:
+def _job_message(job: JobSpec) -> dict[str, Any]:
     order: dict[str, Any] = {
         "env": dict(job.env),
         "path_first": list(job.path_first),
@@ -245,7 +247,7 @@ def _order(job: JobSpec) -> dict[str, Any]:
         "grace_s": job.limits.grace_s,
         "test_s": job.limits.test_s,
     }
-    match job.what:
+    match job.command:
         case Command() as command:
             order["argv"] = list(command.argv)
             order["cwd"] = command.folder
@@ -260,7 +262,7 @@ def _order(job: JobSpec) -> dict[str, Any]:
     return order
 
 
-# -- shapes of what comes out of the box -----------------------------------------------------------
+# -- checking what comes out of the box ------------------------------------------------------------
 
 
 def _json(value: object) -> bytes:
@@ -284,18 +286,18 @@ def _entry_of(row: Any) -> tuple[str, Entry | None]:
         case [str(path), "file" | "symlink" | "folder" as kind, int(mode), int(size), str(digest)]:
             return path, Entry(EntryKind(kind), mode, size, digest)
         case _:
-            raise ChannelLost(f"the agent sent an entry that is none: {row!r:.200}")
+            raise ChannelLost(f"the agent sent an invalid entry: {row!r:.200}")
 
 
 def _generation(header: Mapping[str, Any]) -> int:
     generation = header.get("generation")
     if not isinstance(generation, int):
-        raise ChannelLost("the tree in the box is half applied")
+        raise ChannelLost("the tree in the box is only partly updated")
     return generation
 
 
 def _result_rows(body: bytes) -> list[dict[str, Any]]:
-    """One JSON object a line. A line that is none came from a test that found our pipe: it says nothing."""
+    """Parse one JSON object per line. Skip other lines: they come from a test that wrote to our pipe."""
     rows = []
     for line in body.splitlines():
         try:

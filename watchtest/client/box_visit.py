@@ -30,15 +30,15 @@ AT_WORK = ("starting", "syncing", "running")
 Say = Callable[[str], None]
 
 
-def visit(project: Project, argv: list[str], manner: ExecMode, say: Say) -> int:
+def visit(project: Project, argv: list[str], mode: ExecMode, say: Say) -> int:
     """Run a command in the box of the save lane; its exit code."""
     provider = visited_provider(project, say)
     try:
         environment = ready(project, provider, say)
-        code = provider.execute(argv, environment.variables, environment.path_first, manner)
-        if code == 0 and manner is ExecMode.ATTACHED:
+        code = provider.execute(argv, environment.variables, environment.path_first, mode)
+        if code == 0 and mode is ExecMode.ATTACHED:
             manual_changes.record(project.workspace, argv)
-        elif manner is ExecMode.TERMINAL:
+        elif mode is ExecMode.TERMINAL:
             manual_changes.record(project.workspace, ["(what was typed in `watchtest shell`)"])
         return code
     finally:

@@ -174,7 +174,7 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
         source = build_worktree(project)
         recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
-        image = provider.image_of(recipe)
+        image = provider.image_name(recipe)
         is_here = "is here" if has_image(engine, image) else "is not here yet: it is had when the box is made"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))
         if info is not None:

@@ -130,8 +130,8 @@ def _environment(project: Project, asked: Asked, provider: BoxProvider) -> str:
 
     snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
     recipe = recipe_of(recipe_input(project, asked.source), snapshot, asked.source.read)
-    origin = provider.origin_of(recipe)  # asks the engine, and so learns which one it is
-    return environment_name(provider.engine, provider.image_of(recipe), origin, recipe, settings_digest(project))
+    origin = provider.image_id(recipe)  # asks the engine, and so learns which one it is
+    return environment_name(provider.engine, provider.image_name(recipe), origin, recipe, settings_digest(project))
 
 
 def _known(project: Project, tree: str, environment: str) -> Answer | None:

@@ -59,26 +59,26 @@ def test_a_command_without_a_shell_is_read_word_by_word() -> None:
     assert sorted(path for path in FILES if matches(path)) == sorted(OWN)
 
 
-def basis(definition: ServiceDefinition, of: Snapshot, variables: str = "") -> str:
+def inputs(definition: ServiceDefinition, of: Snapshot, variables: str = "") -> str:
     dependencies = ServiceDependencies(definition, lambda globs: specification(globs, "test").match_file)
-    return dependencies.basis(of, {"variables": variables}).key
+    return dependencies.inputs(of, {"variables": variables}).key
 
 
 def test_a_key_follows_the_content_of_its_files_and_nothing_else() -> None:
     one = ServiceDefinition("kv", ("python", "server.py"))
-    before = basis(one, snapshot())
-    assert basis(one, snapshot()) == before
-    assert basis(one, snapshot(test_new__dot__py="1")) == before
-    assert basis(one, snapshot(server__dot__py="1")) != before
-    assert basis(one, snapshot(data__dot__json="1")) != before
-    assert basis(one, snapshot(new__dot__py="1")) != before
+    before = inputs(one, snapshot())
+    assert inputs(one, snapshot()) == before
+    assert inputs(one, snapshot(test_new__dot__py="1")) == before
+    assert inputs(one, snapshot(server__dot__py="1")) != before
+    assert inputs(one, snapshot(data__dot__json="1")) != before
+    assert inputs(one, snapshot(new__dot__py="1")) != before
 
 
 def test_globs_in_the_settings_are_those_of_gitignore() -> None:
     one = ServiceDefinition("kv", ("python", "server.py"), restart_on=("*.json", "/shop/"))
-    before = basis(one, snapshot())
-    assert basis(one, snapshot(server__dot__py="1")) == before
-    assert basis(one, snapshot(data__dot__json="1")) != before
+    before = inputs(one, snapshot())
+    assert inputs(one, snapshot(server__dot__py="1")) == before
+    assert inputs(one, snapshot(data__dot__json="1")) != before
 
 
 @pytest.mark.parametrize(
@@ -90,20 +90,20 @@ def test_globs_in_the_settings_are_those_of_gitignore() -> None:
     ],
 )
 def test_a_key_follows_what_is_started_and_how(other: ServiceDefinition) -> None:
-    assert basis(other, snapshot()) != basis(ServiceDefinition("kv", ("python", "server.py")), snapshot())
+    assert inputs(other, snapshot()) != inputs(ServiceDefinition("kv", ("python", "server.py")), snapshot())
 
 
 def test_a_key_follows_the_environment_of_the_box_but_no_limit() -> None:
     one = ServiceDefinition("kv", ("python", "server.py"))
-    assert basis(one, snapshot(), "A=b") != basis(one, snapshot(), "A=c")
+    assert inputs(one, snapshot(), "A=b") != inputs(one, snapshot(), "A=c")
     limited = ServiceDefinition("kv", ("python", "server.py"), restart_limit=99, grace_s=9, ready_timeout_s=9)
-    assert basis(limited, snapshot()) == basis(one, snapshot())
+    assert inputs(limited, snapshot()) == inputs(one, snapshot())
 
 
 def test_the_files_that_differ_are_named() -> None:
     dependencies = ServiceDependencies(
         ServiceDefinition("kv", ("python", "server.py")), lambda _globs: lambda _path: False
     )
-    before = dependencies.basis(snapshot(), {})
-    after = dependencies.basis(snapshot(server__dot__py="1", new__dot__py="1", data__dot__json="1"), {})
+    before = dependencies.inputs(snapshot(), {})
+    after = dependencies.inputs(snapshot(server__dot__py="1", new__dot__py="1", data__dot__json="1"), {})
     assert before.difference(after) == ("data.json", "new.py", "server.py")

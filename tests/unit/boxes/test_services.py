@@ -55,7 +55,7 @@ class ScriptedAgent:
     def close(self) -> None:
         self._pieces.put(b"")
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         return ""
 
 
@@ -83,7 +83,7 @@ def ensured(agent: ScriptedAgent, *definitions: ServiceDefinition, times: int = 
             services = Services(
                 definitions, lambda _globs: lambda _path: False, is_tied=False, timing=RestartTiming(slack_s=0.2)
             )
-            services.on_seen = seen.append
+            services.on_change = seen.append
             for _ in range(times):
                 await services.ensure(session, NOTHING, ProcessEnvironment({}, ()), lambda _text: None, StopSignal())
         finally:
@@ -108,7 +108,7 @@ def test_a_failure_that_overtakes_the_answer_is_told_at_once() -> None:
     assert caught.value.message == "service kv failed: exited with code 1\nlast words"
 
 
-def test_services_are_ordered_again_when_their_steward_dies_while_they_are_waited_for() -> None:
+def test_services_are_ordered_again_when_their_manager_dies_while_they_are_waited_for() -> None:
     def script(number: int, order: dict[str, Any]) -> list[Said]:
         if number == 1:
             return [told("starting", 1, order, is_answer=True), LOST]
@@ -120,7 +120,7 @@ def test_services_are_ordered_again_when_their_steward_dies_while_they_are_waite
     assert seen[-1][0].state == "ready"
 
 
-def test_a_steward_that_dies_again_and_again_is_given_up() -> None:
+def test_a_manager_that_dies_again_and_again_is_given_up() -> None:
     agent = ScriptedAgent(lambda _n, order: [told("starting", 1, order, is_answer=True), LOST])
     with pytest.raises(ServiceError, match="killed again and again"):
         ensured(agent, KV)

@@ -83,7 +83,7 @@ class ExecStream:
     def close(self) -> None:
         self._connection.close()
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         return self._stderr.decode("utf-8", "replace")
 
 

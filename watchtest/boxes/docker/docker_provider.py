@@ -49,7 +49,7 @@ class DockerProvider:
     """The container of one workspace and lane. `dial` finds the engine; it is called again after every failure."""
 
     home = HOME
-    is_shared = False
+    shares_host_python = False
     keeps_processes = True
 
     def __init__(self, spec: ContainerSpec, dial: Callable[[], Engine], engine: str = "docker") -> None:
@@ -87,15 +87,15 @@ class DockerProvider:
                 raise
             return OpenBox(info, stream)
 
-    def image_of(self, recipe: Recipe) -> str:
+    def image_name(self, recipe: Recipe) -> str:
         return self._spec.owner.name_of(recipe.image)
 
-    def origin_of(self, recipe: Recipe) -> str:
+    def image_id(self, recipe: Recipe) -> str:
         with explained_api(self._spec.name):
             origin = self._images().known_origin(recipe.image)
             return origin.id if origin is not None else ""
 
-    def keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+    def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
         with explained_api(self._spec.name):
             images = self._images()
             found = self._opened()
@@ -125,7 +125,7 @@ class DockerProvider:
                 self._api.disconnect_container_from_network(container, network, force=True)
 
     def execute(
-        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: ExecMode = ExecMode.ATTACHED
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], mode: ExecMode = ExecMode.ATTACHED
     ) -> int:
         with explained_api(self._spec.name):
             container = self._containers.need(self._api)
@@ -136,7 +136,7 @@ class DockerProvider:
             settings = self._api.inspect_container(identity)["Config"].get("Env") or ()
             path = dict(setting.split("=", 1) for setting in settings).get("PATH", DEFAULT_PATH)
             env = {**env, "PATH": ":".join([*path_first, path])}
-            return _way(manner)(self._api, identity, argv, env, self._spec.user, self.root)
+            return _way(mode)(self._api, identity, argv, env, self._spec.user, self.root)
 
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
@@ -148,7 +148,7 @@ class DockerProvider:
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
             container = self._containers.need(self._api)
-            made_from, wanted = container["Labels"].get(labels.IMAGE), self.image_of(recipe)
+            made_from, wanted = container["Labels"].get(labels.IMAGE), self.image_name(recipe)
             if made_from != wanted:
                 raise BoxError(
                     f"the box was made from {made_from}, but its image is {wanted} now: it cannot stand for that",
@@ -157,12 +157,12 @@ class DockerProvider:
             note("keeping the box as the environment of this workspace")
             return self._images().take_snapshot(str(container["Id"]), str(container["Labels"][labels.BASE]))
 
-    def reset(self, is_environment_too: bool) -> tuple[str, ...]:
+    def reset(self, with_environment: bool) -> tuple[str, ...]:
         with explained_api(self._spec.name):
             count = self._containers.remove_all(self._api)
             gone = [f"{count} container{'' if count == 1 else 's'}"]
             self._images().forget_unclean()
-            if is_environment_too:
+            if with_environment:
                 gone.append(f"{self._images().forget()} kept images")
                 self._remove_cache()
             return tuple(gone)
@@ -264,8 +264,8 @@ class DockerProvider:
         )
 
 
-def _way(manner: ExecMode) -> Callable[..., int]:
-    match manner:
+def _way(mode: ExecMode) -> Callable[..., int]:
+    match mode:
         case ExecMode.ATTACHED:
             return run_attached
         case ExecMode.DETACHED:

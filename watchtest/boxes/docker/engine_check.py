@@ -41,13 +41,13 @@ class Remark:
 
 def examine(engine: Engine, wanted: ConfiguredLimits) -> list[Remark]:
     """The engine as it describes itself."""
-    with explained_api(engine.at.url):
+    with explained_api(engine.address.url):
         info = engine.client.info()
     is_rootless = _is_rootless(info)
     groups = f"cgroup v{info.get('CgroupVersion') or 1} ({info.get('CgroupDriver') or 'no driver'})"
     storage = f"storage {info.get('Driver') or 'unknown'}"
     found = [Remark(line) for line in engine.describe()]
-    found += [Remark(f"passed over: {miss}", is_warning=True) for miss in engine.passed_over]
+    found += [Remark(f"passed over: {miss}", is_warning=True) for miss in engine.skipped]
     found.append(Remark(f"{'rootless' if is_rootless else 'not rootless'}, {groups}, {storage}"))
     ignored = _ignored(info, is_rootless)
     kept = [name for name in ("memory", "cpus", "pids") if name not in ignored]
@@ -64,7 +64,7 @@ def examine(engine: Engine, wanted: ConfiguredLimits) -> list[Remark]:
 
 
 def has_image(engine: Engine, name: str) -> bool:
-    with explained_api(engine.at.url):
+    with explained_api(engine.address.url):
         try:
             engine.client.inspect_image(name)
         except ImageNotFound:

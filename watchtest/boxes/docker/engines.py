@@ -43,17 +43,17 @@ class Engine:
 
     client: docker.APIClient
     kind: EngineKind
-    at: Address
+    address: Address
     version: str
     api: str
-    passed_over: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     """What was tried before it, and why that did not serve."""
     relay: SshRelay | None = None
 
     def describe(self) -> tuple[str, ...]:
         """The engine in lines for people."""
         name = NAMES[self.kind]
-        return (f"{name} {self.version} (API {self.api}) at {self.at.url}, found by {self.at.found_by}",)
+        return (f"{name} {self.version} (API {self.api}) at {self.address.url}, found by {self.address.found_by}",)
 
     def close(self) -> None:
         self.client.close()
@@ -77,7 +77,7 @@ def find_engine(
         if wish == "podman" and engine.kind != "podman":
             engine.close()
             continue
-        return replace(engine, passed_over=tuple(miss.message for miss in misses))
+        return replace(engine, skipped=tuple(miss.message for miss in misses))
     if misses:
         raise misses[0]
     raise EngineError(
@@ -99,7 +99,7 @@ def connect(address: Address, limit_s: float = FIRST_ANSWER_LIMIT_S) -> Engine:
             _share_connections(client, relay.url)
         kind, version = client.identity()
     except (DockerException, OSError, ValueError) as error:
-        said = relay.last_words() if relay else ""
+        said = relay.stderr_tail() if relay else ""
         if client is not None:
             client.close()
         if relay is not None:

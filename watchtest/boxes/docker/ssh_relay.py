@@ -105,7 +105,7 @@ class SshRelay:
             self.close()
             raise
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what ssh has complained of."""
         text = (self._folder / "stderr").read_text(encoding="utf-8", errors="replace")
         return " ".join(text.split())[-LAST_WORDS:]
@@ -147,7 +147,7 @@ class SshRelay:
             if self._master.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
                 continue
-            why = self.last_words() or f"no connection within {CONNECT_LIMIT_S:g} s"
+            why = self.stderr_tail() or f"no connection within {CONNECT_LIMIT_S:g} s"
             raise EngineError(
                 f"ssh does not reach the engine at {url}: {why}",
                 hint=f"`{shlex.join(['ssh', *self._remote.arguments(), 'docker', 'version'])}` must work by itself, "

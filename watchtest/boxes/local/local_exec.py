@@ -50,14 +50,14 @@ except OSError as error:
 """
 
 
-def run(argv: list[str], environ: Mapping[str, str], manner: ExecMode, inside: ExecTarget) -> int:
+def run(argv: list[str], environ: Mapping[str, str], mode: ExecMode, inside: ExecTarget) -> int:
     """The exit code; 0 at once if it is left running."""
     wrap = inside.wrap
-    if manner is ExecMode.DETACHED:
+    if mode is ExecMode.DETACHED:
         return _leave_running(argv, environ, inside)
     if wrap is None:
-        return _run_plainly(argv, environ, inside.root, is_terminal=manner is ExecMode.TERMINAL)
-    if manner is ExecMode.TERMINAL:
+        return _run_plainly(argv, environ, inside.root, is_terminal=mode is ExecMode.TERMINAL)
+    if mode is ExecMode.TERMINAL:
         return _run_on_new_terminal([inside.python, "-I", "-c", TAKE_TERMINAL, *argv], environ, wrap)
     return _run_sandboxed(argv, environ, wrap)
 

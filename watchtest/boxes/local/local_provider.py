@@ -66,7 +66,7 @@ class LocalProvider:
 
     engine = "local"
     variables: Mapping[str, str] = MappingProxyType({})
-    is_shared = True
+    shares_host_python = True
     keeps_processes = False
 
     def __init__(self, spec: LocalSpec, environ: Mapping[str, str]) -> None:
@@ -96,7 +96,7 @@ class LocalProvider:
             stream.write(agent)
         except OSError as error:
             stream.close()
-            raise BoxError(f"the agent did not start: {stream.last_words() or error}") from error
+            raise BoxError(f"the agent did not start: {stream.stderr_tail() or error}") from error
         return OpenBox(self._info("running", ("created" if is_new else "adopted",)), stream)
 
     def _start(self, agent: bytes) -> tuple[list[str], Mapping[str, str]]:
@@ -116,13 +116,13 @@ class LocalProvider:
         if self._spec.without_effect:
             note(f"without effect in the local box: {', '.join(self._spec.without_effect)}")
 
-    def image_of(self, recipe: Recipe) -> str:
+    def image_name(self, recipe: Recipe) -> str:
         return self.image
 
-    def origin_of(self, recipe: Recipe) -> str:
+    def image_id(self, recipe: Recipe) -> str:
         return ""  # the interpreter is all it grows from, and names itself
 
-    def keep(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+    def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
         """The folder stays as it is."""
 
     def allow_network(self, is_allowed: bool) -> None:
@@ -140,7 +140,7 @@ class LocalProvider:
             hint="put what other boxes need into box.setup, or use a container engine",
         )
 
-    def reset(self, is_environment_too: bool) -> tuple[str, ...]:
+    def reset(self, with_environment: bool) -> tuple[str, ...]:
         boxes = set(boxes_of(self._spec.workspace, self._spec.folder.parent))
         boxes |= {self._spec.folder} if self._spec.folder.exists() else set()
         for folder in boxes:
@@ -167,7 +167,7 @@ class LocalProvider:
     # -- commands ----------------------------------------------------------------------------------
 
     def execute(
-        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], manner: ExecMode = ExecMode.ATTACHED
+        self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], mode: ExecMode = ExecMode.ATTACHED
     ) -> int:
         make_folder(self._spec.folder, self._spec.workspace)
         environ = {**self._environ, **env}
@@ -181,7 +181,7 @@ class LocalProvider:
             wrap=self._wrapped if is_walled else None,
         )
         try:
-            return local_exec.run([program, *argv[1:]], environ, manner, inside)
+            return local_exec.run([program, *argv[1:]], environ, mode, inside)
         except OSError as error:
             raise BoxError(f"cannot start {argv[0]}: {error.strerror}") from error
 

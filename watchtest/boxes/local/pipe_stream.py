@@ -62,7 +62,7 @@ class PipeStream:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._kill()
-        self._last_words = self.last_words()
+        self._last_words = self.stderr_tail()
         self._stderr.close()
 
     def _kill(self) -> None:
@@ -73,7 +73,7 @@ class PipeStream:
             pass  # it has just ended
         self._process.wait(END_LIMIT_S)
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         if self._stderr.closed:
             return self._last_words
         size = os.fstat(self._stderr.fileno()).st_size

@@ -105,7 +105,7 @@ class RunningJob:
         self._sweep = sweep
         self._on_results = on_results
         self._output = output
-        self._has_rows = getattr(job.what, "has_rows", False)
+        self._has_rows = getattr(job.command, "has_rows", False)
         self._began = self._last_sign = time.monotonic()
         self._stdout = Lines(self._take_row) if self._has_rows else None
         self._held = b""

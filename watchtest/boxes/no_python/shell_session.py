@@ -53,7 +53,7 @@ class Line:
         self._uploads = 0
         self.closed = asyncio.Event()
         self.on_lost: Callable[[str], None] = lambda _reason: None
-        self.on_news: Callable[[Frame], None] = lambda _frame: None
+        self.on_push: Callable[[Frame], None] = lambda _frame: None
         """Nobody says anything unasked here; it is part of the face of a channel."""
 
     def open(self) -> None:
@@ -63,13 +63,13 @@ class Line:
     def is_lost(self) -> bool:
         return self._lost is not None
 
-    def lose(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         if self._lost is None:
             self._lost = reason
             self.closed.set()
             self.on_lost(reason)
 
-    def loss(self) -> ChannelLost:
+    def lost_error(self) -> ChannelLost:
         return ChannelLost(f"lost the box: {self._lost or 'the connection has ended'}", hint=BY_ITSELF)
 
     @contextmanager
@@ -82,7 +82,7 @@ class Line:
             self._uploads -= 1
 
     async def close(self) -> None:
-        self.lose("closed by the watcher")
+        self.mark_lost("closed by the watcher")
         if self._heart is not None:
             self._heart.cancel()
             await asyncio.gather(self._heart, return_exceptions=True)
@@ -103,7 +103,7 @@ class Line:
             except TimeoutError:
                 reason = f"the engine did not answer within {ALIVE_LIMIT_S:g} s"
             if reason and not self._uploads:
-                self.lose(reason)
+                self.mark_lost(reason)
 
 
 ANSWER_LIMIT_S = 60.0
@@ -144,7 +144,7 @@ class PlainSession:
     def __init__(self, tools: PlainTools, root: str, home: str) -> None:
         self.channel = Line(tools)
         self.generation = 0
-        self.remembered: Mapping[str, Any] = {}
+        self.saved_state: Mapping[str, Any] = {}
         self._tools = tools
         self._root = root
         self._home = home
@@ -173,17 +173,17 @@ class PlainSession:
             manifest, ledger, remembered = await self._call(self._read_memory)
             self._written = tree.read_manifest(manifest, hash_tool)
             self._lost = tree.read_ledger(ledger)
-            self.remembered = _words(remembered)
+            self.saved_state = _words(remembered)
             await self._look_at_the_tree("list")
         self.channel.open()
 
-    async def remember(self, what: Mapping[str, Any]) -> None:
+    async def save_state(self, what: Mapping[str, Any]) -> None:
         with self._or_lost():
             words = json.dumps(dict(what), separators=(",", ":"))
             _checked(await self._call(lambda: self._execute(self._script("remember", words))), "cannot write it down")
-        self.remembered = dict(what)
+        self.saved_state = dict(what)
 
-    async def order_services(self, order: Mapping[str, Any]) -> bytes:
+    async def apply_services(self, order: Mapping[str, Any]) -> bytes:
         raise ServiceError(
             "services need a Python 3.8 or newer in the box, and its image has none",
             hint="set box.image to an image with Python, or add its installation to box.setup and `watchtest reset`",
@@ -224,7 +224,7 @@ class PlainSession:
         self.generation += 1
         return self.generation, delta
 
-    async def prints(self, python: str, paths: Collection[str]) -> Mapping[str, Any]:
+    async def fingerprints(self, python: str, paths: Collection[str]) -> Mapping[str, Any]:
         return {}  # for want of a Python
 
     async def _look_at_the_tree(self, action: str) -> None:
@@ -244,7 +244,7 @@ class PlainSession:
         self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
     ) -> JobResult:
         """Run a job to its end. Each item of `stop` is a wish to end it: True kills, False asks it politely first."""
-        what = job.what
+        what = job.command
         if not isinstance(what, Command):
             raise no_python_error()
         with self._or_lost():
@@ -288,7 +288,7 @@ class PlainSession:
     async def _restart(self) -> None:
         """Something cannot be ended by a signal: all goes, and the next session finds the box as after any restart."""
         await self._call(self._tools.restart)
-        self.channel.lose("the box was started again, to end what a run had left in it")
+        self.channel.mark_lost("the box was started again, to end what a run had left in it")
 
     # -- the box -----------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class PlainSession:
     async def _call(self, call: Callable[[], T], limit_s: float = ANSWER_LIMIT_S) -> T:
         """A blocking call in a thread, given up when the box is lost meanwhile."""
         if self.channel.is_lost:
-            raise self.channel.loss()
+            raise self.channel.lost_error()
         try:
             return await in_daemon_thread(call, limit_s)
         except TimeoutError as error:
@@ -346,7 +346,7 @@ class PlainSession:
         try:
             yield
         except BaseException as error:
-            self.channel.lose(f"given up after: {error or type(error).__name__}")
+            self.channel.mark_lost(f"given up after: {error or type(error).__name__}")
             raise
 
 

@@ -69,14 +69,14 @@ def test_docker_host_outranks_the_context_and_the_context_outranks_the_usual_soc
         fake_engine(tmp_path / "chosen.sock") as chosen,
         fake_engine(tmp_path / "named.sock") as named,
     ):
-        assert found().at == Address(usual, "its usual socket", "docker")
+        assert found().address == Address(usual, "its usual socket", "docker")
         context(home, "used", used)
         context(home, "chosen", chosen)
         (home / ".docker" / "config.json").write_text('{"currentContext": "used"}')
-        assert (found().at.url, found().at.found_by) == (used, 'the context "used" (`docker context use`)')
-        told = found(DOCKER_CONTEXT="chosen").at
+        assert (found().address.url, found().address.found_by) == (used, 'the context "used" (`docker context use`)')
+        told = found(DOCKER_CONTEXT="chosen").address
         assert (told.url, told.found_by) == (chosen, 'the context "chosen" (DOCKER_CONTEXT)')
-        assert found(DOCKER_CONTEXT="default").at.url == usual
+        assert found(DOCKER_CONTEXT="default").address.url == usual
         assert found(DOCKER_CONTEXT="chosen", DOCKER_HOST=named).at.url == named
 
 
@@ -102,17 +102,17 @@ def test_a_socket_nobody_listens_on_is_passed_over_and_told(
     with fake_engine(tmp_path / "run" / "docker.sock") as rootless:
         engine = found()
 
-        assert engine.at.url == rootless
-        assert engine.passed_over == (f"no Docker engine answers at unix://{machine.docker} (its usual socket)",)
+        assert engine.address.url == rootless
+        assert engine.skipped == (f"no Docker engine answers at unix://{machine.docker} (its usual socket)",)
 
 
 def test_podman_is_found_after_docker_and_by_its_own_name(found: Find, machine: SystemSockets, tmp_path: Path) -> None:
     own = tmp_path / "run" / "podman" / "podman.sock"
     with fake_engine(Path(machine.podman), PODMAN) as shared:
-        assert (found().kind, found().at.url) == ("podman", shared)
+        assert (found().kind, found().address.url) == ("podman", shared)
         with fake_engine(own, PODMAN), fake_engine(Path(machine.docker)):
             assert found().kind == "docker"
-            assert found("podman").at.url == f"unix://{own}"
+            assert found("podman").address.url == f"unix://{own}"
             assert found("podman", CONTAINER_HOST=shared).at.found_by == "CONTAINER_HOST"
 
 
@@ -161,7 +161,7 @@ def test_a_docker_configuration_that_cannot_be_read_means_the_default(
     (home / ".docker").mkdir(parents=True)
     (home / ".docker" / "config.json").write_text(broken)
     with fake_engine(Path(machine.docker)) as usual:
-        assert found().at.url == usual
+        assert found().address.url == usual
 
 
 def test_the_sockets_of_desktop_programs_are_known(environ: dict[str, str], home: Path, machine: SystemSockets) -> None:

@@ -55,7 +55,7 @@ def test_an_engine_behind_ssh_answers_and_nothing_is_left_afterwards(
     monkeypatch.setattr("tempfile.tempdir", str(short_path))
     with fake_engine(short_path / "far.sock", PODMAN, info={"ID": "far"}):
         engine = find_engine({"DOCKER_HOST": "ssh://me@far:2222"})
-        assert (engine.kind, engine.at.url) == ("podman", "ssh://me@far:2222")
+        assert (engine.kind, engine.address.url) == ("podman", "ssh://me@far:2222")
         assert engine.client.info() == {"ID": "far"}
         # However many different things are asked: one login, and one for the connection that is kept.
         for _ in range(3):

@@ -35,27 +35,27 @@ def boxes() -> Iterator[Path]:
 
 
 @pytest.fixture(params=SANDBOXES)
-def place(request: pytest.FixtureRequest, boxes: Path, tmp_path: Path) -> Iterator[LocalProvider]:
+def provider(request: pytest.FixtureRequest, boxes: Path, tmp_path: Path) -> Iterator[LocalProvider]:
     spec = LocalSpec(boxes / "one", str(tmp_path), sandbox=request.param)
-    place = LocalProvider(spec, {**os.environ, SECRET: "secret"})
-    yield place
-    place.reset(is_environment_too=True)
+    provider = LocalProvider(spec, {**os.environ, SECRET: "secret"})
+    yield provider
+    provider.reset(with_environment=True)
 
 
 @pytest.fixture
 def sandboxed(boxes: Path, tmp_path: Path) -> Iterator[LocalProvider]:
-    place = LocalProvider(LocalSpec(boxes / "one", str(tmp_path), sandbox="on"), os.environ)
-    yield place
-    place.reset(is_environment_too=True)
+    provider = LocalProvider(LocalSpec(boxes / "one", str(tmp_path), sandbox="on"), os.environ)
+    yield provider
+    provider.reset(with_environment=True)
 
 
-def sh(place: LocalProvider, script: str, manner: ExecMode = ExecMode.ATTACHED) -> int:
-    return place.execute(["sh", "-c", script], {}, (), manner)
+def sh(provider: LocalProvider, script: str, mode: ExecMode = ExecMode.ATTACHED) -> int:
+    return provider.execute(["sh", "-c", script], {}, (), mode)
 
 
-def said(place: LocalProvider, script: str) -> str:
-    assert sh(place, f"({script}) > said.txt") == 0
-    return Path(place.root, "said.txt").read_text()
+def said(provider: LocalProvider, script: str) -> str:
+    assert sh(provider, f"({script}) > said.txt") == 0
+    return Path(provider.root, "said.txt").read_text()
 
 
 def wait_for(what: str, look: Callable[[], bool], limit_s: float = 10.0) -> None:
@@ -106,21 +106,21 @@ def test_a_bubblewrap_that_does_not_work_is_named_with_its_reason(
     assert isinstance(found, NoBubblewrap)
     assert reason in found.reason
     assert hint in found.hint
-    place = LocalProvider(LocalSpec(tmp_path / "box", ""), {"PATH": str(tmp_path)})
-    assert any(reason in line for line in place.describe()), "auto goes without it, and says why"
+    provider = LocalProvider(LocalSpec(tmp_path / "box", ""), {"PATH": str(tmp_path)})
+    assert any(reason in line for line in provider.describe()), "auto goes without it, and says why"
 
 
 def test_a_command_that_is_not_there_is_named(boxes: Path) -> None:
-    place = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off"), os.environ)
+    provider = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off"), os.environ)
     with pytest.raises(BoxError, match="cannot start no-such-command"):
-        place.execute(["no-such-command"], {}, ())
+        provider.execute(["no-such-command"], {}, ())
 
 
 @pytest.mark.bubblewrap
 def test_an_interpreter_that_is_not_there_is_named(boxes: Path) -> None:
-    place = LocalProvider(LocalSpec(boxes / "one", "", python="/no/python", sandbox="on"), os.environ)
+    provider = LocalProvider(LocalSpec(boxes / "one", "", python="/no/python", sandbox="on"), os.environ)
     with pytest.raises(BoxError, match="cannot start the Python of the local box, /no/python") as caught:
-        place.execute(["true"], {}, ())
+        provider.execute(["true"], {}, ())
     assert "box.python" in caught.value.hint
 
 
@@ -128,8 +128,8 @@ def test_an_interpreter_that_is_not_there_is_named(boxes: Path) -> None:
 
 
 def test_what_is_not_isolated_is_said(boxes: Path) -> None:
-    place = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off", without_effect=("box.memory",)), os.environ)
-    told = place.describe()
+    provider = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off", without_effect=("box.memory",)), os.environ)
+    told = provider.describe()
     assert "not isolated: processes, the network, files outside the mirror, use of memory and processors" in told
     assert 'no sandbox: box.sandbox = "off"' in told
     assert "without effect in the local box: box.memory" in told
@@ -148,54 +148,56 @@ def test_what_a_sandbox_does_not_isolate_is_said_too(boxes: Path) -> None:
 
 def test_a_box_says_whose_it_is_and_is_thrown_away_with_its_siblings(boxes: Path) -> None:
     owners = {"save": "/mine", "commit": "/mine", "other": "/mine too"}
-    places = {name: LocalProvider(LocalSpec(boxes / name, owner, sandbox="off"), {}) for name, owner in owners.items()}
-    for place in places.values():
-        assert place.inspect() is None
-        assert sh(place, "mkdir closed && touch closed/in && chmod 500 closed") == 0, "tests do such things"
-        assert place.inspect() is not None
+    providers = {
+        name: LocalProvider(LocalSpec(boxes / name, owner, sandbox="off"), {}) for name, owner in owners.items()
+    }
+    for provider in providers.values():
+        assert provider.inspect() is None
+        assert sh(provider, "mkdir closed && touch closed/in && chmod 500 closed") == 0, "tests do such things"
+        assert provider.inspect() is not None
     assert {name: workspace_of(boxes / name) for name in owners} == owners
     assert (boxes / "save" / "host").read_text()
     assert list(boxes_of("/mine", boxes)) == [boxes / "commit", boxes / "save"]
-    assert places["save"].reset(is_environment_too=False) == ("2 local boxes",)
+    assert providers["save"].reset(with_environment=False) == ("2 local boxes",)
     assert [folder.name for folder in boxes.iterdir()] == ["other"]
-    assert places["other"].reset(is_environment_too=False) == ("1 local box",)
+    assert providers["other"].reset(with_environment=False) == ("1 local box",)
 
 
 # -- commands --------------------------------------------------------------------------------------
 
 
-def test_exit_codes_come_back(place: LocalProvider) -> None:
-    assert sh(place, "exit 7") == 7
-    assert sh(place, "kill -TERM $$") == 128 + 15
+def test_exit_codes_come_back(provider: LocalProvider) -> None:
+    assert sh(provider, "exit 7") == 7
+    assert sh(provider, "kill -TERM $$") == 128 + 15
 
 
-def test_commands_run_at_the_root_of_the_tree_and_what_they_change_stays(place: LocalProvider) -> None:
-    assert said(place, "pwd") == f"{place.root}\n"
-    assert sh(place, "echo kept > note.txt; echo kept > ~/note.txt") == 0
-    assert said(place, "cat note.txt ~/note.txt") == "kept\nkept\n"
+def test_commands_run_at_the_root_of_the_tree_and_what_they_change_stays(provider: LocalProvider) -> None:
+    assert said(provider, "pwd") == f"{provider.root}\n"
+    assert sh(provider, "echo kept > note.txt; echo kept > ~/note.txt") == 0
+    assert said(provider, "cat note.txt ~/note.txt") == "kept\nkept\n"
 
 
-def test_the_hosts_secrets_and_its_home_are_not_in_the_environment(place: LocalProvider) -> None:
-    names = dict(line.split("=", 1) for line in said(place, "env").splitlines())
+def test_the_hosts_secrets_and_its_home_are_not_in_the_environment(provider: LocalProvider) -> None:
+    names = dict(line.split("=", 1) for line in said(provider, "env").splitlines())
     assert SECRET not in names
-    assert names["HOME"] == f"{place.home}/user"
-    given = place.execute(["sh", "-c", f'test "${SECRET}" = given'], {SECRET: "given"}, ())
+    assert names["HOME"] == f"{provider.home}/user"
+    given = provider.execute(["sh", "-c", f'test "${SECRET}" = given'], {SECRET: "given"}, ())
     assert given == 0, "what the settings carry in is there"
 
 
-def test_folders_that_go_first_on_the_path_do(place: LocalProvider) -> None:
-    assert sh(place, "mkdir bin; printf '#!/bin/sh\\nexit 9\\n' > bin/ls; chmod 755 bin/ls") == 0
-    assert place.execute(["ls"], {}, (f"{place.root}/bin",)) == 9
+def test_folders_that_go_first_on_the_path_do(provider: LocalProvider) -> None:
+    assert sh(provider, "mkdir bin; printf '#!/bin/sh\\nexit 9\\n' > bin/ls; chmod 755 bin/ls") == 0
+    assert provider.execute(["ls"], {}, (f"{provider.root}/bin",)) == 9
 
 
-def test_a_command_that_is_left_running_outlives_its_start_and_ends_with_the_box(place: LocalProvider) -> None:
+def test_a_command_that_is_left_running_outlives_its_start_and_ends_with_the_box(provider: LocalProvider) -> None:
     began = time.monotonic()
-    assert sh(place, "echo started > said; exec sleep 86399", ExecMode.DETACHED) == 0
+    assert sh(provider, "echo started > said; exec sleep 86399", ExecMode.DETACHED) == 0
     assert time.monotonic() - began < 5
-    said = Path(place.root, "said")
+    said = Path(provider.root, "said")
     wait_for("its work", lambda: said.exists() and said.read_text() == "started\n")
     assert len(_sleepers()) >= 1
-    place.reset(is_environment_too=False)
+    provider.reset(with_environment=False)
     wait_for("its end", lambda: not _sleepers())
 
 
@@ -248,10 +250,10 @@ def test_its_tmp_is_its_own_and_stays(sandboxed: LocalProvider, tmp_path: Path) 
 
 @pytest.mark.bubblewrap
 def test_without_network_there_is_a_loopback_and_nothing_else(boxes: Path, tmp_path: Path) -> None:
-    place = LocalProvider(LocalSpec(boxes / "one", str(tmp_path), sandbox="on", network="off"), os.environ)
+    provider = LocalProvider(LocalSpec(boxes / "one", str(tmp_path), sandbox="on", network="off"), os.environ)
     script = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname(), 5)"
-    assert place.execute([place.image, "-c", script], {}, ()) == 0
-    assert said(place, "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo"]
+    assert provider.execute([provider.image, "-c", script], {}, ()) == 0
+    assert said(provider, "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo"]
 
 
 @pytest.mark.bubblewrap
@@ -261,9 +263,9 @@ def test_names_are_found_and_pip_finds_its_settings(boxes: Path, tmp_path: Path)
     settings.write_text("[global]\ntimeout = 123\n")
     (tmp_path / "private").touch()
     environ = {**os.environ, "HOME": str(tmp_path)}
-    place = LocalProvider(LocalSpec(boxes / "one", str(tmp_path / "workspace"), sandbox="on"), environ)
-    assert said(place, 'cat /etc/resolv.conf "$PIP_CONFIG_FILE"').endswith("timeout = 123\n")
-    assert said(place, f"ls {tmp_path}") == "", "nothing else of that home"
+    provider = LocalProvider(LocalSpec(boxes / "one", str(tmp_path / "workspace"), sandbox="on"), environ)
+    assert said(provider, 'cat /etc/resolv.conf "$PIP_CONFIG_FILE"').endswith("timeout = 123\n")
+    assert said(provider, f"ls {tmp_path}") == "", "nothing else of that home"
 
 
 TYPED = """
@@ -273,15 +275,15 @@ from pathlib import Path
 from watchtest.boxes.protocols import ExecMode
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 import os
-place = LocalProvider(LocalSpec(Path(sys.argv[1]), "/nowhere", sandbox=sys.argv[2]), os.environ)
-sys.exit(place.execute(["sh", "-c", sys.argv[3]], {{}}, (), ExecMode[sys.argv[4]]))
+provider = LocalProvider(LocalSpec(Path(sys.argv[1]), "/nowhere", sandbox=sys.argv[2]), os.environ)
+sys.exit(provider.execute(["sh", "-c", sys.argv[3]], {{}}, (), ExecMode[sys.argv[4]]))
 """
 
 
-def start(boxes: Path, sandbox: str, script: str, manner: ExecMode, stream: int) -> subprocess.Popen[bytes]:
+def start(boxes: Path, sandbox: str, script: str, mode: ExecMode, stream: int) -> subprocess.Popen[bytes]:
     """A process of its own that runs a command in a box, on this stdin and stdout."""
     code = TYPED.format(folder=str(TESTS.parent))
-    command = [sys.executable, "-c", code, str(boxes / "one"), sandbox, script, manner.name]
+    command = [sys.executable, "-c", code, str(boxes / "one"), sandbox, script, mode.name]
     return subprocess.Popen(command, stdin=stream, stdout=stream, stderr=stream, start_new_session=True)
 
 
@@ -332,10 +334,10 @@ def test_ctrl_c_reaches_the_sandboxed_command_itself(boxes: Path) -> None:
 
 
 @pytest.mark.bubblewrap
-@pytest.mark.parametrize("manner", [ExecMode.ATTACHED, ExecMode.TERMINAL])
-def test_a_sandboxed_command_ends_when_we_are_killed(boxes: Path, manner: ExecMode) -> None:
+@pytest.mark.parametrize("mode", [ExecMode.ATTACHED, ExecMode.TERMINAL])
+def test_a_sandboxed_command_ends_when_we_are_killed(boxes: Path, mode: ExecMode) -> None:
     ours, theirs = pty.openpty()
-    process = start(boxes, "on", "echo ready; setsid sleep 86398 & exec sleep 86398", manner, theirs)
+    process = start(boxes, "on", "echo ready; setsid sleep 86398 & exec sleep 86398", mode, theirs)
     os.close(theirs)
     try:
         read_until(ours, b"ready")

@@ -13,7 +13,7 @@ from watchtest.errors import ConfigError
 DEVCONTAINER = ".devcontainer/devcontainer.json"
 
 
-def image_of(files: dict[str, str]) -> tuple[str, str]:
+def image_name(files: dict[str, str]) -> tuple[str, str]:
     found = recipe(files)
     assert isinstance(found.image, NamedImage)
     return found.image.name, found.because
@@ -95,7 +95,7 @@ def project(python: str) -> str:
     ],
 )
 def test_the_image_follows_the_project_and_says_why(files: dict[str, str], image: str, because: str) -> None:
-    assert image_of(files) == (image, because)
+    assert image_name(files) == (image, because)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_image_follows_the_project_and_says_why(files: dict[str, str], image
     ],
 )
 def test_the_range_of_a_node_project_is_read_as_npm_does(wish: str, major: int) -> None:
-    name, because = image_of({"package.json": json.dumps({"engines": {"node": wish}})})
+    name, because = image_name({"package.json": json.dumps({"engines": {"node": wish}})})
     assert name == f"node:{major}"
     assert wish in because
 
@@ -122,11 +122,11 @@ def test_the_range_of_a_node_project_is_read_as_npm_does(wish: str, major: int) 
 )
 def test_a_python_project_is_one_whatever_else_it_holds(sign: dict[str, str]) -> None:
     others = {"go.mod": "", "Cargo.toml": "", "package.json": "{}"}
-    assert image_of({**others, **sign})[0] == "python:3.12-slim"
+    assert image_name({**others, **sign})[0] == "python:3.12-slim"
 
 
 def test_settings_of_a_linter_alone_make_no_python_project() -> None:
-    assert image_of({"go.mod": "go 1.22", "pyproject.toml": "[tool.ruff]"})[0] == "golang:1.22"
+    assert image_name({"go.mod": "go 1.22", "pyproject.toml": "[tool.ruff]"})[0] == "golang:1.22"
 
 
 def test_a_file_that_decides_and_cannot_be_read_is_named() -> None:
@@ -163,7 +163,7 @@ def test_a_given_dockerfile_that_is_missing_is_an_error() -> None:
 @pytest.mark.parametrize("path", [DEVCONTAINER, ".devcontainer.json", ".devcontainer/python/devcontainer.json"])
 def test_the_image_of_a_devcontainer_is_used(path: str) -> None:
     text = '// for editors\n{\n  "image": "dev:1", /* ours */\n  "customizations": {"vscode": {"x": ["a",],},},\n}\n'
-    assert image_of({path: text, "pyproject.toml": project(">=3.8")}) == ("dev:1", path)
+    assert image_name({path: text, "pyproject.toml": project(">=3.8")}) == ("dev:1", path)
 
 
 def test_a_devcontainer_is_built_with_its_context_arguments_and_target() -> None:
@@ -197,7 +197,7 @@ def test_a_devcontainer_that_cannot_be_used_is_passed_over_and_that_is_said(
     content: dict[str, object], reason: str
 ) -> None:
     files = {DEVCONTAINER: json.dumps(content), ".devcontainer/D": "", "pyproject.toml": project("==3.9.*")}
-    name, because = image_of(files)
+    name, because = image_name(files)
     assert name == "python:3.9-slim"
     assert because.startswith(f"{DEVCONTAINER} cannot be used: {reason}")
     assert because.endswith("; pyproject.toml: requires-python ==3.9.*")
@@ -209,14 +209,14 @@ def test_the_next_devcontainer_is_tried() -> None:
         ".devcontainer/a/devcontainer.json": "{}",
         ".devcontainer/b/devcontainer.json": '{"image": "b"}',
     }
-    name, because = image_of(files)
+    name, because = image_name(files)
     assert name == "b"
     assert because.endswith("; .devcontainer/b/devcontainer.json")
 
 
 def test_features_that_are_not_installed_are_said() -> None:
     content = {"image": "x", "features": {"ghcr.io/devcontainers/features/github-cli:1": {}, "./local": {}}}
-    assert image_of({DEVCONTAINER: json.dumps(content)}) == (
+    assert image_name({DEVCONTAINER: json.dumps(content)}) == (
         "x",
         f"{DEVCONTAINER} (its features are not installed: github-cli, local)",
     )
