@@ -77,7 +77,7 @@ def test_docker_host_outranks_the_context_and_the_context_outranks_the_usual_soc
         told = found(DOCKER_CONTEXT="chosen").address
         assert (told.url, told.found_by) == (chosen, 'the context "chosen" (DOCKER_CONTEXT)')
         assert found(DOCKER_CONTEXT="default").address.url == usual
-        assert found(DOCKER_CONTEXT="chosen", DOCKER_HOST=named).at.url == named
+        assert found(DOCKER_CONTEXT="chosen", DOCKER_HOST=named).address.url == named
 
 
 @pytest.mark.parametrize("wish", ["auto", "docker"])
@@ -113,7 +113,7 @@ def test_podman_is_found_after_docker_and_by_its_own_name(found: Find, machine: 
         with fake_engine(own, PODMAN), fake_engine(Path(machine.docker)):
             assert found().kind == "docker"
             assert found("podman").address.url == f"unix://{own}"
-            assert found("podman", CONTAINER_HOST=shared).at.found_by == "CONTAINER_HOST"
+            assert found("podman", CONTAINER_HOST=shared).address.found_by == "CONTAINER_HOST"
 
 
 def test_podman_behind_dockers_address_is_recognised(found: Find, machine: SystemSockets) -> None:
