@@ -14,7 +14,7 @@ from typing import Any
 
 from watchtest.boxes.protocols import StopSignal
 from watchtest.control.address import socket_places
-from watchtest.control.api.requests import RunsWish
+from watchtest.control.api.models import RunsQuery
 from watchtest.control.client import Client, NobodyListens
 from watchtest.control.feed import EVENTS_LIMIT
 from watchtest.control.gateway import Desk, Edge, Past
@@ -75,19 +75,19 @@ class HandRun:
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
         return frozenset()
 
-    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
+    async def execute(self, start: StartRun, post: Post, signal: StopSignal) -> Ending:
         self.started.append(start)
         run = start.run.id
         post(SnapshotTaken(self.lane, time.time(), run, SNAPSHOT))
         post(TestsCollected(self.lane, time.time(), run, frozenset({TEST})))
         told: dict[str, Result] = {}
-        while isinstance(said := await self._next(wish), tuple):
+        while isinstance(said := await self._next(signal), tuple):
             told |= {result.test: result for result in said}
             post(TestsEnded(self.lane, time.time(), run, said))
         match said:
             case None:
-                assert wish.stop is not None
-                return Halted(wish.stop)
+                assert signal.stop is not None
+                return Halted(signal.stop)
             case Exception():
                 raise said
             case _:
@@ -97,8 +97,8 @@ class HandRun:
         code = 1 if any(each.outcome.is_red for each in results.values()) else 0
         return Judged(SNAPSHOT, Execution(code, frozenset(results), results))
 
-    async def _next(self, wish: StopSignal) -> Outcome | Exception | tuple[Result, ...] | None:
-        asked, outcome = asyncio.create_task(wish.job_stops.get()), asyncio.create_task(self.outcomes.get())
+    async def _next(self, signal: StopSignal) -> Outcome | Exception | tuple[Result, ...] | None:
+        asked, outcome = asyncio.create_task(signal.job_stops.get()), asyncio.create_task(self.outcomes.get())
         await asyncio.wait({asked, outcome}, return_when=asyncio.FIRST_COMPLETED)
         for task in (asked, outcome):
             task.cancel()
@@ -163,12 +163,12 @@ class KeptRuns:
     def run(self, run_id: str) -> RunReport | None:
         return next((run for run in self.kept if run.id == run_id), None)
 
-    def runs(self, wish: RunsWish, before: Edge | None, limit: int) -> Sequence[RunReport]:
+    def runs(self, query: RunsQuery, before: Edge | None, limit: int) -> Sequence[RunReport]:
         def is_before(run: RunReport) -> bool:
             return before is None or (run.queued_at or 0.0, run.id) < before
 
         newest_first = sorted(self.kept, key=lambda run: run.queued_at or 0.0, reverse=True)
-        return [run for run in newest_first if is_before(run) and wish.lane in (None, run.lane)][:limit]
+        return [run for run in newest_first if is_before(run) and query.lane in (None, run.lane)][:limit]
 
     def results(self, run_id: str) -> Sequence[Result]:
         return self.said.get(run_id, ())

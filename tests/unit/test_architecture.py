@@ -51,7 +51,7 @@ OUTSIDE = {
     "desktop_notifier": ("views/notify/native_channel.py",),
     "dbus_fast": ("views/notify/dbus_channel.py",),
     "pydantic": ("config/", "control/api/"),
-    "pydantic_core": ("config/",),
+    "pydantic_core": ("config/", "control/api/"),
     "inotify_simple": ("sources/inotify.py",),
     "pathspec": ("sources/globs.py",),
     "filelock": ("workspace/", "client/", "commands/", "history/store/database_file.py"),

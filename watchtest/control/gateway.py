@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from watchtest.control.api.requests import PolicyWish, Refusal, ResultsWish, RunsWish, RunWish
+from watchtest.control.api.requests import Refusal
 from watchtest.control.event_messages import status_of, tell
 from watchtest.control.feed import EVENTS_LIMIT, Feed
 from watchtest.control.metric_counts import Tally
@@ -37,7 +37,11 @@ from watchtest.core.state import (
 )
 from watchtest.core.transitions import transitions
 
+if TYPE_CHECKING:  # a watcher that is never asked anything does not pay for pydantic's models
+    from watchtest.control.api.models import PolicyRequest, ResultsQuery, RunRequest, RunsQuery
+
 ANSWER_LIMIT_S = 5.0
+CONFIGURED = "configured"
 CURRENT = "current"
 
 Explain = Callable[[LaneState, str], Awaitable[dict[str, Any] | None]]
@@ -50,7 +54,7 @@ class Past(Protocol):
 
     def run(self, run_id: str) -> RunReport | None: ...
 
-    def runs(self, wish: RunsWish, before: Edge | None, limit: int) -> Sequence[RunReport]: ...
+    def runs(self, query: RunsQuery, before: Edge | None, limit: int) -> Sequence[RunReport]: ...
 
     def results(self, run_id: str) -> Sequence[Result]: ...
 
@@ -132,12 +136,12 @@ class Desk:
 
     # -- the requests' side ------------------------------------------------------------------------
 
-    async def run(self, wish: RunWish) -> RunReport:
+    async def run(self, request: RunRequest) -> RunReport:
         """A run that was accepted: it will reach an end."""
-        lane = self._lane(wish.lane)
+        lane = self._lane(request.lane)
         self._asked += 1
         run_id = requested_run_id(lane, str(self._asked))
-        after = await self._taken_in(RunRequested(lane.lane, time.time(), _selection(wish, lane), id=run_id))
+        after = await self._taken_in(RunRequested(lane.lane, time.time(), _selection(request, lane), id=run_id))
         report = self._reports.find(after, run_id)
         if self.is_closed:
             raise _leaving()
@@ -157,26 +161,26 @@ class Desk:
             raise Refusal(404, "no_such_run", f"no run {run_id}", "`watchtest history list` shows them")
         return found
 
-    async def runs(self, wish: RunsWish) -> tuple[list[RunReport], str]:
+    async def runs(self, query: RunsQuery) -> tuple[list[RunReport], str]:
         """Newest first, and where to go on; nowhere: these are all."""
         before: Edge | None = None
-        if wish.before:
-            before = _edge(await self.report(wish.before))
-        past = await asyncio.to_thread(self._past.runs, wish, before, wish.limit + 1)
+        if query.before:
+            before = _edge(await self.report(query.before))
+        past = await asyncio.to_thread(self._past.runs, query, before, query.limit + 1)
         # What is remembered is nearer to the truth than what was written down a moment ago.
         found = {report.id: report for report in (*past, *self._reports.known(self._state()))}
-        chosen = [report for report in found.values() if _is_wished(report, wish, before)]
+        chosen = [report for report in found.values() if _matches(report, query, before)]
         chosen.sort(key=_edge, reverse=True)
-        shown = chosen[: wish.limit]
-        return shown, shown[-1].id if len(chosen) > wish.limit else ""
+        shown = chosen[: query.limit]
+        return shown, shown[-1].id if len(chosen) > query.limit else ""
 
-    async def results(self, run_id: str, wish: ResultsWish) -> tuple[RunReport, Page]:
+    async def results(self, run_id: str, query: ResultsQuery) -> tuple[RunReport, Page]:
         """What a run has said so far, and what it is."""
         report = await self.report(run_id)
-        page = self._journals.page(report.id, wish.after, wish.limit)
+        page = self._journals.page(report.id, query.after, query.limit)
         if page is None and report.has_ended:
-            page = page_of(await asyncio.to_thread(self._past.results, report.id), wish.after, wish.limit, base=PAST)
-        return report, page or page_of((), wish.after, wish.limit)
+            page = page_of(await asyncio.to_thread(self._past.results, report.id), query.after, query.limit, base=PAST)
+        return report, page or page_of((), query.after, query.limit)
 
     async def why(self, what: str, lane: Lane | None) -> dict[str, Any]:
         """Of a test: whether the last selection took it, and what it touches. Of a file: who depends on it."""
@@ -216,10 +220,11 @@ class Desk:
         found = self._lane(lane)
         return found.lane, settle_status(found)
 
-    async def policy(self, wish: PolicyWish) -> LaneState:
+    async def policy(self, request: PolicyRequest) -> LaneState:
         """What a change of that lane runs from now on; the lane after that."""
-        lane = self._lane(wish.lane)
-        after = await self._taken_in(PolicyRequested(lane.lane, time.time(), wish.policy))
+        lane = self._lane(request.lane)
+        policy = None if request.policy == CONFIGURED else Policy(request.policy)
+        after = await self._taken_in(PolicyRequested(lane.lane, time.time(), policy))
         return after.lanes[lane.lane]
 
     async def _call_off_retries(self) -> None:
@@ -269,10 +274,10 @@ def _edge(report: RunReport) -> Edge:
     return report.queued_at or 0.0, report.id
 
 
-def _is_wished(report: RunReport, wish: RunsWish, before: Edge | None) -> bool:
+def _matches(report: RunReport, query: RunsQuery, before: Edge | None) -> bool:
     return (
-        (wish.lane is None or report.lane is wish.lane)
-        and (wish.state is None or report.state is wish.state)
+        (query.lane is None or report.lane is query.lane)
+        and (query.state is None or report.state is query.state)
         and (before is None or _edge(report) < before)
     )
 
@@ -281,17 +286,17 @@ def _leaving() -> Refusal:
     return Refusal(503, "leaving", "the watcher is leaving", "start another with: watchtest watch")
 
 
-def _selection(wish: RunWish, lane: LaneState) -> Selection | None:
-    if wish.tests:
-        return Only(wish.tests, because="asked for by name")
-    if wish.is_again:
+def _selection(request: RunRequest, lane: LaneState) -> Selection | None:
+    if request.tests:
+        return Only(tuple(request.tests), because="asked for by name")
+    if request.again:
         return repeat_selection(lane)
-    if wish.matching:
-        found = matching_selection(lane, wish.matching)
+    if request.matching:
+        found = matching_selection(lane, request.matching)
         if found is None:
-            text = f"no known test has {wish.matching!r} in its name"
+            text = f"no known test has {request.matching!r} in its name"
             raise Refusal(404, "no_such_test", text, "`watchtest run` alone runs what the policy says")
         return found
-    if wish.policy is Policy.ALL:
+    if request.policy == "all":
         return All(because="all tests were asked for")
-    return None if wish.policy is None else policy_selection(wish.policy, lane.knowledge)
+    return None if request.policy is None else policy_selection(Policy(request.policy), lane.knowledge)

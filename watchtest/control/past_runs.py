@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from watchtest.control.api.requests import RunsWish
 from watchtest.control.gateway import Edge
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result
 from watchtest.history.queries.run_queries import PastRun, detail, recent
 from watchtest.history.store.database import Connection
 from watchtest.history.store.database_file import is_there, reading
+
+if TYPE_CHECKING:
+    from watchtest.control.api.models import RunsQuery
 
 
 class PastRuns:
@@ -27,13 +30,13 @@ class PastRuns:
             found = detail(connection, run_id, self._workspace) if connection else None
         return None if found is None else _report(found.run)
 
-    def runs(self, wish: RunsWish, before: Edge | None, limit: int) -> Sequence[RunReport]:
-        states = () if wish.state is None else (wish.state,)
+    def runs(self, query: RunsQuery, before: Edge | None, limit: int) -> Sequence[RunReport]:
+        states = () if query.state is None else (query.state,)
         with self._reading() as connection:
             if connection is None:
                 return ()
             found = recent(
-                connection, limit=limit, workspace=self._workspace, lane=wish.lane, states=states, before=before
+                connection, limit=limit, workspace=self._workspace, lane=query.lane, states=states, before=before
             )
         return tuple(map(_report, found))
 

@@ -10,7 +10,7 @@ import pytest
 from support.control_server import bench, short_folder
 from support.history_records import FAILED, PASSED, SNAPSHOT
 
-from watchtest.control.api.requests import RunsWish
+from watchtest.control.api.models import RunsQuery
 from watchtest.control.past_runs import PastRuns
 from watchtest.core.model import All, Lane, Only, Policy, Run, RunState, Trigger
 from watchtest.errors import ControlError
@@ -44,18 +44,18 @@ def spoil(path: Path) -> None:
     path.write_bytes(b"no database at all" * 1000)
 
 
-def ids(past: PastRuns, wish: RunsWish, before: tuple[float, str] | None = None, limit: int = 10) -> list[str]:
-    return [run.id for run in past.runs(wish, before, limit)]
+def ids(past: PastRuns, query: RunsQuery, before: tuple[float, str] | None = None, limit: int = 10) -> list[str]:
+    return [run.id for run in past.runs(query, before, limit)]
 
 
 def test_runs_are_listed_newest_first_by_lane_state_and_age(path: Path) -> None:
     past = PastRuns(path, WORKSPACE)
-    assert ids(past, RunsWish()) == ["s.5", "s.4", "s.3", "s.2", "s.1"]
-    assert ids(past, RunsWish(), limit=2) == ["s.5", "s.4"]
-    assert ids(past, RunsWish(), before=(3.0, "s.3")) == ["s.2", "s.1"]
-    assert ids(past, RunsWish(), before=(3.0, "s.4")) == ["s.3", "s.2", "s.1"]
-    assert ids(past, RunsWish(lane=Lane.COMMIT)) == ["s.5", "s.3", "s.1"]
-    assert ids(past, RunsWish(state=RunState.FAILED, lane=Lane.SAVE)) == ["s.4"]
+    assert ids(past, RunsQuery()) == ["s.5", "s.4", "s.3", "s.2", "s.1"]
+    assert ids(past, RunsQuery(), limit=2) == ["s.5", "s.4"]
+    assert ids(past, RunsQuery(), before=(3.0, "s.3")) == ["s.2", "s.1"]
+    assert ids(past, RunsQuery(), before=(3.0, "s.4")) == ["s.3", "s.2", "s.1"]
+    assert ids(past, RunsQuery(lane=Lane.COMMIT)) == ["s.5", "s.3", "s.1"]
+    assert ids(past, RunsQuery(state=RunState.FAILED, lane=Lane.SAVE)) == ["s.4"]
 
 
 def test_a_run_and_its_results_are_told_whole(path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_run_and_its_results_are_told_whole(path: Path) -> None:
 
 def test_without_a_history_there_was_nothing(tmp_path: Path) -> None:
     past = PastRuns(tmp_path / "none.sqlite3", WORKSPACE)
-    assert (past.run("s.1"), past.runs(RunsWish(), None, 5), past.results("s.1")) == (None, (), ())
+    assert (past.run("s.1"), past.runs(RunsQuery(), None, 5), past.results("s.1")) == (None, (), ())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -92,12 +92,12 @@ def test_what_is_remembered_outweighs_what_was_written_down_before() -> None:
 @pytest.mark.parametrize(
     ("query", "code", "words"),
     [
-        ("limit=0", "bad_request", "from 1 to 200"),
-        ("limit=201", "bad_request", "from 1 to 200"),
-        ("limit=-1", "bad_request", "from 1 to 200"),
-        ("limit=1e2", "bad_request", "from 1 to 200"),
-        ("limit=%D9%A3", "bad_request", "from 1 to 200"),
-        ("limit=", "bad_request", "from 1 to 200"),
+        ("limit=0", "bad_request", "greater than or equal to 1"),
+        ("limit=201", "bad_request", "less than or equal to 200"),
+        ("limit=-1", "bad_request", "not a whole number"),
+        ("limit=1e2", "bad_request", "not a whole number"),
+        ("limit=%D9%A3", "bad_request", "not a whole number"),
+        ("limit=", "bad_request", "not a whole number"),
         ("limit=1&limit=2", "bad_request", "given twice"),
         ("lane=stag", "bad_request", "no such lane"),
         ("state=red", "bad_request", "no such state"),

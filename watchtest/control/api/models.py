@@ -1,31 +1,81 @@
-"""The shapes of the API: what may be asked and what is answered, as the OpenAPI document describes them.
-
-They describe and check nothing here: requests are checked by `wishes`, in words that say what to send instead, and a
-test sends what these shapes allow, and what they do not, and compares the answers with them.
-"""
+"""The requests and answers of the API. Requests are validated by these models, and they make the OpenAPI document."""
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from watchtest.control.api.requests import (
-    AFTER_LIMIT,
-    CHOSEN_LIMIT,
-    HEIGHT_LIMIT,
-    RESULTS_DEFAULT,
-    RESULTS_LIMIT,
-    RUN_ID,
-    RUNS_DEFAULT,
-    RUNS_LIMIT,
-    TEST_LIMIT,
-    TEXT_LIMIT,
-)
+from watchtest.control.api.requests import RUN_ID, shown
 from watchtest.core.model import Lane, Outcome, RunState, Trigger
 from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 
+AFTER_LIMIT = 2_000_000_000
+TEST_LIMIT = 4096
+TEXT_LIMIT = 100
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+def _refused(message: str, hint: str = "") -> PydanticCustomError:
+    # Braces are doubled, because pydantic fills templates.
+    return PydanticCustomError("refused", message.replace("{", "{{").replace("}", "}}"), {"hint": hint})
+
+
+def _test(test: object) -> object:
+    """Accept a test, or a file or folder of tests. A runner must not be able to take it for an option."""
+    if not isinstance(test, str) or not test.strip():
+        raise _refused(f"not a test: {shown(test)}", "name it as results do: path/to/test_file.py::test_name")
+    if len(test) > TEST_LIMIT:
+        raise _refused(f"a test of {len(test)} characters: {TEST_LIMIT} is the limit")
+    try:
+        test.encode()
+    except UnicodeEncodeError:
+        raise _refused(f"not valid Unicode: {shown(test)}") from None
+    file = test.partition("::")[0]
+    if _CONTROL.search(test) or test.startswith(("-", "@")):
+        raise _refused(f"not a test: {shown(test)}", "control characters and a leading - or @ are not allowed")
+    if file.startswith(("/", "\\")) or _DRIVE.match(file) or ".." in re.split(r"[\\/]", file):
+        raise _refused(f"outside of the workspace: {shown(test)}", "paths are relative to the workspace")
+    return test
+
+
+def _tests(tests: object) -> object:
+    if tests is not None and (not isinstance(tests, list) or not tests):
+        raise _refused("must be a list of at least one test", "leave it out to run what the policy says")
+    return tests
+
+
+def _before(run: object) -> object:
+    if not isinstance(run, str) or not RUN_ID.fullmatch(run):
+        raise _refused(f"not the id of a run: {shown(run)}", "it is the `next` of the last answer")
+    return run
+
+
+def _words(text: object) -> object:
+    if not isinstance(text, str) or not text.strip() or len(text) > TEXT_LIMIT or _CONTROL.search(text):
+        raise _refused(f"not a text of 1 to {TEXT_LIMIT} printable characters: {shown(text)}")
+    return text
+
+
+def _printable(text: str) -> str:
+    if _CONTROL.search(text):
+        raise _refused(f"not a text of at most {TEXT_LIMIT} printable characters: {shown(text)}")
+    return text
+
+
+def _whole(text: object) -> object:
+    if isinstance(text, str) and not _WHOLE.fullmatch(text):
+        raise _refused(f"not a whole number: {shown(text)}")
+    return text
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number in a query."""
 Time = Annotated[
     str,
     Field(
@@ -35,11 +85,12 @@ Time = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=0)]
-# Not for pydantic, whose own expressions know no look-ahead.
+# For the schema only: pydantic's own expressions know no look-ahead.
 TEST_PATTERN = r"^(?!.*(^|[\\/])\.\.([\\/]|$))(?![A-Za-z]:[\\/])[^\s\x00-\x1f\x7f-\x9f@/\\-][^\x00-\x1f\x7f-\x9f]*$"
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 TestName = Annotated[
     str,
+    BeforeValidator(_test),
     Field(
         min_length=1,
         max_length=TEST_LIMIT,
@@ -49,6 +100,7 @@ TestName = Annotated[
 ]
 Words = Annotated[
     str,
+    BeforeValidator(_words),
     Field(
         min_length=1,
         max_length=TEXT_LIMIT,
@@ -76,10 +128,17 @@ class RunRequest(Shape):
     model_config = ConfigDict(json_schema_extra={"allOf": _EXCLUDED})
 
     lane: Lane | None = Field(default=None, description="The highest that is on, if left out.")
-    tests: Annotated[list[TestName], Field(min_length=1)] | None = None
+    tests: Annotated[Annotated[list[TestName], Field(min_length=1)] | None, BeforeValidator(_tests)] = None
     policy: Literal["all", "failed", "affected"] | None = None
     again: Literal[True] | None = Field(default=None, description="The last tests once more.")
     matching: Words | None = Field(default=None, description="Known tests with all these words in their names.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = [name for name in _WAYS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise _refused(f'"{given[0]}" and "{given[1]}" exclude each other', "give one of them")
+        return self
 
 
 class PolicyRequest(Shape):
@@ -113,33 +172,35 @@ class ConfigRequest(Shape):
 
 
 class RunsQuery(Shape):
-    limit: int = Field(default=RUNS_DEFAULT, ge=1, le=RUNS_LIMIT, description="At most so many runs.")
-    before: RunId | None = Field(default=None, description="Only runs older than this one: `next` of the last answer.")
+    limit: Whole = Field(default=50, ge=1, le=200, description="The largest number of runs.")
+    before: Annotated[RunId, BeforeValidator(_before)] | None = Field(
+        default=None, description="Only runs older than this one: `next` of the last answer."
+    )
     lane: Lane | None = Field(default=None, description="Only runs of this lane.")
     state: RunState | None = Field(default=None, description="Only runs in this state.")
 
 
 class ResultsQuery(Shape):
-    after: int = Field(
+    after: Whole = Field(
         default=0, ge=0, le=AFTER_LIMIT, description="Only results behind this number: `next` of the last answer."
     )
-    limit: int = Field(default=RESULTS_DEFAULT, ge=1, le=RESULTS_LIMIT, description="At most so many results.")
+    limit: Whole = Field(default=1000, ge=1, le=5000, description="The largest number of results.")
 
 
 class ScreenQuery(Shape):
-    height: int = Field(default=DEFAULT_HEIGHT, ge=1, le=HEIGHT_LIMIT, description="So many rows.")
+    height: Whole = Field(default=DEFAULT_HEIGHT, ge=1, le=1000, description="The number of rows.")
     panel: Literal["", "help", "why"] = ""
-    filter: str = Field(
+    filter: Annotated[str, AfterValidator(_printable)] = Field(
         default="",
         max_length=TEXT_LIMIT,
         json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"},
         description="Only tests with all these words in their names.",
     )
-    typing: Annotated[int, Field(ge=0, le=1)] = Field(default=0, description="1: the filter is still being typed.")
-    chosen: Annotated[int, Field(ge=0, le=CHOSEN_LIMIT)] | None = Field(
+    typing: Whole = Field(default=0, ge=0, le=1, description="1: the filter is still being typed.")
+    chosen: Annotated[int, Field(ge=0, le=100_000), BeforeValidator(_whole)] | None = Field(
         default=None, description="Which failure is shown at length, counted from 0."
     )
-    after: int = Field(
+    after: Whole = Field(
         default=0,
         ge=0,
         le=AFTER_LIMIT,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from watchtest.control.api import models
+from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Operation:
     query: type[BaseModel] | None = None
     body: type[BaseModel] | None = None
     needs_body: bool = False
+    body_limit: int = BODY_LIMIT
     headers: Mapping[str, str] = field(default_factory=dict)
     """What it reads of the headers, and what for."""
 
@@ -198,5 +200,6 @@ OPERATIONS = (
         errors=(429,),
         body=models.ConfigRequest,
         needs_body=True,
+        body_limit=CONFIG_LIMIT,
     ),
 )

@@ -25,10 +25,10 @@ from starlette.types import Receive, Scope, Send
 
 from watchtest.config import json_schema
 from watchtest.config.loader import check_text
-from watchtest.control.api import requests as wishes
+from watchtest.control.api import models
 from watchtest.control.api.openapi import document
-from watchtest.control.api.operations import OPERATIONS
-from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, Refusal
+from watchtest.control.api.operations import OPERATIONS, Operation
+from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, Refusal, read_body, read_query, run_id
 from watchtest.control.feed import EVENTS_LIMIT, LISTENERS_LIMIT, Listener
 from watchtest.control.gateway import Desk
 from watchtest.control.guard import REQUESTS_LIMIT
@@ -37,7 +37,7 @@ from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Lane
 from watchtest.core.state import SettleStatus
 from watchtest.errors import WatchtestError
-from watchtest.views.dashboard.watcher_screen import Screens
+from watchtest.views.dashboard.watcher_screen import ScreenRequest, Screens
 from watchtest.views.status.status_document import activity, result_document
 from watchtest.views.status.status_schema import status_schema
 
@@ -84,7 +84,21 @@ DRAIN_LIMIT = 16 * 1024 * 1024
 VALIDATIONS_LIMIT = 4
 """Texts that are checked or wait to be: each is work."""
 
-Handler = Callable[[Request], Awaitable[Response]]
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request whose query and body were validated by the models of its operation."""
+
+    request: Request
+    query: Any
+    body: Any
+
+    @property
+    def run_id(self) -> str:
+        return run_id(self.request.path_params["id"])
+
+
+Handler = Callable[[Call], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +127,7 @@ def application(served: Served) -> Starlette:
     handlers = Handlers(served)
     return Starlette(
         routes=[
-            Route(operation.path, getattr(handlers, operation.name), methods=[operation.method])
+            Route(operation.path, _endpoint(operation, getattr(handlers, operation.name)), methods=[operation.method])
             for operation in OPERATIONS
         ],
         exception_handlers={
@@ -123,6 +137,17 @@ def application(served: Served) -> Starlette:
             Exception: _failed,
         },
     )
+
+
+def _endpoint(operation: Operation, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        query = read_query(operation.query or models.Nothing, request.query_params.multi_items())
+        body = None
+        if operation.body is not None:
+            body = read_body(operation.body, await _body(request, operation.body_limit))
+        return await handle(Call(request, query, body))
+
+    return endpoint
 
 
 class Handlers:
@@ -144,12 +169,10 @@ class Handlers:
 
     # -- who and what ------------------------------------------------------------------------------
 
-    async def health(self, request: Request) -> Response:
-        _no_query(request)
+    async def health(self, call: Call) -> Response:
         return Answer({"status": "ok", **self._served.about})
 
-    async def info(self, request: Request) -> Response:
-        _no_query(request)
+    async def info(self, call: Call) -> Response:
         served = self._served
         lanes = {lane.lane.value: lane.policy.value for lane in self._desk.state.ranked}
         return Answer(
@@ -170,119 +193,97 @@ class Handlers:
             }
         )
 
-    async def schema(self, request: Request) -> Response:
-        _no_query(request)
+    async def schema(self, call: Call) -> Response:
         return Answer({"status": status_schema(), "config": json_schema()})
 
-    async def openapi(self, request: Request) -> Response:
-        _no_query(request)
+    async def openapi(self, call: Call) -> Response:
         if self._openapi is None:
             version = str(self._served.about.get("version", ""))
             self._openapi = await asyncio.to_thread(document, version)
         return Answer(self._openapi)
 
-    async def status(self, request: Request) -> Response:
-        _no_query(request)
+    async def status(self, call: Call) -> Response:
         return Answer(self._served.status())
 
-    async def metrics(self, request: Request) -> Response:
-        _no_query(request)
-        text, media_type = self._metrics.exposed(request.headers.get("accept", ""))
+    async def metrics(self, call: Call) -> Response:
+        text, media_type = self._metrics.exposed(call.request.headers.get("accept", ""))
         return Response(text, headers={"content-type": media_type})
 
-    async def events(self, request: Request) -> Response:
-        _no_query(request)
-        return EventStream(self._desk.feed.listen(request.headers.get("last-event-id", "").strip()))
+    async def events(self, call: Call) -> Response:
+        return EventStream(self._desk.feed.listen(call.request.headers.get("last-event-id", "").strip()))
 
     # -- runs --------------------------------------------------------------------------------------
 
-    async def runs(self, request: Request) -> Response:
-        reports, following = await self._desk.runs(wishes.runs_wish(_query(request)))
+    async def runs(self, call: Call) -> Response:
+        reports, following = await self._desk.runs(call.query)
         return Answer({"runs": [report.document for report in reports], "next": following or None})
 
-    async def run(self, request: Request) -> Response:
-        _no_query(request)
-        return _report(await self._desk.run(wishes.run_wish(await _body(request))))
+    async def run(self, call: Call) -> Response:
+        return _report(await self._desk.run(call.body))
 
-    async def report(self, request: Request) -> Response:
-        _no_query(request)
-        return Answer((await self._desk.report(_id(request))).document)
+    async def report(self, call: Call) -> Response:
+        return Answer((await self._desk.report(call.run_id)).document)
 
-    async def results(self, request: Request) -> Response:
-        report, page = await self._desk.results(_id(request), wishes.results_wish(_query(request)))
+    async def results(self, call: Call) -> Response:
+        report, page = await self._desk.results(call.run_id, call.query)
         about = {"run": report.id, "state": report.state.value, "ended": report.has_ended}
         return Answer({**about, **page.document(result_document)})
 
-    async def cancel(self, request: Request) -> Response:
-        return await self._stop(request, is_kill=False)
+    async def cancel(self, call: Call) -> Response:
+        return await self._stop(call, is_kill=False)
 
-    async def kill(self, request: Request) -> Response:
-        return await self._stop(request, is_kill=True)
+    async def kill(self, call: Call) -> Response:
+        return await self._stop(call, is_kill=True)
 
-    async def _stop(self, request: Request, *, is_kill: bool) -> Response:
-        _no_query(request)
-        wishes.no_wish(await _body(request))
-        return _report(await self._desk.stop(_id(request), is_kill=is_kill))
+    async def _stop(self, call: Call, *, is_kill: bool) -> Response:
+        return _report(await self._desk.stop(call.run_id, is_kill=is_kill))
 
     # -- the rest ----------------------------------------------------------------------------------
 
-    async def pause(self, request: Request) -> Response:
-        return await self._pause(request, is_paused=True)
+    async def pause(self, call: Call) -> Response:
+        return await self._pause(call, is_paused=True)
 
-    async def resume(self, request: Request) -> Response:
-        return await self._pause(request, is_paused=False)
+    async def resume(self, call: Call) -> Response:
+        return await self._pause(call, is_paused=False)
 
-    async def _pause(self, request: Request, *, is_paused: bool) -> Response:
-        _no_query(request)
-        lanes = await self._desk.pause(wishes.lane_wish(await _body(request)), is_paused=is_paused)
+    async def _pause(self, call: Call, *, is_paused: bool) -> Response:
+        lanes = await self._desk.pause(call.body.lane, is_paused=is_paused)
         return Answer({"lanes": {lane.value: {"paused": paused} for lane, paused in lanes.items()}})
 
-    async def look(self, request: Request) -> Response:
-        _no_query(request)
-        return _rest(*await self._desk.look(wishes.lane_wish(await _body(request))))
+    async def look(self, call: Call) -> Response:
+        return _rest(*await self._desk.look(call.body.lane))
 
-    async def rest(self, request: Request) -> Response:
-        return _rest(*self._desk.rest(wishes.lane_query(_query(request))))
+    async def rest(self, call: Call) -> Response:
+        return _rest(*self._desk.rest(call.query.lane))
 
-    async def policy(self, request: Request) -> Response:
-        _no_query(request)
-        lane = await self._desk.policy(wishes.policy_wish(await _body(request)))
+    async def policy(self, call: Call) -> Response:
+        lane = await self._desk.policy(call.body)
         policies = {"policy": lane.effective_policy.value, "configured": lane.policy.value}
         return Answer({"lane": lane.lane.value, **policies})
 
-    async def screen(self, request: Request) -> Response:
-        return Answer(await self._served.screens.document(wishes.screen_wish(_query(request))))
+    async def screen(self, call: Call) -> Response:
+        return Answer(await self._served.screens.document(_screen_request(call.query)))
 
-    async def output(self, request: Request) -> Response:
-        return Answer({"text": await self._served.screens.text(wishes.screen_wish(_query(request)))})
+    async def output(self, call: Call) -> Response:
+        return Answer({"text": await self._served.screens.text(_screen_request(call.query))})
 
-    async def why(self, request: Request) -> Response:
-        return Answer(await self._desk.why(*wishes.why_wish(_query(request))))
+    async def why(self, call: Call) -> Response:
+        return Answer(await self._desk.why(call.query.what, call.query.lane))
 
-    async def validate(self, request: Request) -> Response:
-        _no_query(request)
-        wish = wishes.config_wish(await _body(request, CONFIG_LIMIT))
+    async def validate(self, call: Call) -> Response:
         if self._validations >= VALIDATIONS_LIMIT:
             raise Refusal(429, "busy", f"{self._validations} texts are being checked", "try again in a moment")
         self._validations += 1
         try:
             async with self._validating:
-                problems = await asyncio.to_thread(check_text, wish.text, wish.file)
+                problems = await asyncio.to_thread(check_text, call.body.text, call.body.file)
         finally:
             self._validations -= 1
         return Answer({"valid": not problems, "problems": problems})
 
 
-def _query(request: Request) -> wishes.Query:
-    return request.query_params.multi_items()
-
-
-def _no_query(request: Request) -> None:
-    wishes.no_query(_query(request))
-
-
-def _id(request: Request) -> str:
-    return wishes.run_id(request.path_params["id"])
+def _screen_request(query: models.ScreenQuery) -> ScreenRequest:
+    return ScreenRequest(query.height, query.panel, query.filter, bool(query.typing), query.chosen, query.after)
 
 
 def _rest(lane: Lane, rest: SettleStatus) -> Response:
@@ -293,7 +294,7 @@ def _report(report: RunReport) -> Response:
     return Answer(report.document, status_code=200 if report.has_ended else 202)
 
 
-async def _body(request: Request, limit: int = BODY_LIMIT) -> bytes:
+async def _body(request: Request, limit: int) -> bytes:
     content, size = b"", 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
