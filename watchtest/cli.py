@@ -1,7 +1,7 @@
-"""argv → command → exit code. The one error handler: what is expected is said in a line, a bug leaves a crash file.
+"""The entry point: runs the command that the arguments name, and turns every error into a message and an exit code.
 
-Only the module of the command that was asked for is imported: `watchtest status` must not pay for the others. Prompts
-ask `watchtest status --line` all the time: that does not even pay for argparse.
+Only the module of that command is imported, so that commands start fast. Shell prompts call `watchtest status --line`
+all the time, so it does not even import argparse.
 """
 
 from __future__ import annotations
@@ -12,22 +12,35 @@ import sys
 from watchtest import __version__
 from watchtest.errors import BY_ITSELF, WatchtestError
 
-TYPE_CHECKING = False  # typing would cost `watchtest status --line` more than all that it does
+TYPE_CHECKING = False  # importing typing would take longer than all of `watchtest status --line`
 if TYPE_CHECKING:
     import argparse
 
 BUG = 3
 INTERRUPTED = 130
 DEFAULT = "watch"
-_WITH_VALUE = ("-C", "--workspace", "--config")
+OPTIONS_WITH_VALUE = ("-C", "--workspace", "--config")
+EPILOG = """\
+words:
+  box   the container in which your tests run; it stays between runs
+  lane  a trigger (save, stage or commit) with the code it tests and its own box
+  gate  the command that a git hook calls to get the verdict on a commit
+
+`watchtest COMMAND --help` shows the options of a command.
+`watchtest help` lists the topics of the reference."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code of a command line. Nothing but a SystemExit of argparse ever leaves it."""
+    """Run a command line and return its exit code. Raises nothing but the SystemExit of argparse."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        glanced_at = _glanced_at(words)
-        return _run(_with_command(words)) if glanced_at is None else _glance(glanced_at)
+        match words:
+            case ["status", "--line"]:
+                return _print_status_line(".")
+            case ["-C" | "--workspace", folder, "status", "--line"]:
+                return _print_status_line(folder)
+            case _:
+                return _run(_with_command(words))
     except WatchtestError as error:
         from watchtest.core.text import clean
 
@@ -38,36 +51,25 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; python would complain once more when it flushes at its end.
+        # The reader of our output has closed it. Without this, Python would fail again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # noqa: BLE001  the last line of defence: no traceback reaches a user
+    except Exception as error:  # noqa: BLE001  a bug must not show the user a traceback
         from contextlib import suppress
 
         from watchtest.core.text import clean
 
         details = _crash_file(error)
-        with suppress(OSError):  # of a terminal that has gone: the file tells it
+        with suppress(OSError):  # the terminal may be gone; the file has it all
             print(f"watchtest: bug: {type(error).__name__}: {clean(str(error))}", file=sys.stderr)
             print(f"  the details are in {details}; please report it", file=sys.stderr)
         return BUG
 
 
-def _glanced_at(words: list[str]) -> str | None:
-    """The folder whose status a prompt asks for in the usual words; None: it is something else."""
-    match words:
-        case ["status", "--line"]:
-            return "."
-        case ["-C" | "--workspace", folder, "status", "--line"]:
-            return folder
-        case _:
-            return None
+def _print_status_line(folder: str) -> int:
+    from watchtest.client.status_file import print_status_line
 
-
-def _glance(folder: str) -> int:
-    from watchtest.client.status_file import glance
-
-    return glance(folder)
+    return print_status_line(folder)
 
 
 def _run(argv: list[str]) -> int:
@@ -76,22 +78,26 @@ def _run(argv: list[str]) -> int:
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser with the one command that is needed, or with all of them, for the help."""
+    """Return the parser with the command that is needed; with all commands for the help and for an unknown one."""
     import argparse
     import importlib
     from pathlib import Path
 
-    from watchtest.commands import COMMANDS
+    from watchtest.commands import COMMANDS, CommandHelp
 
     parser = argparse.ArgumentParser(
         prog="watchtest",
         description="Reruns the tests your change can affect, in a persistent container that mirrors your code.",
+        epilog=EPILOG,
+        formatter_class=CommandHelp,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"watchtest {__version__}")
-    parser.add_argument("-C", "--workspace", type=Path, metavar="FOLDER", help="the project (default: this folder's)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="read the settings from this file alone")
-    parser.set_defaults(main=main)  # `watchtest help COMMAND` is `watchtest COMMAND --help`
+    project = "the project (default: the git repository around the current folder)"
+    parser.add_argument("-C", "--workspace", type=Path, metavar="FOLDER", help=project)
+    config = "use this file instead of the project's config files"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+    parser.set_defaults(main=main)  # for `watchtest help COMMAND`, which is `watchtest COMMAND --help`
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
         importlib.import_module(f"watchtest.commands.{name}").add_to(subparsers)
@@ -99,11 +105,11 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def _after_global_options(argv: list[str]) -> int:
-    """Where the command is, or should be: behind -C, --workspace and --config."""
+    """Return the position of the command: behind -C, --workspace and --config."""
     start = 0
     while start < len(argv):
         word = argv[start]
-        if word in _WITH_VALUE:
+        if word in OPTIONS_WITH_VALUE:
             start += 2
         elif word.startswith(("-C", "--workspace=", "--config=")):
             start += 1
@@ -117,7 +123,7 @@ def _command_of(argv: list[str]) -> str | None:
 
 
 def _with_command(argv: list[str]) -> list[str]:
-    """`watchtest` and `watchtest --plain` mean `watchtest watch …`."""
+    """Insert the default command: `watchtest --plain` means `watchtest watch --plain`."""
     start = _after_global_options(argv)
     first = argv[start] if start < len(argv) else ""
     if (first and not first.startswith("-")) or first in ("-h", "--help", "--version"):

@@ -161,7 +161,7 @@ def test_why_tells_what_a_test_touches_and_who_depends_on_a_file(project: Projec
     assert test.returncode == 0, test.stderr
     assert "shop.py: price changed" in test.stdout
     assert re.search(r"shop\.py: price$", test.stdout, re.MULTILINE)
-    assert "was not concerned" in project.command("why", LABEL).stdout
+    assert "was not affected" in project.command("why", LABEL).stdout
     file = json.loads(project.command("why", "shop.py", "--json").stdout)
     assert file["functions"]["label"]["tests"] == [LABEL]
     assert file["reached_by"]["count"] == 3
@@ -170,9 +170,9 @@ def test_why_tells_what_a_test_touches_and_who_depends_on_a_file(project: Projec
     assert project.command("why").stdout.splitlines() == ["1 of 4 tests, because", "  shop.py: price changed"]
     nobody = project.command("why", "nowhere.py")
     assert nobody.returncode == 2
-    assert "nothing is known of nowhere.py" in nobody.stderr
+    assert "nothing is known about nowhere.py" in nobody.stderr
     watcher.stop()
-    assert "no watcher runs" in project.command("why", PRICE).stdout
+    assert "no watcher is running" in project.command("why", PRICE).stdout
     watcher.must_be_tidy()
 
 

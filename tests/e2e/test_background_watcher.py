@@ -107,7 +107,7 @@ def test_a_watcher_in_the_background_answers_for_the_code_as_it_is(project: Proj
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.thorough)])
 def test_start_and_stop_as_often_as_you_like_and_there_is_never_more_than_one(project: Project, rounds: int) -> None:
-    assert "no watcher runs" in stop(project)
+    assert "no watcher is running" in stop(project)
     for _ in range(rounds):
         pid = start(project, *NO_RUNS)
         assert watchers(project) == [pid]

@@ -85,7 +85,7 @@ def test_a_run_that_was_waited_for_leaves_with_its_verdict(project: Project) -> 
     assert "the save lane is paused" in waiting.stderr
     name = said(project.command("run", "--all")).split()[1]
     assert said(project.command("cancel", name)) == f"run {name} cancelled before it began\n"
-    assert "save: goes on" in said(project.command("resume"))
+    assert "save: not paused" in said(project.command("resume"))
     watcher.wait_for_verdict("failed")
     assert "failed (1 failed)" in said(project.command("run", "--wait", "--failed"), 1)
     project.save("test_a.py", "")
@@ -101,7 +101,7 @@ def test_a_run_without_waiting_names_the_run(project: Project) -> None:
     watcher.wait_for_verdict("passed")
     name = said(project.command("run", "--all")).split()[1]
     watcher.wait_until("it has passed", lambda: last_run(project)["id"] == name and last_run(project)["ended_at"])
-    assert said(project.command("cancel", name)) == f"run {name} had ended before: passed\n"
+    assert said(project.command("cancel", name)) == f"run {name} had already ended: passed\n"
     watcher.must_be_tidy()
 
 
@@ -116,7 +116,7 @@ def test_a_sleeping_test_is_called_off_and_the_history_says_so(
     name, word = said(project.command("cancel", *flag)).removeprefix("run ").split()
     assert word == state
     assert "nothing is running" in said(project.command("cancel", *flag))
-    assert f"had ended before: {state}" in said(project.command("cancel", name, *flag))
+    assert f"had already ended: {state}" in said(project.command("cancel", name, *flag))
     watcher.wait_until("the history knows", lambda: last_run(project)["state"] == state)
     assert last_run(project, name)["state"] == state
     assert watcher.status["verdict"] == "unknown"
@@ -215,7 +215,7 @@ def test_after_a_kill_of_the_watcher_the_next_one_answers_at_the_same_place(proj
     (left,) = Path(project.environ["WATCHTEST_RUNTIME_DIR"]).iterdir()
     done = project.command("cancel")
     assert done.returncode == 4
-    assert f"no watcher runs on {project.root}" in done.stderr
+    assert f"no watcher is running on {project.root}" in done.stderr
     second = project.watch()
     second.wait_for_verdict("passed")
     assert "passed (2 passed)" in said(project.command("run", "--wait"))
@@ -229,7 +229,7 @@ def test_after_a_kill_of_the_watcher_the_next_one_answers_at_the_same_place(proj
 def test_without_a_watcher_a_command_says_so_and_what_to_do(project: Project, command: tuple[str, ...]) -> None:
     done = project.command(*command)
     assert done.returncode == 4
-    assert f"no watcher runs on {project.root}" in done.stderr
+    assert f"no watcher is running on {project.root}" in done.stderr
     assert "watch --once" in done.stderr
 
 

@@ -145,7 +145,7 @@ def test_an_attached_dashboard_tells_of_a_watcher_that_dies(local_project: Proje
     with watching(project, "attach") as terminal:
         terminal.shows("PASSED 4 tests")
         os.kill(watcher.process.pid, signal.SIGKILL)
-        terminal.shows("no watcher runs on")
+        terminal.shows("no watcher is running on")
         again = project.watch()
         again.wait_for_verdict("passed")
         terminal.shows("PASSED 4 tests", "waiting for a change")

@@ -132,5 +132,5 @@ def test_a_reader_never_sees_a_broken_document_in_a_thousand_updates(tmp_path: P
 def test_status_needs_neither_a_watcher_nor_an_engine(project: Project) -> None:
     done = project.command("status", env={"DOCKER_HOST": "unix:///nonexistent"})
     assert done.returncode == 2
-    assert "nothing has watched this workspace yet" in done.stderr
+    assert "this workspace has never been watched" in done.stderr
     assert "Traceback" not in done.stderr

@@ -87,7 +87,7 @@ def test_a_detached_command_outlives_runs_and_its_words_can_be_read(project: Pro
 def test_logs_of_nobody_say_so(project: Project) -> None:
     project.save("test_it.py", GREEN)
     project.once()
-    for name, words in (("nobody", "nothing was ever said by 'nobody'"), ("../x", "not a name")):
+    for name, words in (("nobody", "there is no log of 'nobody'"), ("../x", "not a name")):
         said = project.command("logs", "--engine", project.kind, name)
         assert said.returncode == 2
         assert words in said.stderr
@@ -98,8 +98,8 @@ def test_reset_makes_the_box_anew(project: Project) -> None:
     assert project.execute("touch", "made-in-the-box").returncode == 0
     said = project.command("reset", "--engine", project.kind)
     assert said.returncode == 0, said.stderr
-    assert "thrown away: 1 " in said.stdout
-    assert "made anew" in said.stdout
+    assert "deleted: 1 " in said.stdout
+    assert "created again" in said.stdout
     assert project.execute("ls").stdout == "test_it.py\n"
 
 
@@ -181,7 +181,7 @@ def test_a_command_does_not_wait_for_a_setup_that_has_failed(project: Project) -
     watcher.wait_for_activity("degraded")
     said = project.command("exec", "--engine", project.kind, "--", "ls", env=broken)
     assert said.stdout == "test_it.py\n"
-    assert "could not set up the box: going in as it is" in said.stderr
+    assert "could not set up the box; continuing with the box as it is" in said.stderr
 
 
 def test_two_first_commands_at_once_both_get_their_box(project: Project) -> None:

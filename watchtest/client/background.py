@@ -1,9 +1,8 @@
-"""The watcher of a workspace as a process: whether there is one, which it is, and how it is begun and ended.
+"""The watcher of a workspace as a process: whether there is one, which one it is, how to start and how to stop it.
 
-There is no pid file that could be stale. The lock, which the system frees when its holder dies, tells whether there is
-a watcher; the control socket, or the status file checked against the system's own word on that process, tells which.
-
-One process of this machine, known by more than its number, which the system gives to another one day.
+There is no pid file that could become stale. The lock, which the operating system frees when its owner dies, shows
+whether there is a watcher. The status file or the control socket shows which process it is; a pid from the status file
+is checked against the machine, the boot and the start time of the process, because systems reuse pids.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from watchtest.client.status_file import is_locked, load
+from watchtest.client.status_file import is_locked, load_status
 from watchtest.control.address import socket_places
 from watchtest.control.client import Client
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
@@ -33,8 +32,8 @@ from watchtest.workspace.lock import TAKEN
 from watchtest.workspace.user_dirs import runtime_dirs
 
 
-def proven(writer: Mapping[str, Any]) -> int | None:
-    """The pid of the writer if the process of that number is the very one: same machine, boot and start."""
+def verified_pid(writer: Mapping[str, Any]) -> int | None:
+    """Return the pid of the writer if that process is still the same one: same machine, boot and start time."""
     pid, start = writer.get("pid"), writer.get("pid_start")
     if not isinstance(pid, int) or not isinstance(start, int) or pid <= 1:
         return None
@@ -43,12 +42,12 @@ def proven(writer: Mapping[str, Any]) -> int | None:
     return pid if is_here and stat is not None and int(stat[19]) == start and stat[0] not in ("Z", "X") else None
 
 
-def can_prove() -> bool:
+def can_verify() -> bool:
     return _stat(os.getpid()) is not None
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third on; None: no such process, or no such system."""
+    """Return the fields of /proc/PID/stat from the third on; None if there is no such process, or no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -79,12 +78,12 @@ def is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return not can_prove()
+    return not can_verify()
 
 
 @contextmanager
-def held(pid: int) -> Iterator[Callable[[int], None]]:
-    """Sends signals to the process that has this number now, and to no other that may get it later (on Linux)."""
+def signal_sender(pid: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that signals this process and (on Linux) never another one that gets its pid later."""
     handle = _handle(pid)
     if handle is None:
         yield lambda number: os.kill(pid, number)
@@ -96,35 +95,35 @@ def held(pid: int) -> Iterator[Callable[[int], None]]:
 
 
 def _handle(pid: int) -> int | None:
-    """None: this system has none. ProcessLookupError: there is no such process."""
+    """Return a pidfd; None if the system has none. Raises ProcessLookupError if there is no such process."""
     if sys.platform != "linux":
         return None
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox that knows no such call
+        if error.errno in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox that forbids the call
             return None
         raise
 
 
 POLL_S = 0.05
 START_LIMIT_S = 60.0
-"""An engine that has to be asked first may take its time; the box itself is made after that."""
+"""Finding an engine may take a while. The box itself is created later."""
 STOP_LIMIT_S = 20.0
-"""A watcher gives its runs 8 s to end, then closes its boxes."""
+"""A watcher gives its runs 8 s to end and then closes its boxes."""
 KILL_LIMIT_S = 5.0
 ASK_LIMIT_S = 2.0
-LAST_WORDS = 5
+LOG_LINES = 5
 USAGE = 2
-ERRORS = "background.err"
-"""What a background watcher writes to its stderr: nothing, unless it cannot begin or the interpreter itself dies."""
+STDERR_NAME = "background.err"
+"""Stays empty unless the watcher cannot start or the interpreter itself crashes."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that watches. Since: of its start. In the background: it has no terminal; None: nobody knows."""
+class WatcherProcess:
+    """The process that watches. `since` is its start; `is_background` means it has no terminal; None is unknown."""
 
     pid: int
     since: float | None
@@ -136,42 +135,43 @@ class Holder:
         return f"process {self.pid}{since}{where}"
 
 
-class Workspace:
-    """One workspace and its watcher, if there is one."""
+class BackgroundWatcher:
+    """The watcher of one workspace, which may or may not be running."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.own = folder / FOLDER
+        self.state_folder = folder / FOLDER
 
     def is_watched(self) -> bool:
-        return is_locked(self.own / "lock") is True
+        return is_locked(self.state_folder / "lock") is True
 
-    def holder(self) -> Holder | None:
-        """Who watches, as far as that can be proven; None: nobody, or nobody knows yet."""
+    def process(self) -> WatcherProcess | None:
+        """Return the process that watches; None if there is none, or if it cannot be identified yet."""
         if not self.is_watched():
             return None
         writer = self._writer()
-        pid = proven(writer) or self._answering()
+        pid = verified_pid(writer) or self._answering_pid()
         if pid is None or not self.is_watched():
             return None
         since = _time(writer.get("started_at")) if writer.get("pid") == pid else None
-        return Holder(pid, since, has_no_terminal(pid))
+        return WatcherProcess(pid, since, has_no_terminal(pid))
 
-    def _is_written_by(self, child: int, begun_at: float) -> bool:
-        """Whether that child of ours watches, and has said so: from then on, every save is seen."""
+    def _is_watched_by(self, child: int, started_at: float) -> bool:
+        """Return whether our child holds the lock and has written the status: from then on, it notices every save."""
         writer = self._writer()
         if not self.is_watched() or writer.get("pid") != child:
             return False
-        # Without a word of the system on that process: its number is its own while it is our child.
-        return proven(writer) == child if can_prove() else (_time(writer.get("started_at")) or 0.0) >= begun_at - 1.0
+        if can_verify():
+            return verified_pid(writer) == child
+        return (_time(writer.get("started_at")) or 0.0) >= started_at - 1.0
 
-    def start(self, options: Sequence[str], limit_s: float = START_LIMIT_S) -> Holder | None:
-        """A watcher of our own in the background, once it really lives; None: somebody else's was quicker."""
-        make_own(self.own)
-        errors = self.own / ERRORS
-        with errors.open("wb") as stream:
+    def start(self, options: Sequence[str], limit_s: float = START_LIMIT_S) -> WatcherProcess | None:
+        """Start a watcher in the background. Returns when it is watching; None if another one was faster."""
+        self._make_state_folder()
+        stderr = self.state_folder / STDERR_NAME
+        with stderr.open("wb") as stream:
             process = subprocess.Popen(
-                # Isolated from the folder it is started in: a project may hold a `json.py`, or a `watchtest`.
+                # -P: a project may contain a `json.py`, or a `watchtest`, which must not be imported.
                 [sys.executable, "-P", "-m", "watchtest", *options],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -179,88 +179,95 @@ class Workspace:
                 stderr=stream,
                 **_detached(),
             )
-        begun_at, deadline = time.time(), time.monotonic() + limit_s
+        started_at, deadline = time.time(), time.monotonic() + limit_s
         while process.poll() is None:
-            if self._is_written_by(process.pid, begun_at):
-                process.returncode = 0  # it outlives us, and that is no oversight
-                return Holder(process.pid, begun_at, True)
+            if self._is_watched_by(process.pid, started_at):
+                process.returncode = 0  # it outlives us on purpose, so Popen must not warn
+                return WatcherProcess(process.pid, started_at, True)
             if time.monotonic() > deadline:
                 process.kill()
                 process.wait(KILL_LIMIT_S)
-                text = f"the watcher was begun, and has not got to its work within {limit_s:g} s; it was ended"
-                raise ControlError(text, hint=self._last_words() or "the machine may be too busy: try again")
+                text = f"the watcher was not ready within {limit_s:g} s and has been killed"
+                raise ControlError(text, hint=self._log_tail() or "the machine may be too busy: try again")
             time.sleep(POLL_S)
-        said = _content(errors)
-        if self.is_watched() or TAKEN in said:
+        message = _content(stderr)
+        if self.is_watched() or TAKEN in message:
             return None
-        raise _reason(process.returncode, said, self._last_words())
+        raise _start_error(process.returncode, message, self._log_tail())
 
-    def stop(self, say: Say, limit_s: float = STOP_LIMIT_S, kill_limit_s: float = KILL_LIMIT_S) -> Holder | None:
-        """End the watcher, gently first; who it was. None: there was none. Returns when the lock is free."""
-        holder = self.known_holder()
-        if holder is None:
+    def stop(self, say: Say, limit_s: float = STOP_LIMIT_S) -> WatcherProcess | None:
+        """End the watcher, politely first, and return it when its lock is free; None if there was none."""
+        process = self.wait_for_process()
+        if process is None:
             return None
         for number, patience_s, words in (
-            (signal.SIGTERM, limit_s, "does not end by itself: it is killed; the next start finds its box"),
-            (getattr(signal, "SIGKILL", signal.SIGTERM), kill_limit_s, "cannot even be killed"),
+            (signal.SIGTERM, limit_s, "does not end by itself and is killed; the next start finds its box"),
+            (getattr(signal, "SIGKILL", signal.SIGTERM), KILL_LIMIT_S, "cannot be killed"),
         ):
-            if not self._sent(number, holder):
-                return holder
-            if self._is_freed_by(holder, patience_s):
-                return holder
-            say(f"{holder} {words} (waited {patience_s:g} s)")
-        raise ControlError(f"the watcher is still there: {holder}", hint="look at that process yourself")
+            if not self._signal(number, process) or self._has_ended(process, patience_s):
+                return process
+            say(f"{process} {words} (waited {patience_s:g} s)")
+        raise ControlError(f"the watcher is still running: {process}", hint="check that process yourself")
 
-    def known_holder(self) -> Holder | None:
-        """Who watches, waited for: a watcher that has just been started can be told a moment later. None: nobody."""
+    def wait_for_process(self) -> WatcherProcess | None:
+        """Return the process that watches, once it can be identified; None if nothing watches."""
         deadline = time.monotonic() + START_LIMIT_S
         while self.is_watched() or self._is_about_to_lock():
-            holder = self.holder()
-            if holder is not None:
-                return holder
+            process = self.process()
+            if process is not None:
+                return process
             if time.monotonic() > deadline:
                 host = self._writer().get("host")
+                where = f" (the last one to write its status ran on {host})" if host else ""
                 raise ControlError(
-                    f"{self.folder} is watched, and nobody can tell by which process"
-                    + (f" (the last that wrote its status ran on {host})" if host else ""),
+                    f"{self.folder} is watched, but the process cannot be identified{where}",
                     hint="end it where it was started",
                 )
             time.sleep(POLL_S)
         return None
 
-    def _sent(self, number: int, holder: Holder) -> bool:
-        """Whether the signal went to that very process; not if it has ended meanwhile."""
+    def _signal(self, number: int, process: WatcherProcess) -> bool:
+        """Send the signal to exactly that process; False if it has ended meanwhile."""
         try:
-            with held(holder.pid) as send:
-                # Looked at once more, with the process in our hands: its number cannot become another's any more.
-                now = self.holder() if can_prove() else holder
-                if now is None or now.pid != holder.pid:
+            with signal_sender(process.pid) as send:
+                # Check again: from here on, the pid cannot be reused.
+                now = self.process() if can_verify() else process
+                if now is None or now.pid != process.pid:
                     return False
                 send(number)
         except ProcessLookupError:
             return False
         except PermissionError as error:
-            raise ControlError(f"the watcher belongs to another user: {holder}", hint="ask them to stop it") from error
+            raise ControlError(f"the watcher belongs to another user: {process}", hint="ask them to stop it") from error
         return True
 
-    def _is_freed_by(self, holder: Holder, limit_s: float) -> bool:
-        """Whether that process is gone in time, and the lock with it; a lock that is free will do then."""
+    def _has_ended(self, process: WatcherProcess, limit_s: float) -> bool:
+        """Wait for the process to end. After the limit, a free lock counts as well."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
-            if not is_alive(holder.pid):
+            if not is_alive(process.pid):
                 return True
             time.sleep(POLL_S)
         return not self.is_watched()
 
+    def _make_state_folder(self) -> None:
+        try:
+            make_folder(self.state_folder)
+        except OSError as error:
+            raise WorkspaceError(
+                f"{self.state_folder} cannot be written: {error.strerror}",
+                hint="watchtest keeps its status there; make it writable",
+            ) from error
+
     def _writer(self) -> dict[str, Any]:
         try:
-            writer = load(self.own / "status.json")["writer"]
+            writer = load_status(self.state_folder / "status.json")["writer"]
         except WorkspaceError:
             return {}
         return writer if isinstance(writer, dict) else {}
 
-    def _answering(self) -> int | None:
-        """The pid of whoever answers on the control socket of this workspace, which lies where only we can listen."""
+    def _answering_pid(self) -> int | None:
+        """Return the pid that answers on the control socket, which is in a folder of this user only."""
         client = Client(socket_places(self.folder, runtime_dirs()), timeout_s=ASK_LIMIT_S)
         try:
             pid = client.get("/health").get("pid")
@@ -269,27 +276,18 @@ class Workspace:
         return pid if isinstance(pid, int) and pid > 1 else None
 
     def _is_about_to_lock(self) -> bool:
-        """The lock file was swept away (`git clean -xdf`) and its watcher, which still answers, takes it anew."""
-        return is_locked(self.own / "lock") is None and self._answering() is not None
+        """Return whether the lock file was removed (`git clean -xdf`) from a live watcher, which will lock it again."""
+        return is_locked(self.state_folder / "lock") is None and self._answering_pid() is not None
 
-    def _last_words(self) -> str:
-        """The end of the log, for whoever wonders why it died."""
+    def _log_tail(self) -> str:
+        """Return the end of the log, which may explain why the watcher died."""
         try:
-            lines, _ = last_lines(self.own / NAME, LAST_WORDS)
+            lines, _ = last_lines(self.state_folder / NAME, LOG_LINES)
         except WorkspaceError:
             return ""
         return "\n  ".join(
             ["the last lines of its log:", *(format_record(line).replace("\n", "\n  ") for line in lines)]
         )
-
-
-def make_own(folder: Path) -> None:
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise WorkspaceError(
-            f"{folder} cannot be written: {error.strerror}", hint="watchtest keeps its status there; make it writable"
-        ) from error
 
 
 def _time(text: object) -> float | None:
@@ -300,7 +298,7 @@ def _time(text: object) -> float | None:
 
 
 def _detached() -> dict[str, Any]:
-    """A session of its own: no terminal, and no signal of the one it was started from, ever reaches it."""
+    """Return the options of Popen for a session of its own, which signals of our terminal do not reach."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"start_new_session": True}
@@ -309,15 +307,15 @@ def _detached() -> dict[str, Any]:
 def _content(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # swept away already
+    except OSError:  # removed meanwhile
         return ""
 
 
-def _reason(code: int, said: str, last_words: str) -> WatchtestError:
-    """Why it died: in its own words and with its own exit code, if it had any."""
+def _start_error(code: int, stderr: str, log_tail: str) -> WatchtestError:
+    """Return an error with the watcher's own message and exit code, if it had any."""
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-    message, _, hint = said.removeprefix("watchtest: ").partition("\n")
-    error = ControlError(f"the watcher ended {how} before it got to its work: {message or 'it said nothing'}")
-    error.hint = "\n  ".join(part for part in (hint.strip(), last_words if code != USAGE else "") if part)
+    message, _, hint = stderr.removeprefix("watchtest: ").partition("\n")
+    error = ControlError(f"the watcher ended {how} before it was ready: {message or 'it printed nothing'}")
+    error.hint = "\n  ".join(part for part in (hint.strip(), log_tail if code != USAGE else "") if part)
     error.exit_code = code if code > 0 else ControlError.exit_code
     return error

@@ -1,7 +1,4 @@
-"""What comes from outside: the environment, the user's folders, the settings. Only commands read these.
-
-Options that several commands share, so that they are spelled in one place.
-"""
+"""Loads the settings of a command from its arguments, the environment and the user's folders; adds shared options."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
+from watchtest.client.status_file import LANES
 from watchtest.config import Loaded, load
 from watchtest.config.project import Project
 from watchtest.core.model import EngineName
@@ -20,8 +18,8 @@ from watchtest.workspace.user_dirs import config_dir, user_dirs
 
 
 def load_settings(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> tuple[Path, Loaded]:
-    """The workspace, and its settings with where each came from."""
-    folder = find_workspace(arguments.workspace or Path.cwd())
+    """Return the workspace, and its settings with the origin of each."""
+    folder = find_workspace(arguments.workspace)
     loaded = load(
         folder,
         explicit=arguments.config,
@@ -33,6 +31,7 @@ def load_settings(arguments: argparse.Namespace, flags: Mapping[str, object] | N
 
 
 def project_of(arguments: argparse.Namespace, flags: Mapping[str, object] | None = None) -> Project:
+    """Return the workspace with its settings; `flags` override all other settings."""
     folder, loaded = load_settings(arguments, flags)
     return Project(folder, loaded.config, os.environ, user_dirs())
 
@@ -41,32 +40,26 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--engine", choices=ENGINES, help="where tests run, instead of box.engine")
-
-
-TRIGGERS = ("save", "stage", "commit")
+    parser.add_argument("--engine", choices=ENGINES, help="engine to use, instead of box.engine")
 
 
 def add_trigger(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trigger", action="append", default=[], metavar="T=POLICY", help="e.g. save=all, instead of [triggers]"
-    )
+    text = "set the policy of a trigger, for example save=all, instead of [triggers]; may be repeated"
+    parser.add_argument("--trigger", action="append", default=[], metavar="T=POLICY", help=text)
 
 
 def trigger_flags(arguments: argparse.Namespace) -> dict[str, object]:
-    """As settings that outrank all others, those that were given."""
-    return dict(_trigger(wish) for wish in arguments.trigger)
+    """Return the --trigger options as settings that override all others."""
+    return dict(_trigger(option) for option in arguments.trigger)
 
 
-def _trigger(wish: str) -> tuple[str, object]:
-    name, equals, policy = wish.partition("=")
-    if not equals or name not in TRIGGERS:
-        raise UsageError(
-            f"--trigger {wish}: not a trigger", hint=f"write one of {', '.join(TRIGGERS)}, =, and a policy"
-        )
+def _trigger(option: str) -> tuple[str, object]:
+    name, equals, policy = option.partition("=")
+    if not equals or name not in LANES:
+        raise UsageError(f"--trigger {option}: not a trigger", hint=f"write one of {', '.join(LANES)}, =, and a policy")
     return f"triggers.{name}", policy
 
 
 def engine_flag(arguments: argparse.Namespace) -> dict[str, object]:
-    """As a setting that outranks all others, if it was given."""
+    """Return the --engine option as a setting that overrides all others."""
     return {"box.engine": arguments.engine} if arguments.engine else {}

@@ -1,6 +1,6 @@
-"""Reads the status file: what it says, whether its writer still lives, and what a shell hears of both.
+"""Reads the status file, finds out whether its writer is alive, and turns both into an exit code.
 
-Prompts ask all the time, so this imports as little as Python lets it: no pathlib, no typing, no dataclasses.
+Shell prompts call `watchtest status --line` all the time, so this avoids pathlib, typing and dataclasses.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from watchtest.errors import UsageError, WorkspaceError
 from watchtest.views.status.status_words import line
 from watchtest.workspace.folder import FOLDER, workspace_root
 
-TYPE_CHECKING = False  # typing itself would cost more than all that is done here
+TYPE_CHECKING = False  # importing typing would take longer than everything done here
 if TYPE_CHECKING:
     from typing import Any
 
     Document = dict[str, Any]
-    Place = str | os.PathLike[str]
+    AnyPath = str | os.PathLike[str]
 
 SCHEMA = "watchtest.status"
 SCHEMA_VERSION = 1
@@ -29,53 +29,54 @@ MISSED_HEARTBEATS = 3
 LANES = ("save", "stage", "commit")
 
 
-class Life:
-    """What became of the writer: `trouble` is empty while it is alive or left in good order."""
+class WriterState:
+    """Whether the writer is alive; `trouble` is empty if it is well or has stopped normally."""
 
     __slots__ = ("is_alive", "trouble")
 
-    def __init__(self, is_alive: bool, trouble: str) -> None:
+    def __init__(self, is_alive: bool, trouble: str = "") -> None:
         self.is_alive = is_alive
         self.trouble = trouble
 
 
-def glance(start: str, lane: str | None = None) -> int:
-    """`watchtest status --line`."""
+def print_status_line(start: str, lane: str | None = None) -> int:
+    """Do what `watchtest status --line` does, and return its exit code."""
     now = time.time()
-    document, life = read(f"{workspace_root(start)}/{FOLDER}", now)
+    document, writer = read_status(f"{workspace_root(start)}/{FOLDER}", now)
     document = of_lane(document, lane)
-    say(line(document, life.trouble, now))
-    return exit_code(document, life)
+    print_text(line(document, writer.trouble, now))
+    return exit_code(document, writer)
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
+    """Print text; characters that stdout cannot encode become question marks."""
     sys.stdout.write(encodable(text, sys.stdout.encoding) + "\n")
 
 
-def read(folder: Place, now: float) -> tuple[Document, Life]:
-    """The document in `folder` and the life of its writer, looked at until the two belong together."""
+def read_status(folder: AnyPath, now: float) -> tuple[Document, WriterState]:
+    """Return the document in `folder`, and the state of its writer at the same moment."""
     path = os.path.join(folder, "status.json")
-    document = load(path)
-    life = life_of(folder, document, now)
-    if life.trouble:
-        # It may have stopped in good order between the two looks.
-        document = load(path)
-        life = life_of(folder, document, now)
-    return document, life
+    document = load_status(path)
+    writer = writer_state(folder, document, now)
+    if writer.trouble:
+        # The writer may have stopped normally between the two checks.
+        document = load_status(path)
+        writer = writer_state(folder, document, now)
+    return document, writer
 
 
-def load(path: Place) -> Document:
-    """The document, if it is one that this version understands."""
+def load_status(path: AnyPath) -> Document:
+    """Return the document. Raises WorkspaceError if this version cannot read it."""
     try:
         with open(path, "rb") as file:
             document = json.loads(file.read())
     except FileNotFoundError as error:
-        raise WorkspaceError(f"{path}: no status file; nothing has watched this workspace yet", hint=START) from error
+        raise WorkspaceError(f"{path}: no status file; this workspace has never been watched", hint=START) from error
     except OSError as error:
         raise WorkspaceError(f"{path}: cannot be read ({error.strerror or error})", hint=START) from error
     except (ValueError, RecursionError) as error:
         raise WorkspaceError(
-            f"{path}: not a whole JSON document ({error})", hint=f"it is written anew by each watcher; {START}"
+            f"{path}: not a complete JSON document ({error})", hint=f"every watcher rewrites it; {START}"
         ) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise WorkspaceError(f"{path}: not a status file of watchtest", hint=f"remove it, then {START}")
@@ -92,7 +93,7 @@ def load(path: Place) -> Document:
 
 
 def of_lane(document: Document, lane: str | None) -> Document:
-    """The document with this lane at its top, as if it were the only one that is on."""
+    """Return the document with this lane at the top level, as if it were the only one that is on."""
     if lane is None:
         return document
     lanes = document["lanes"] if isinstance(document["lanes"], dict) else {}
@@ -103,25 +104,25 @@ def of_lane(document: Document, lane: str | None) -> Document:
     return {**document, **found, "lanes": {name: found if name == lane else None for name in LANES}}
 
 
-def life_of(folder: Place, document: Document, now: float) -> Life:
-    """Whether the writer lives, by the lock that its system frees when it dies, then by its heartbeat."""
+def writer_state(folder: AnyPath, document: Document, now: float) -> WriterState:
+    """Check the lock, which the operating system frees when the writer dies, and then the heartbeat."""
     if document["activity"] == "stopped":
-        return Life(False, "")
-    late_s = _silence_s(folder, now)
+        return WriterState(is_alive=False)
+    silent_s = _silence_s(folder, now)
     limit_s = MISSED_HEARTBEATS * _number(document["writer"], "heartbeat_s", 5.0)
-    is_silent = late_s is None or late_s > limit_s
+    is_silent = silent_s is None or silent_s > limit_s
     is_held = is_locked(os.path.join(folder, "lock"))
     if is_held is False or (is_held is None and is_silent):
-        return Life(False, "watcher is not running (died)")
+        return WriterState(is_alive=False, trouble="watcher is not running (died)")
     if is_silent:
-        since = "" if late_s is None else f" for {late_s:.0f}s"
-        return Life(True, f"watcher is not responding{since}")
-    return Life(True, "")
+        since = "" if silent_s is None else f" for {silent_s:.0f}s"
+        return WriterState(is_alive=True, trouble=f"watcher is not responding{since}")
+    return WriterState(is_alive=True)
 
 
-def exit_code(document: Document, life: Life) -> int:
-    """0 only for what is known to be green, of the code as it is, by a writer that can be believed."""
-    if life.trouble or document["activity"] == "degraded":
+def exit_code(document: Document, writer: WriterState) -> int:
+    """Return 0 only if the code as it is now is known to be green, and the writer is well."""
+    if writer.trouble or document["activity"] == "degraded":
         return 4
     is_pending = _number(document["pending"], "changes", 1) > 0
     match document["verdict"]:
@@ -133,15 +134,15 @@ def exit_code(document: Document, life: Life) -> int:
             return 1
 
 
-def _silence_s(folder: Place, now: float) -> float | None:
+def _silence_s(folder: AnyPath, now: float) -> float | None:
     try:
         return now - os.stat(os.path.join(folder, "heartbeat")).st_mtime
-    except OSError:  # no heartbeat was ever seen
+    except OSError:  # there has been no heartbeat yet
         return None
 
 
-def is_locked(path: Place) -> bool | None:
-    """Whether somebody holds the lock; None where that cannot be known (swept away, not readable)."""
+def is_locked(path: AnyPath) -> bool | None:
+    """Return whether a process holds the lock; None if the file is missing or cannot be checked."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -152,7 +153,7 @@ def is_locked(path: Place) -> bool | None:
         except ImportError:
             return _is_locked_elsewhere(path)
         try:
-            # filelock holds an exclusive flock. A shared one tells, and two askers do not take each other for it.
+            # filelock holds an exclusive flock. Try a shared one, so that two checks at once do not disturb each other.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -163,7 +164,7 @@ def is_locked(path: Place) -> bool | None:
         os.close(descriptor)
 
 
-def _is_locked_elsewhere(path: Place) -> bool:
+def _is_locked_elsewhere(path: AnyPath) -> bool:
     import filelock
 
     try:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+
+from watchtest.client.status_file import LANES
+from watchtest.core.text import clean
 
 TYPE_CHECKING = False  # typing would make `watchtest status` slower
 if TYPE_CHECKING:
@@ -74,3 +78,29 @@ def add_command(
     )
     parser.set_defaults(run=run, parser=parser)
     return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_lane(parser: argparse.ArgumentParser, default: str = "the highest lane that is on") -> None:
+    text = f"use this lane: a trigger with the code it tests and its own box (default: {default})"
+    parser.add_argument("--lane", choices=LANES, help=text)
+
+
+def add_wait(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--wait", action="store_true", help=text)
+    text = "with --wait: give up after S seconds (exit code 124)"
+    parser.add_argument("--timeout", type=float, metavar="S", help=text)
+
+
+def check_wait(arguments: argparse.Namespace) -> None:
+    """Exit with a usage error for a --timeout without --wait."""
+    if arguments.timeout is not None and not arguments.wait:
+        arguments.parser.error("argument --timeout: needs --wait")
+
+
+def say(text: str) -> None:
+    """Print a message to stderr. Some of them quote text from inside the box."""
+    print(f"watchtest: {clean(text)}", file=sys.stderr, flush=True)

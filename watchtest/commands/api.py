@@ -1,41 +1,66 @@
-"""`watchtest api`: where and how programs reach the running watcher, and what they may ask of it."""
+"""`watchtest api`: print the addresses and the token of the watcher's HTTP API, or its OpenAPI document."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from watchtest import __version__
 from watchtest.client.watcher import Watcher
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import ControlError
 from watchtest.workspace.folder import find_workspace
 
-TURN_ON = 'set api.listen = "127.0.0.1:7357" (or port 0 for any that is free) and start the watcher again'
+TURN_ON = 'set api.listen = "127.0.0.1:7357" (port 0 picks a free one) and restart the watcher'
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("api", help="where programs reach the running watcher, and what they may ask")
-    parser.set_defaults(run=run)
-    actions = parser.add_subparsers(dest="api_action", metavar="show|url|token|openapi", required=True)
-    show = actions.add_parser("show", help="socket, URL and token file of the running watcher")
-    show.add_argument("--json", action="store_true", help="as JSON, with versions and limits")
-    actions.add_parser("url", help="where it listens on TCP")
-    token = actions.add_parser("token", help="the token for that, to be sent as `Authorization: Bearer TOKEN`")
-    token.add_argument("--file", action="store_true", help="the file that holds it")
-    actions.add_parser("openapi", help="print the OpenAPI document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    match arguments.api_action:
-        case "show":
-            return _show(arguments)
-        case "url":
-            return _url(arguments)
-        case "token":
-            return _token(arguments)
-        case _:
-            return _openapi()
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "api",
+        None,
+        help="show how programs reach the watcher",
+        description="Print the addresses and the token of the running watcher's HTTP API, or its OpenAPI document.",
+        examples=(
+            "watchtest api show",
+            'curl -H "Authorization: Bearer $(watchtest api token)" "$(watchtest api url)/status"',
+        ),
+    )
+    verbs = parser.add_subparsers(dest="api_action", metavar="show|url|token|openapi", required=True)
+    show = add_command(
+        verbs,
+        "show",
+        _show,
+        help="print socket, URL and token file of the running watcher",
+        description="Print socket, URL and token file of the running watcher, and a command to try them with.",
+        examples=("watchtest api show",),
+    )
+    show.add_argument("--json", action="store_true", help="print JSON, with versions and limits")
+    add_command(
+        verbs,
+        "url",
+        _url,
+        help="print its TCP address",
+        description="Print the URL at which the watcher listens on TCP. It does so only if api.listen is set.",
+        examples=("watchtest api url",),
+    )
+    token = add_command(
+        verbs,
+        "token",
+        _token,
+        help="print the token to send as `Authorization: Bearer TOKEN`",
+        description="Print the token that requests over TCP must send as `Authorization: Bearer TOKEN`.",
+        examples=("watchtest api token", "watchtest api token --file"),
+    )
+    token.add_argument("--file", action="store_true", help="print the path of the file that holds it")
+    add_command(
+        verbs,
+        "openapi",
+        _openapi,
+        help="print the OpenAPI document",
+        description="Print the OpenAPI document of the API. Needs no watcher.",
+        examples=("watchtest api openapi > openapi.json",),
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -65,15 +90,15 @@ def _token(arguments: argparse.Namespace) -> int:
     from watchtest.control.address import kept_token, token_file
     from watchtest.workspace.user_dirs import state_dir
 
-    file = token_file(state_dir(), find_workspace(arguments.workspace or Path.cwd()))
+    file = token_file(state_dir(), find_workspace(arguments.workspace))
     token = kept_token(file)
     if not token:
-        raise ControlError(f"there is no token yet in {file}", hint=TURN_ON)
+        raise ControlError(f"{file} holds no token yet", hint=TURN_ON)
     print(file if arguments.file else token)
     return 0
 
 
-def _openapi() -> int:
+def _openapi(_arguments: argparse.Namespace) -> int:
     from watchtest.control.api.openapi import document
 
     print(json.dumps(document(__version__), indent=2))

@@ -1,4 +1,4 @@
-"""`watchtest attach`: the dashboard of a watcher that runs elsewhere. Leaving it leaves the watcher alone."""
+"""`watchtest attach`: show the dashboard of a watcher that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ import argparse
 import os
 
 from watchtest.client.watcher import Watcher
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("attach", help="the dashboard of the watcher that runs in the background")
-    parser.set_defaults(run=run)
+def add_to(subparsers: Subparsers) -> None:
+    add_command(
+        subparsers,
+        "attach",
+        run,
+        help="show the dashboard of the background watcher",
+        description="Show the dashboard of a watcher that runs elsewhere. Leaving it (q) does not stop the watcher.",
+        examples=("watchtest attach",),
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     watcher = Watcher(arguments)
-    watcher.get("/health")  # nobody there: said as for every other command
+    watcher.get("/health")  # without a watcher, fail like every other command
     import asyncio
 
     from watchtest.client.attached_dashboard import look_on
     from watchtest.views.dashboard.dashboard import has_screen
 
     if not has_screen(os.environ):
-        raise UsageError(
-            "attach needs a terminal that can be drawn on", hint="`watchtest status --wait` waits without one"
-        )
+        raise UsageError("attach needs a terminal that can show a dashboard", hint="use `watchtest status --wait`")
 
     return asyncio.run(look_on(watcher, dict(os.environ)))

@@ -1,4 +1,4 @@
-"""`watchtest cancel`: end the run under way, or the one that is named, and say what became of it."""
+"""`watchtest cancel`: end the current run or the one named, and report how it ended."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import argparse
 from urllib.parse import quote
 
 from watchtest.client.watcher import Report, Watcher
+from watchtest.commands import Subparsers, add_command
 from watchtest.control.client import Declined
 from watchtest.core.run_queue import BEFORE_IT_BEGAN
 from watchtest.errors import ControlError
 
 LIMIT_S = 60.0
-"""A run is asked, then told, then killed, with a grace between: that is over long before this."""
-CALLED_OFF = ("cancelled", "killed")
+"""SIGINT, SIGTERM and SIGKILL, with the grace periods between them, take far less."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("cancel", help="end the run under way; its changes wait for the next save")
-    parser.add_argument(
-        "name", nargs="?", default="current", metavar="RUN", help="this run (default: the one under way)"
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "cancel",
+        run,
+        help="end the current run",
+        description="End the current run, or the one named. Its changes are tested with the next save.",
+        examples=("watchtest cancel", "watchtest cancel --kill"),
     )
-    parser.add_argument("--kill", action="store_true", help="at once, without a chance to clean up")
-    parser.set_defaults(run=run)
+    parser.add_argument(
+        "name", nargs="?", default="current", metavar="RUN", help="id of the run (default: the current one)"
+    )
+    parser.add_argument("--kill", action="store_true", help="kill it at once, without giving it time to clean up")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,20 +42,20 @@ def run(arguments: argparse.Namespace) -> int:
     name = report["id"]
     if report["ended"]:
         is_ours = report["reason"] == BEFORE_IT_BEGAN
-        print(f"run {name} {BEFORE_IT_BEGAN}" if is_ours else f"run {name} had ended before: {_state(report)}")
+        print(f"run {name} {BEFORE_IT_BEGAN}" if is_ours else f"run {name} had already ended: {_state(report)}")
         return 0
     try:
-        end = watcher.end_of(name, LIMIT_S, lambda _report: None)
+        end = watcher.wait_for_end(name, LIMIT_S)
     except Declined as error:
         if error.reason != "no_such_run":
             raise
-        print(f"run {name} had nothing to do, and has ended")
+        print(f"run {name} had nothing to do and has ended")
         return 0
     if end is None:
         raise ControlError(
             f"run {name} has not ended within {LIMIT_S:g} s", hint=f"`watchtest cancel --kill {name}` ends it at once"
         )
-    if end["state"] in CALLED_OFF:
+    if end["state"] in ("cancelled", "killed"):
         print(f"run {name} {end['state']}")
     else:
         print(f"run {name} ended before it could be cancelled: {_state(end)}")

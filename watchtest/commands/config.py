@@ -1,7 +1,4 @@
-"""`watchtest config show|validate|schema`. Reads settings; changes none.
-
-`config show`: every value and where it came from, for people (as TOML) and for machines (as JSON).
-"""
+"""`watchtest config`: print every setting and its origin, check a config file, or print the JSON Schema."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from watchtest.commands import Subparsers, add_command, add_json
 from watchtest.errors import ConfigError
 from watchtest.workspace.folder import find_workspace
 
@@ -18,26 +16,45 @@ if TYPE_CHECKING:
     from watchtest.config import Loaded
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("config", help="show, check or describe the settings")
-    parser.set_defaults(run=run)
-    actions = parser.add_subparsers(dest="config_action", metavar="show|validate|schema", required=True)
-    show = actions.add_parser("show", help="every setting, and where its value came from")
-    show.add_argument("--json", action="store_true", help="as JSON")
-    validate = actions.add_parser("validate", help="check a config file, and say all that is wrong at once")
-    validate.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: those that would be used")
-    validate.add_argument("--json", action="store_true", help="as JSON")
-    actions.add_parser("schema", help="print the JSON Schema, for editors")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    match arguments.config_action:
-        case "show":
-            return _show(arguments)
-        case "validate":
-            return _validate(arguments)
-        case _:
-            return _schema()
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "config",
+        None,
+        help="show, check or describe the settings",
+        description="Show where each setting comes from, check a config file, or print the JSON Schema. "
+        "Changes nothing.",
+        examples=("watchtest config show", "watchtest config validate watchtest.toml"),
+    )
+    verbs = parser.add_subparsers(dest="config_action", metavar="show|validate|schema", required=True)
+    show = add_command(
+        verbs,
+        "show",
+        _show,
+        help="print every setting and where its value came from",
+        description="Print every setting and where its value came from: a file, a variable or the default.",
+        examples=("watchtest config show",),
+    )
+    add_json(show)
+    validate = add_command(
+        verbs,
+        "validate",
+        _validate,
+        help="check a config file and report everything that is wrong",
+        description="Check a config file and report everything that is wrong at once. Exit code 2 if anything is.",
+        examples=("watchtest config validate", "watchtest config validate watchtest.toml"),
+    )
+    text = "file to check (default: the files that would be used)"
+    validate.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
+    add_json(validate)
+    add_command(
+        verbs,
+        "schema",
+        _schema,
+        help="print the JSON Schema, for editors",
+        description="Print the JSON Schema of the settings, with which editors complete and check a config file.",
+        examples=("watchtest config schema > watchtest.schema.json",),
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -58,11 +75,11 @@ def _validate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"valid": True, "files": files, "problems": []}, indent=2))
     else:
-        print("\n".join(f"{file}: valid" for file in files) or "no config file; the defaults hold")
+        print("\n".join(f"{file}: valid" for file in files) or "no config file; the defaults apply")
     return 0
 
 
-def _schema() -> int:
+def _schema(_arguments: argparse.Namespace) -> int:
     from watchtest.config import json_schema
 
     print(json.dumps(json_schema(), indent=2))
@@ -75,7 +92,7 @@ def _load(arguments: argparse.Namespace) -> Loaded:
 
     folder = find_workspace(Path(arguments.workspace or "."))
     file = getattr(arguments, "file", None)
-    if file is not None:  # that file alone: what the machine adds is not its fault
+    if file is not None:  # check that file alone, without the user's defaults and variables
         return load(folder, explicit=file, environ={}, user_folder=None, flags={})
     return load(
         folder,
@@ -86,12 +103,12 @@ def _load(arguments: argparse.Namespace) -> Loaded:
     )
 
 
-WIDEST_COLUMN = 44  # a longer value pushes its own comment out, not everyone's
+WIDEST_COLUMN = 44  # a longer value moves its own comment to the right, but not the others
 
 
 def as_text(loaded: Loaded) -> str:
-    """`key = value   # from`, which is also a config file."""
-    settings = {f"{key} = {_written(value)}": loaded.origins[key] for key, value in _values(loaded)}
+    """Return lines of `key = value   # origin`, which are also a valid config file."""
+    settings = {f"{key} = {_as_toml(value)}": loaded.origins[key] for key, value in _values(loaded)}
     column = max((len(setting) for setting in settings if len(setting) <= WIDEST_COLUMN), default=0)
     return "\n".join(f"{setting:<{column}}   # {origin}" for setting, origin in settings.items())
 
@@ -122,14 +139,14 @@ def _values(loaded: Loaded) -> list[tuple[str, Any]]:
     return [*values, *lists]
 
 
-def _written(value: Any) -> str:
-    """Tables, too, whole: these were checked, and are of no great depth."""
+def _as_toml(value: Any) -> str:
+    """Return a value as TOML, tables and lists included."""
     from watchtest.config.toml_literal import literal
 
     match value:
         case dict():
-            return "{" + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + "}"
+            return "{" + ", ".join(f"{key} = {_as_toml(each)}" for key, each in value.items()) + "}"
         case list():
-            return "[" + ", ".join(map(_written, value)) + "]"
+            return "[" + ", ".join(map(_as_toml, value)) + "]"
         case _:
             return literal(value)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watchtest.client.settings import add_engine
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import BoxError, EngineError
 
 if TYPE_CHECKING:
@@ -54,10 +55,17 @@ def test_a_discount_is_taken_off():
 BROKEN = SHOP.replace("1 - discount", "1 + discount")
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("demo", help="see it work: a small project, three saves, three verdicts")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "demo",
+        run,
+        help="watch a small project go green, red and green again",
+        description="Create a small project in a temporary folder, watch it, and save three times. Removes "
+        "everything afterwards. Exit code 0 if each save got the right verdict.",
+        examples=("watchtest demo", "watchtest demo --engine local"),
+    )
     add_engine(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from watchtest.client.settings import add_engine, engine_flag
+from watchtest.commands import Subparsers, add_command, add_json
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -35,11 +36,18 @@ class Finding:
     hint: str = ""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("doctor", help="check engine, image, box, git and workspace")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "doctor",
+        run,
+        help="check engine, image, box, git, workspace and notifications",
+        description="Check everything watchtest depends on and suggest what to do about problems. Changes "
+        "nothing. Exit code 4 if something is broken.",
+        examples=("watchtest doctor", "watchtest doctor --engine podman"),
+    )
+    add_json(parser)
     add_engine(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

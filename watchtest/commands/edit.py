@@ -1,4 +1,4 @@
-"""`watchtest edit`: the user's editor at a failure, by the status file alone; the key `e` of the dashboard."""
+"""`watchtest edit`: open the editor at a failure, like the key `e` of the dashboard. Reads only the status file."""
 
 from __future__ import annotations
 
@@ -6,32 +6,41 @@ import argparse
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
-from watchtest.client.status_file import load
+from watchtest.client.status_file import load_status
+from watchtest.commands import Subparsers, add_command
+from watchtest.core.text import count
 from watchtest.errors import UsageError
 from watchtest.views.dashboard.dashboard import editor
 from watchtest.workspace.folder import FOLDER, find_workspace
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("edit", help="open $EDITOR at a failure")
-    parser.add_argument("number", nargs="?", type=int, default=1, help="which of the failures (default: the first)")
-    parser.set_defaults(run=run)
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "edit",
+        run,
+        help="open your editor at a failure",
+        description="Open $EDITOR at the line of a failure. Uses the status file, so it works without a watcher.",
+        examples=("watchtest edit 2",),
+    )
+    text = "which failure, counted from 1 (default: the first)"
+    parser.add_argument("number", nargs="?", type=int, default=1, metavar="N", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = find_workspace(arguments.workspace or Path())
-    failures = [each for each in load(folder / FOLDER / "status.json")["failures"] if each["file"]]
+    folder = find_workspace(arguments.workspace)
+    failures = [each for each in load_status(folder / FOLDER / "status.json")["failures"] if each["file"]]
     if not failures:
-        raise UsageError("no failure names a line", hint="`watchtest status` tells what is known")
+        raise UsageError("no failure has a file and a line", hint="`watchtest status` shows what is known")
     if not 1 <= arguments.number <= len(failures):
-        raise UsageError(f"no failure {arguments.number}", hint=f"there are {len(failures)}")
+        openable = count(len(failures), "failure")
+        raise UsageError(f"no failure {arguments.number}", hint=f"{openable} can be opened")
     failure = failures[arguments.number - 1]
     words = editor(os.environ, shutil.which, str(folder / failure["file"]), int(failure["line"] or 1))
     if not words:
-        raise UsageError("there is no editor", hint="set $EDITOR")
+        raise UsageError("no editor was found", hint="set $EDITOR")
     try:
         return subprocess.run(words, cwd=folder, check=False).returncode
     except OSError as error:
-        raise UsageError(f"{words[0]}: {error.strerror}", hint="set $EDITOR to a program that is there") from error
+        raise UsageError(f"{words[0]}: {error.strerror}", hint="set $EDITOR to a program that exists") from error

@@ -1,7 +1,7 @@
-"""`watchtest gate`: the verdict of exactly one tree, for git hooks. Known: at once. Else: waited for, or run here.
+"""`watchtest gate`: print the verdict on exactly one tree, for git hooks.
 
-What is known comes from the history, by tree id. A watcher whose lane is on is already on its way to that verdict, so
-it is waited for; otherwise the tree is run here, in a box of the gate's own.
+A verdict that is in the history is printed at once. If a watcher is testing that lane, the gate waits for its verdict;
+otherwise it runs the tests itself, in a box of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,46 +16,58 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.client.settings import add_engine, engine_flag
+from watchtest.commands import Subparsers, add_command, say
+from watchtest.core.model import RunState
 from watchtest.errors import BoxError, WorkspaceError
+from watchtest.exit_codes import EXIT_CODES, TIMED_OUT
 
 if TYPE_CHECKING:
     from watchtest.boxes.protocols import BoxProvider
     from watchtest.config.project import Project
-    from watchtest.core.model import Lane, Result, RunState
+    from watchtest.core.model import Lane, Result
     from watchtest.core.state import State
     from watchtest.sources.git_tree import GitTree
 
-TIMED_OUT = 124
 POLL_S = 0.1
 FAILURES_SHOWN = 10
-EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "timed_out": TIMED_OUT, "no_tests": 5}
+JUDGED = (RunState.PASSED, RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT, RunState.NO_TESTS)
+"""The states that say something about the code."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("gate", help="the verdict of what is staged, or of a commit, for git hooks")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "gate",
+        run,
+        help="get the verdict on what is staged or on a commit, for git hooks",
+        description="Print the verdict on exactly one tree, so that a git hook can refuse a red commit. A "
+        "known verdict is printed at once; otherwise the gate waits for the watcher, or runs "
+        "the tests in a box of its own. Exit code: 0 green, 1 red, 4 box or engine broken, 5 no "
+        "tests, 124 no verdict in time.",
+        examples=("watchtest gate --staged", "watchtest gate --commit HEAD~1"),
+    )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--staged", action="store_true", help="of what is staged (the default)")
-    which.add_argument("--commit", metavar="REV", help="of this commit")
+    which.add_argument("--staged", action="store_true", help="test what is staged (the default)")
+    which.add_argument("--commit", metavar="REV", help="test this commit")
     add_engine(parser)
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="how long to wait (default: 600)")
-    parser.set_defaults(run=run)
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds to wait (default: 600)")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The tree that was asked about."""
+class GateTarget:
+    """The tree that the gate was asked about."""
 
     tree: str
     lane: Lane
     name: str
     source: GitTree
     can_be_watched: bool
-    """A watcher tests this very thing: the index as it stands, or HEAD."""
+    """A watcher may be testing the same tree: the index itself, or HEAD."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What is known of the tree."""
+class GateVerdict:
+    """What is known about the tree."""
 
     state: RunState
     reason: str
@@ -70,25 +81,21 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.wiring import choose_provider
 
     project = project_of(arguments, engine_flag(arguments))
-    asked = _asked(project, arguments.commit)
-    provider = choose_provider(project, "gate", _say)
+    target = _target(project, arguments.commit)
+    provider = choose_provider(project, "gate", say)
     try:
-        answer = _answer(project, asked, provider, arguments.timeout)
+        verdict = _verdict(project, target, provider, arguments.timeout)
     finally:
         provider.close()
-        asked.source.close()
-    if answer is None:
-        _say(f"no verdict on {asked.name} within {arguments.timeout:g} s")
+        target.source.close()
+    if verdict is None:
+        say(f"no verdict on {target.name} within {arguments.timeout:g} s")
         return TIMED_OUT
-    _tell(asked, answer)
-    return EXIT_CODES[answer.state.value]
+    _print(target, verdict)
+    return EXIT_CODES[verdict.state]
 
 
-def _say(text: str) -> None:
-    print(f"watchtest: {text}", file=sys.stderr)
-
-
-def _asked(project: Project, revision: str | None) -> Asked:
+def _target(project: Project, revision: str | None) -> GateTarget:
     from watchtest.core.model import Lane
     from watchtest.sources.git import Git
     from watchtest.sources.git_tree import TreeId
@@ -96,45 +103,45 @@ def _asked(project: Project, revision: str | None) -> Asked:
 
     git = Git(project.workspace, project.environ)
     if revision is None:
-        # The hooks of `git commit -a` and `git commit FILE` get an index of their own.
+        # git gives the hooks of `git commit -a` and `git commit FILE` a temporary index.
         own = git.directory() / "index"
         index = Path(os.environ.get("GIT_INDEX_FILE") or own).absolute()
         source = build_git_tree(project, "index", index=index)
         is_own = index.resolve() == own.resolve() and not os.path.lexists(f"{own}.lock")
-        return Asked(source.tree(), Lane.STAGE, "what is staged", source, is_own)
+        return GateTarget(source.tree(), Lane.STAGE, "what is staged", source, is_own)
     commit = git.commit(revision)
     tree = git.tree_of(commit) if commit else None
     if commit is None or tree is None:
         raise WorkspaceError(f"gate: {revision}: no such commit", hint="name a commit, a branch or a tag")
     source = build_git_tree(project, TreeId(tree))
-    return Asked(tree, Lane.COMMIT, f"commit {commit[:12]}", source, commit == git.head().commit)
+    return GateTarget(tree, Lane.COMMIT, f"commit {commit[:12]}", source, commit == git.head().commit)
 
 
-def _answer(project: Project, asked: Asked, provider: BoxProvider, timeout_s: float) -> Answer | None:
-    environment = _environment(project, asked, provider)
-    known = _known(project, asked.tree, environment)
+def _verdict(project: Project, target: GateTarget, provider: BoxProvider, timeout_s: float) -> GateVerdict | None:
+    environment = _environment(project, target, provider)
+    known = _known(project, target.tree, environment)
     if known is not None:
         return known
     deadline = time.monotonic() + timeout_s
-    if asked.can_be_watched and project.config.history.enabled and _is_watched(project, asked.lane):
-        return _wait_for_the_watcher(project, asked, environment, deadline)
-    return _run_here(project, asked, provider, deadline)
+    if target.can_be_watched and project.config.history.enabled and _is_watched(project, target.lane):
+        return _wait_for_watcher(project, target, environment, deadline)
+    return _run_here(project, target, provider, deadline)
 
 
-def _environment(project: Project, asked: Asked, provider: BoxProvider) -> str:
-    """In what that very tree would be tested."""
+def _environment(project: Project, target: GateTarget, provider: BoxProvider) -> str:
+    """Return the name of the environment in which that tree would be tested."""
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.core.events import EVERYTHING
     from watchtest.pipeline import environment_name
     from watchtest.wiring import recipe_input, settings_digest
 
-    snapshot = asked.source.snapshot(frozenset({EVERYTHING}))
-    recipe = recipe_of(recipe_input(project, asked.source), snapshot, asked.source.read)
-    origin = provider.image_id(recipe)  # asks the engine, and so learns which one it is
+    snapshot = target.source.snapshot(frozenset({EVERYTHING}))
+    recipe = recipe_of(recipe_input(project, target.source), snapshot, target.source.read)
+    origin = provider.image_id(recipe)  # asks the engine, which `provider.engine` needs
     return environment_name(provider.engine, provider.image_name(recipe), origin, recipe, settings_digest(project))
 
 
-def _known(project: Project, tree: str, environment: str) -> Answer | None:
+def _known(project: Project, tree: str, environment: str) -> GateVerdict | None:
     from watchtest.history.queries import run_queries as queries
     from watchtest.history.store.database_file import history_path, reading
 
@@ -147,34 +154,34 @@ def _known(project: Project, tree: str, environment: str) -> Answer | None:
     if run is None or detail is None:
         return None
     results = tuple(past.result for past in detail.last_words)
-    return Answer(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
+    return GateVerdict(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
 
 
 def _is_watched(project: Project, lane: Lane) -> bool:
-    """Whether a living watcher tests that lane."""
-    from watchtest.client.status_file import read
+    """Return whether a live watcher tests that lane."""
+    from watchtest.client.status_file import read_status
     from watchtest.workspace.folder import FOLDER
 
     try:
-        document, life = read(project.workspace / FOLDER, time.time())
+        document, writer = read_status(project.workspace / FOLDER, time.time())
     except WorkspaceError:
         return False
-    return life.is_alive and bool(document["lanes"].get(lane.value))
+    return writer.is_alive and bool(document["lanes"].get(lane.value))
 
 
-def _wait_for_the_watcher(project: Project, asked: Asked, environment: str, deadline: float) -> Answer | None:
-    _say(f"waiting for the watcher's verdict on {asked.name}")
+def _wait_for_watcher(project: Project, target: GateTarget, environment: str, deadline: float) -> GateVerdict | None:
+    say(f"waiting for the watcher's verdict on {target.name}")
     while time.monotonic() < deadline:
-        known = _known(project, asked.tree, environment)
+        known = _known(project, target.tree, environment)
         if known is not None:
             return known
-        if not _is_watched(project, asked.lane):
-            raise BoxError("the watcher ended before its verdict", hint="try again: the gate then runs by itself")
+        if not _is_watched(project, target.lane):
+            raise BoxError("the watcher ended before its verdict", hint="try again: the gate will run the tests itself")
         time.sleep(POLL_S)
     return None
 
 
-def _run_here(project: Project, asked: Asked, provider: BoxProvider, deadline: float) -> Answer | None:
+def _run_here(project: Project, target: GateTarget, provider: BoxProvider, deadline: float) -> GateVerdict | None:
     from filelock import FileLock, Timeout
 
     from watchtest.app import run_tree
@@ -184,37 +191,40 @@ def _run_here(project: Project, asked: Asked, provider: BoxProvider, deadline: f
     make_folder(folder)
     try:
         with FileLock(folder / "gate.lock", timeout=max(0.0, deadline - time.monotonic())):
-            running = run_tree(project, asked.lane, asked.source, provider, _say)
+            running = run_tree(project, target.lane, target.source, provider, say)
             last = asyncio.run(asyncio.wait_for(running, max(0.1, deadline - time.monotonic())))
     except (Timeout, TimeoutError):
         return None
-    return _from_state(asked, last)
+    return _from_state(target, last)
 
 
-def _from_state(asked: Asked, last: State) -> Answer:
+def _from_state(target: GateTarget, last: State) -> GateVerdict:
     lane = last.top
     finished, snapshot = lane.last, lane.knowledge.snapshot
-    if finished is None or finished.state.value not in EXIT_CODES:
+    if finished is None or finished.state not in JUDGED:
         reason = finished.reason if finished is not None else ""
-        raise BoxError(f"{asked.name} could not be tested: {reason or 'it was cancelled'}")
-    if snapshot is None or snapshot.id != asked.tree:
-        raise BoxError(f"{asked.name} changed while it was tested", hint="try again")
+        raise BoxError(f"{target.name} could not be tested: {reason or 'it was cancelled'}")
+    if snapshot is None or snapshot.id != target.tree:
+        raise BoxError(f"{target.name} changed while it was tested", hint="try again")
     results = tuple(known.result for known in lane.knowledge.tests.values())
-    return Answer(finished.state, finished.reason, finished.run.id, finished.ended_at, results)
+    return GateVerdict(finished.state, finished.reason, finished.run.id, finished.ended_at, results)
 
 
-def _tell(asked: Asked, answer: Answer) -> None:
-    from watchtest.core.text import age, one_line
+def _print(target: GateTarget, verdict: GateVerdict) -> None:
+    from watchtest.core.text import age, one_line, tests
 
-    red = [result for result in answer.results if result.outcome.is_red]
-    count = f"{len(red)} of {len(answer.results)}" if red else str(len(answer.results))
-    why = f" · {one_line(answer.reason)}" if answer.reason else ""
-    when = age(max(0.0, time.time() - answer.at))
-    print(f"{answer.state.value} {count} tests · {asked.name} · tree {asked.tree[:8]} · run {answer.run} {when}{why}")
+    red = [result for result in verdict.results if result.outcome.is_red]
+    count = f"{len(red)} of " if red else ""
+    reason = f" · {one_line(verdict.reason)}" if verdict.reason else ""
+    when = age(max(0.0, time.time() - verdict.at))
+    print(
+        f"{verdict.state.value} {count}{tests(len(verdict.results))} · {target.name} · tree {target.tree[:8]}"
+        f" · run {verdict.run} {when}{reason}"
+    )
     for line in _failures(red[:FAILURES_SHOWN]):
         print(line)
     if len(red) > FAILURES_SHOWN:
-        print(f"  … and {len(red) - FAILURES_SHOWN} more: watchtest history show {answer.run}")
+        print(f"  … and {len(red) - FAILURES_SHOWN} more: watchtest history show {verdict.run}")
 
 
 def _failures(red: Iterable[Result]) -> Iterable[str]:

@@ -14,7 +14,7 @@ import sys
 from difflib import get_close_matches
 from importlib.resources import files
 
-from watchtest.commands import COMMANDS
+from watchtest.commands import COMMANDS, Subparsers, add_command
 from watchtest.errors import UsageError
 
 DESCRIPTION = """\
@@ -33,16 +33,21 @@ OTHER_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 """A link to a file of the source tree, which an installed package does not have."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
         "help",
+        run,
         help="read the reference, or list its topics",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Show a topic of the reference; on a terminal, through a pager. Without a topic, list "
+        "them all. The name of a command shows its options.",
+        examples=(
+            "watchtest help                  # list the topics",
+            "watchtest help lanes            # read about lanes",
+            "watchtest help history flaky    # show the options of a command",
+        ),
     )
     parser.add_argument("words", nargs="*", metavar="TOPIC", help="a topic, or a command (default: list the topics)")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 from watchtest.boxes.protocols import ImageSource, NamedImage
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
@@ -38,12 +39,21 @@ done
 }
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("init", help=f"write a {NAME} to start from")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "init",
+        run,
+        help="write a watchtest.toml, git hooks or a user service",
+        description="Write a watchtest.toml with what was found in the project. Never overwrites a file "
+        "that it did not write itself.",
+        examples=("watchtest init", "watchtest init --hooks"),
+    )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--hooks", action="store_true", help="write git hooks (pre-commit, pre-push) instead")
-    what.add_argument("--service", action="store_true", help="write a systemd user unit or a launchd plist instead")
-    parser.set_defaults(run=run)
+    text = "write git hooks (pre-commit, pre-push) that call the gate, instead"
+    what.add_argument("--hooks", action="store_true", help=text)
+    text = "write a systemd user unit or a launchd plist, instead"
+    what.add_argument("--service", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`watchtest output`: all that the failures and the runner have said last; the key `o` of the dashboard."""
+"""`watchtest output`: print the output of the last failures and of the runner, like the key `o` of the dashboard."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import argparse
 import sys
 
 from watchtest.client.watcher import Watcher
+from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import clean, encodable
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("output", help="everything that the last failures have said")
-    parser.add_argument("--match", default="", metavar="TEXT", help="only of tests with these words in their names")
-    parser.set_defaults(run=run)
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "output",
+        run,
+        help="print the complete output of the last failures",
+        description="Print everything that the failed tests and the runner printed in the last run.",
+        examples=("watchtest output --match cart | less",),
+    )
+    parser.add_argument("--match", default="", metavar="TEXT", help="only tests whose names contain all these words")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from urllib.parse import urlencode
 
-    told = Watcher(arguments).get(f"/output?{urlencode({'filter': arguments.match})}")
-    print(encodable(clean(str(told["text"])), sys.stdout.encoding), end="")
+    answer = Watcher(arguments).get(f"/output?{urlencode({'filter': arguments.match})}")
+    print(encodable(clean(str(answer["text"])), sys.stdout.encoding), end="")
     return 0

@@ -1,21 +1,28 @@
-"""`watchtest pause`: changes are noted, and nothing runs until `watchtest resume`."""
+"""`watchtest pause`: note changes, but run nothing until `watchtest resume`."""
 
 from __future__ import annotations
 
 import argparse
 
-from watchtest.client.watcher import Watcher, add_lane
+from watchtest.client.watcher import Watcher
+from watchtest.commands import Subparsers, add_command, add_lane
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("pause", help="note changes, but run nothing until `resume`")
-    add_lane(parser, "all")
-    parser.set_defaults(run=lambda arguments: tell(arguments, "pause"))
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "pause",
+        lambda arguments: set_paused(arguments, "pause"),
+        help="hold back all runs until `resume`",
+        description="Start no more runs. Changes are still noted and are tested after `watchtest resume`.",
+        examples=("watchtest pause", "watchtest pause --lane commit"),
+    )
+    add_lane(parser, "all lanes")
 
 
-def tell(arguments: argparse.Namespace, word: str) -> int:
-    """Pass the word on, and print how each lane stands now."""
-    answer = Watcher(arguments).post(f"/{word}", {"lane": arguments.lane} if arguments.lane else {})
+def set_paused(arguments: argparse.Namespace, action: str) -> int:
+    """Post `pause` or `resume` to the watcher, and print the state of each lane."""
+    answer = Watcher(arguments).post(f"/{action}", {"lane": arguments.lane} if arguments.lane else {})
     for lane, state in answer["lanes"].items():
-        print(f"{lane}: {'paused' if state['paused'] else 'goes on'}")
+        print(f"{lane}: {'paused' if state['paused'] else 'not paused'}")
     return 0

@@ -1,29 +1,33 @@
-"""`watchtest policy`: how much a change runs from now on; the key `f` of the dashboard is `policy failed`."""
+"""`watchtest policy`: set how many tests a change runs. The key `f` of the dashboard is `policy failed`."""
 
 from __future__ import annotations
 
 import argparse
 
-from watchtest.client.watcher import Watcher, add_lane
+from watchtest.client.watcher import Watcher
+from watchtest.commands import Subparsers, add_command, add_lane
 
 POLICIES = ("affected", "failed", "all", "configured")
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
         "policy",
-        help="how much a change runs, until told otherwise",
-        description="Until the watcher ends or is told otherwise. `configured` goes back to what [triggers] says.",
+        run,
+        help="set how many tests a change runs",
+        description="Set how many tests a change runs, until the watcher stops or the policy is set again. "
+        "`configured` goes back to what [triggers] says.",
+        examples=("watchtest policy failed", "watchtest policy configured"),
     )
-    parser.add_argument("policy", choices=POLICIES)
-    add_lane(parser, "the highest that is on")
-    parser.set_defaults(run=run)
+    parser.add_argument("policy", choices=POLICIES, help="what to run after a change")
+    add_lane(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     body: dict[str, object] = {"policy": arguments.policy}
     if arguments.lane:
         body["lane"] = arguments.lane
-    told = Watcher(arguments).post("/policy", body)
-    print(f"a change of the {told['lane']} lane runs: {told['policy']}")
+    answer = Watcher(arguments).post("/policy", body)
+    print(f"{answer['lane']} lane: a change now runs {answer['policy']}")
     return 0

@@ -1,4 +1,4 @@
-"""`watchtest prune`: removes what belongs to workspaces of this machine that are gone. Asks first, and names each."""
+"""`watchtest prune`: remove what belongs to deleted workspaces of this machine. Lists everything and asks first."""
 
 from __future__ import annotations
 
@@ -10,46 +10,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.client.settings import add_engine
+from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands.ps import Inventory, inventory, print_table
+from watchtest.core.text import clean, count
 from watchtest.errors import UsageError, WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.inventory import Resource
-    from watchtest.client.belongings import Seen
 
 NOT_REMOVED = 4
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("prune", help="remove what belongs to workspaces that are gone")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--json", action="store_true", help="what is, or would be, removed, as JSON; asks nothing")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "prune",
+        run,
+        help="remove what belongs to deleted workspaces",
+        description="Remove boxes, images and volumes of workspaces that no longer exist. Lists them and asks first.",
+        examples=("watchtest prune --dry-run",),
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
+    text = "print what is, or would be, removed as JSON; never asks (needs --yes or --dry-run)"
+    parser.add_argument("--json", action="store_true", help=text)
     add_engine(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.belongings import look
-
-    with look(arguments) as seen:
-        orphans = seen.orphans()
+    with inventory(arguments) as found:
+        orphans = found.orphans()
         if not arguments.json:
-            _tell(orphans, seen.host)
-        is_meant = bool(orphans) and not arguments.dry_run and (arguments.yes or _is_confirmed(arguments, len(orphans)))
-        failures = _remove(orphans, seen) if is_meant else []
+            _print(orphans, found.host)
+        is_confirmed = bool(orphans) and not arguments.dry_run and (arguments.yes or _ask(arguments, len(orphans)))
+        failures = _remove(orphans, found) if is_confirmed else []
         if arguments.json:
-            print(json.dumps(seen.as_json(orphans), indent=2))
-        elif is_meant:
+            print(json.dumps(found.as_json(orphans), indent=2))
+        elif is_confirmed:
             print(f"removed {len(orphans) - len(failures)} of {len(orphans)}")
     if not arguments.dry_run:
-        _sweep(is_quiet=arguments.json)
+        _remove_dead_sockets(is_quiet=arguments.json)
     for failure in failures:
-        print(f"watchtest: {failure}", file=sys.stderr)
+        say(failure)
     return NOT_REMOVED if failures else 0
 
 
-def _sweep(*, is_quiet: bool) -> None:
-    """Sockets that killed watchers left: nothing is in them, so nobody is asked."""
+def _remove_dead_sockets(*, is_quiet: bool) -> None:
+    """Remove the sockets of killed watchers, without asking: there is nothing in them."""
     from watchtest.control.address import dead_sockets
     from watchtest.workspace.user_dirs import runtime_dirs
 
@@ -57,51 +64,42 @@ def _sweep(*, is_quiet: bool) -> None:
     for path in dead:
         path.unlink(missing_ok=True)
     if dead and not is_quiet:
-        print(f"removed {len(dead)} socket{'' if len(dead) == 1 else 's'} of watchers that were killed")
+        print(f"removed {count(len(dead), 'socket')} of killed watchers")
 
 
-def _tell(orphans: tuple[Resource, ...], host: str) -> None:
-    from watchtest.client.belongings import nearest
-    from watchtest.commands.ps import show
-    from watchtest.core.text import clean
-
+def _print(orphans: tuple[Resource, ...], host: str) -> None:
     if not orphans:
-        print("nothing to remove: every workspace is there")
+        print("nothing to remove: all workspaces exist")
         return
-    show(orphans, host)
-    print("\nTheir workspaces are gone. A disk that is not mounted looks the same:")
+    print_table(orphans, host)
+    print("\nThese workspaces no longer exist. If one is on a disk that is not mounted, mount it first:")
     for workspace in sorted({orphan.workspace for orphan in orphans}):
-        print(f"  {clean(workspace)} (of it, only {nearest(workspace)} is there)")
+        nearest = next(folder for folder in Path(workspace).parents if folder.exists())
+        print(f"  {clean(workspace)} (only {nearest} exists)")
 
 
-def _is_confirmed(arguments: argparse.Namespace, count: int) -> bool:
+def _ask(arguments: argparse.Namespace, number: int) -> bool:
     if arguments.json or not sys.stdin.isatty():
         raise UsageError(
-            "prune: nobody can be asked here, so nothing was removed",
+            "prune: nothing was removed, because without a terminal it cannot ask",
             hint="add --yes to remove what is listed, or --dry-run to see it",
         )
-    return input(f"Remove {'this' if count == 1 else f'all {count}'}? [y/N] ").strip().lower() in ("y", "yes")
+    return input(f"Remove {'this' if number == 1 else f'all {number}'}? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _remove(orphans: tuple[Resource, ...], seen: Seen) -> list[str]:
-    """In order, so that nothing is still in use; what could not be removed."""
+def _remove(orphans: tuple[Resource, ...], found: Inventory) -> list[str]:
+    """Remove them in this order, in which nothing is still in use. Return what failed."""
     from watchtest.boxes.inventory import remove
+    from watchtest.control.address import token_file
+    from watchtest.workspace.user_dirs import state_dir
 
     failures = []
     for orphan in orphans:
         try:
-            remove(orphan, seen.engines)
+            remove(orphan, found.engines)
         except WatchtestError as error:
             failures.append(f"{orphan.what} {orphan.name}: {error.message}")
-    _forget_tokens({orphan.workspace for orphan in orphans})
-    return failures
-
-
-def _forget_tokens(workspaces: set[str]) -> None:
-    """The words by which programs reached the watchers of workspaces that are gone."""
-    from watchtest.control.address import token_file
-    from watchtest.workspace.user_dirs import state_dir
-
-    for workspace in workspaces:
-        with suppress(OSError):  # of no use to anybody any more, there or not
+    for workspace in {orphan.workspace for orphan in orphans}:
+        with suppress(OSError):  # a token without its workspace is useless, but harmless
             token_file(state_dir(), Path(workspace)).unlink(missing_ok=True)
+    return failures

@@ -1,62 +1,108 @@
-"""`watchtest ps`: everything that watchtest keeps on this machine and its engines, and whose it is. Changes nothing."""
+"""`watchtest ps`: list everything that watchtest keeps on this machine and its engines. Changes nothing."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from watchtest.client.settings import add_engine
+from watchtest.commands import Subparsers, add_command, add_json, say
+from watchtest.core.text import age, clean
+from watchtest.workspace.machine import machine_id
 
 if TYPE_CHECKING:
+    from watchtest.boxes.docker.engines import Engine
     from watchtest.boxes.inventory import Resource
+    from watchtest.core.model import EngineName
 
 KIBI = 1024
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("ps", help="every box, image and volume of watchtest, of all workspaces")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "ps",
+        run,
+        help="list the boxes, images and volumes of all workspaces",
+        description="List everything watchtest keeps on this machine and its engines, and which workspace it "
+        "belongs to.",
+        examples=("watchtest ps --json",),
+    )
+    add_json(parser)
     add_engine(parser)
-    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything that was found. The engines stay connected, so that resources can be removed."""
+
+    resources: tuple[Resource, ...]
+    engines: tuple[Engine, ...]
+    host: str
+
+    def orphans(self) -> tuple[Resource, ...]:
+        return tuple(resource for resource in self.resources if resource.is_orphan(self.host))
+
+    def as_json(self, resources: tuple[Resource, ...]) -> list[dict[str, Any]]:
+        return [{**asdict(resource), "is_orphan": resource.is_orphan(self.host)} for resource in resources]
+
+
+@contextmanager
+def inventory(arguments: argparse.Namespace) -> Iterator[Inventory]:
+    """Ask every engine that answers, or the one that was named, and look into the cache folder."""
+    from watchtest.boxes.inventory import engine_resources, local_resources, reachable_engines
+    from watchtest.workspace.user_dirs import cache_dir
+
+    choice: EngineName = arguments.engine or "auto"
+    engines = [] if choice == "local" else reachable_engines(os.environ, choice, say)
+    try:
+        found = [resource for engine in engines for resource in engine_resources(engine)]
+        if choice in ("auto", "local"):
+            found += local_resources(cache_dir())
+        yield Inventory(tuple(found), tuple(engines), machine_id())
+    finally:
+        for engine in engines:
+            engine.close()
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.belongings import look
-
-    with look(arguments) as seen:
+    with inventory(arguments) as found:
         if arguments.json:
-            print(json.dumps(seen.as_json(seen.belongings), indent=2))
+            print(json.dumps(found.as_json(found.resources), indent=2))
             return 0
-        show(seen.belongings, seen.host)
-        orphans = len(seen.orphans())
+        print_table(found.resources, found.host)
+        orphans = len(found.orphans())
     if orphans:
-        print(f"\n{orphans} of a workspace that is gone: `watchtest prune` removes them")
+        belong = "belongs" if orphans == 1 else "belong"
+        print(f"\n{orphans} of these {belong} to a deleted workspace: `watchtest prune` cleans up")
     return 0
 
 
-def show(belongings: tuple[Resource, ...], host: str) -> None:
-    """As a table; nothing is cut, so that a narrow terminal or a pipe loses nothing."""
-    from watchtest.core.text import age, clean
-
-    if not belongings:
-        print("nothing: no box, image or volume of watchtest is here")
+def print_table(resources: tuple[Resource, ...], host: str) -> None:
+    """Print one line per resource. Nothing is cut, so that a narrow terminal or a pipe loses nothing."""
+    if not resources:
+        print("watchtest keeps no box, image or volume here")
         return
     now = time.time()
     rows = [("KIND", "NAME", "LANE", "STATE", "AGE", "SIZE", "IMAGE", "WORKSPACE")]
     rows += [
         (
-            one.what if one.engine == "local" else f"{one.engine} {one.what}",
-            one.name,
-            one.lane or "-",
-            one.state or "-",
-            age(now - one.created_at).removesuffix(" ago") if one.created_at else "-",
-            size(one.size_bytes),
-            one.image or "-",
-            _workspace(one, host),
+            resource.what if resource.engine == "local" else f"{resource.engine} {resource.what}",
+            resource.name,
+            resource.lane or "-",
+            resource.state or "-",
+            age(now - resource.created_at).removesuffix(" ago") if resource.created_at else "-",
+            size(resource.size_bytes),
+            resource.image or "-",
+            _workspace(resource, host),
         )
-        for one in belongings
+        for resource in resources
     ]
     cleaned = [[clean(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cleaned) for column in range(len(rows[0]))]
@@ -64,10 +110,11 @@ def show(belongings: tuple[Resource, ...], host: str) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def size(count: int | None) -> str:
-    if count is None:
+def size(number: int | None) -> str:
+    """Return a number of bytes as `12 MB`; `-` if it is unknown."""
+    if number is None:
         return "-"
-    value = float(count)
+    value = float(number)
     for unit in ("B", "KB", "MB"):
         if value < KIBI:
             return f"{value:.0f} {unit}"
@@ -75,7 +122,7 @@ def size(count: int | None) -> str:
     return f"{value:.1f} GB"
 
 
-def _workspace(one: Resource, host: str) -> str:
-    if one.host != host and one.workspace:
-        return f"{one.workspace or '?'} (on {one.host or 'an unknown machine'})"
-    return f"{one.workspace or '?'}{' (gone)' if one.is_orphan(host) else ''}"
+def _workspace(resource: Resource, host: str) -> str:
+    if resource.host != host and resource.workspace:
+        return f"{resource.workspace} (on {resource.host or 'an unknown machine'})"
+    return f"{resource.workspace or '?'}{' (gone)' if resource.is_orphan(host) else ''}"

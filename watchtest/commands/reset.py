@@ -1,40 +1,44 @@
-"""`watchtest reset`: throw the boxes of this workspace away and make them anew."""
+"""`watchtest reset`: delete the boxes of this workspace and create them again."""
 
 from __future__ import annotations
 
 import argparse
 
 from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands.exec import say
+from watchtest.commands import Subparsers, add_command, say
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("reset", help="throw the box away and make it anew")
-    parser.add_argument(
-        "--environment",
-        action="store_true",
-        help="also what was kept: snapshot, environments, caches; setup runs again",
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "reset",
+        run,
+        help="delete the boxes and create them again",
+        description="Delete the boxes of this workspace and create them again from their image and setup, "
+        "or from your snapshot.",
+        examples=("watchtest reset --environment",),
     )
+    text = "also delete the snapshot, saved environments and caches, so that setup runs again"
+    parser.add_argument("--environment", action="store_true", help=text)
     add_engine(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.box_visit import is_watched, ready, visited_provider
+    from watchtest.client.box_access import is_watched, prepare_box, provider_in_use
     from watchtest.client.settings import project_of
     from watchtest.workspace import manual_changes
 
     project = project_of(arguments, engine_flag(arguments))
-    provider = visited_provider(project, say)
+    provider = provider_in_use(project, say)
     try:
         gone = provider.reset(arguments.environment)
         manual_changes.take(project.workspace)
-        print(f"thrown away: {', '.join(gone)}", flush=True)
+        print(f"deleted: {', '.join(gone)}", flush=True)
         if is_watched(project.workspace):
-            print("the watcher makes its box anew, at once or with the next save")
+            print("the watcher creates its box again, at once or with the next save")
             return 0
-        ready(project, provider, say)
+        prepare_box(project, provider, say)
     finally:
         provider.close()
-    print("made anew")
+    print("created again")
     return 0

@@ -1,23 +1,30 @@
-"""`watchtest restart`: `stop`, then `start` with the settings as they are now."""
+"""`watchtest restart`: stop the watcher, and start one in the background with the current settings."""
 
 from __future__ import annotations
 
 import argparse
 
 from watchtest.client.settings import engine_flag, trigger_flags
-from watchtest.commands import start, stop
+from watchtest.commands import Subparsers, add_command, start, stop
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("restart", help="stop the watcher, and start one in the background")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "restart",
+        run,
+        help="stop the watcher and start one in the background",
+        description="Restart the watcher in the background with the current settings. If the settings are "
+        "wrong, the running watcher is left alone.",
+        examples=("watchtest restart --engine podman",),
+    )
     start.add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import project_of
 
-    # Settings that are wrong must not cost the user the watcher that there is.
+    # Wrong settings must fail before the running watcher is stopped.
     project_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
     stop.run(arguments)
     return start.run(arguments)

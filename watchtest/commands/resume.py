@@ -1,14 +1,18 @@
-"""`watchtest resume`: the end of a pause; what was noted meanwhile runs now."""
+"""`watchtest resume`: end a pause and test what has changed meanwhile."""
 
 from __future__ import annotations
 
-import argparse
-
-from watchtest.client.watcher import add_lane
-from watchtest.commands.pause import tell
+from watchtest.commands import Subparsers, add_command, add_lane
+from watchtest.commands.pause import set_paused
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("resume", help="end a pause")
-    add_lane(parser, "all")
-    parser.set_defaults(run=lambda arguments: tell(arguments, "resume"))
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "resume",
+        lambda arguments: set_paused(arguments, "resume"),
+        help="end a pause",
+        description="Allow runs again and test what has changed meanwhile.",
+        examples=("watchtest resume",),
+    )
+    add_lane(parser, "all lanes")

@@ -1,4 +1,4 @@
-"""`watchtest shell`: a shell in the box, on a terminal of its own."""
+"""`watchtest shell`: open a shell in the box, on a terminal of its own."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ import argparse
 import sys
 
 from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands.exec import say
+from watchtest.commands import Subparsers, add_command, say
 from watchtest.errors import UsageError
 
-# The nicest shell that is there.
 SHELL = "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("shell", help="a shell in the box")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "shell",
+        run,
+        help="open a shell in the box",
+        description="Open a shell in the box of the save lane. What you change there stays.",
+        examples=("watchtest shell",),
+    )
     add_engine(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.protocols import ExecMode
-    from watchtest.client.box_visit import visit
+    from watchtest.client.box_access import run_in_box
     from watchtest.client.settings import project_of
 
     if not sys.stdin.isatty() or not sys.stdout.isatty():
-        raise UsageError("shell: this is not a terminal", hint="for a script: watchtest exec -- sh -c '…'")
+        raise UsageError("shell: this is not a terminal", hint="in a script, use: watchtest exec -- sh -c '…'")
     project = project_of(arguments, engine_flag(arguments))
-    return visit(project, ["/bin/sh", "-c", SHELL], ExecMode.TERMINAL, say)
+    return run_in_box(project, ["/bin/sh", "-c", SHELL], ExecMode.TERMINAL, say)

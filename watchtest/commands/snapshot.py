@@ -1,24 +1,29 @@
-"""`watchtest snapshot`: keep the box as it is now, as what all boxes of this workspace grow from."""
+"""`watchtest snapshot`: keep the box as it is now, as the starting point for all boxes of this workspace."""
 
 from __future__ import annotations
 
 import argparse
 
 from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands.exec import say
+from watchtest.commands import Subparsers, add_command, say
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "snapshot", help="keep the box, with all that was installed in it, as the environment"
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "snapshot",
+        run,
+        help="keep the box as the starting point for all boxes",
+        description="Keep the box with everything that was installed in it. Every box of this workspace "
+        "then starts from this snapshot; `watchtest reset --environment` deletes it.",
+        examples=("watchtest exec -- pip install x && watchtest snapshot",),
     )
     add_engine(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.client.box_visit import visited_provider
+    from watchtest.client.box_access import provider_in_use
     from watchtest.client.settings import project_of
     from watchtest.wiring import build_worktree, recipe_input
     from watchtest.workspace import manual_changes
@@ -26,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     project = project_of(arguments, engine_flag(arguments))
     source = build_worktree(project)
     recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
-    provider = visited_provider(project, say)
+    provider = provider_in_use(project, say)
     try:
         kept = provider.snapshot(recipe, say)
         manual_changes.take(project.workspace)

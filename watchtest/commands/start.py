@@ -1,52 +1,60 @@
-"""`watchtest start`: the watcher in the background. Returns when it really watches, or says why it does not."""
+"""`watchtest start`: start a watcher in the background. Returns when it is watching, or reports why it cannot."""
 
 from __future__ import annotations
 
 import argparse
 
 from watchtest.client.settings import add_engine, add_trigger, engine_flag, trigger_flags
+from watchtest.commands import Subparsers, add_command
 
 TRIES = 3
-"""Another watcher may have been quicker, and have ended before it could be told."""
+"""Another watcher may start first, and end before it can be reported."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("start", help="the watcher in the background")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "start",
+        run,
+        help="start the watcher in the background",
+        description="Start a watcher in the background. Returns when it is watching, or reports why it cannot.",
+        examples=("watchtest start --trigger commit=all",),
+    )
     add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of `watch` that are settings."""
+    """Add the options of `watch` that are settings."""
     add_engine(parser)
     add_trigger(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.background import Workspace
+    from watchtest.client.background import BackgroundWatcher
     from watchtest.client.settings import project_of
     from watchtest.errors import ControlError
+    from watchtest.workspace.lock import TAKEN
 
-    # What is wrong with the settings is said here and now, in the words of the foreground.
+    # Report wrong settings here, with the messages of the foreground.
     project = project_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
-    workspace = Workspace(project.workspace)
+    watcher = BackgroundWatcher(project.workspace)
     for _ in range(TRIES):
-        if not workspace.is_watched():
-            begun = workspace.start(options(arguments, str(project.workspace)))
-            if begun is not None:
-                print(f"watching {workspace.folder} in the background: process {begun.pid}")
+        if not watcher.is_watched():
+            started = watcher.start(options(arguments, str(project.workspace)))
+            if started is not None:
+                print(f"watching {watcher.folder} in the background: process {started.pid}")
                 return 0
-        if (holder := workspace.known_holder()) is not None:
-            print(f"{workspace.folder} is watched already: {holder}")
+        if (process := watcher.wait_for_process()) is not None:
+            print(f"{watcher.folder} {TAKEN}: {process}")
             return 0
     raise ControlError(
-        f"watchers of {workspace.folder} come and go", hint="see who starts and stops them, then try again"
+        f"watchers of {watcher.folder} keep starting and ending", hint="find out what starts them, then try again"
     )
 
 
 def options(arguments: argparse.Namespace, workspace: str) -> list[str]:
-    """The command line of a background watcher that obeys the same flags."""
+    """Return the command line of a background watcher with the same flags."""
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
     engine = ["--engine", arguments.engine] if arguments.engine else []
-    triggers = [word for wish in arguments.trigger for word in ("--trigger", wish)]
+    triggers = [word for trigger in arguments.trigger for word in ("--trigger", trigger)]
     return ["-C", workspace, *config, "watch", "--silent", *engine, *triggers]

@@ -1,26 +1,29 @@
-"""`watchtest stop`: end the watcher of this workspace, wherever it runs. Returns when it is gone, and its lock free."""
+"""`watchtest stop`: end the watcher of this workspace, wherever it runs. Returns when its lock is free."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
+
+from watchtest.commands import Subparsers, add_command, say
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("stop", help="end the watcher, in the background or not")
-    parser.set_defaults(run=run)
+def add_to(subparsers: Subparsers) -> None:
+    add_command(
+        subparsers,
+        "stop",
+        run,
+        help="stop the watcher",
+        description="Stop the watcher of this workspace, whether it runs in the background or in another "
+        "terminal. Returns when it has ended. The box stays.",
+        examples=("watchtest stop",),
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.background import Workspace
+    from watchtest.client.background import BackgroundWatcher
     from watchtest.workspace.folder import find_workspace
 
-    folder = find_workspace(arguments.workspace or Path.cwd())
-    holder = Workspace(folder).stop(say)
-    print(f"no watcher runs on {folder}" if holder is None else f"stopped the watcher of {folder}: {holder}")
+    folder = find_workspace(arguments.workspace)
+    process = BackgroundWatcher(folder).stop(say)
+    print(f"no watcher is running on {folder}" if process is None else f"stopped the watcher of {folder}: {process}")
     return 0
-
-
-def say(text: str) -> None:
-    print(f"watchtest: {text}", file=sys.stderr)

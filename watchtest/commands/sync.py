@@ -1,27 +1,33 @@
-"""`watchtest sync --accept`: the answer to "most of the box would be deleted"."""
+"""`watchtest sync --accept`: confirm a sync that deletes more than half of the files in the box."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 from watchtest.workspace.folder import find_workspace
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("sync", help="accept that a source lost most of its files")
-    parser.add_argument(
-        "--accept", action="store_true", help="it is right so: let the next sync delete them in the box"
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "sync",
+        run,
+        help="confirm that most files are meant to be gone",
+        description="watchtest asks before it deletes more than half of the files in the box. This command "
+        "confirms it, for one sync within the next ten minutes.",
+        examples=("watchtest sync --accept",),
     )
-    parser.set_defaults(run=run)
+    text = "allow the next sync to delete the files in the box"
+    parser.add_argument("--accept", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.workspace.shrink_consent import grant_consent
 
     if not arguments.accept:
-        raise UsageError("sync: nothing to do", hint="syncing is done by itself; `watchtest sync --accept` answers it")
-    grant_consent(find_workspace(arguments.workspace or Path.cwd()))
-    print("accepted: the next sync may delete most of the box (for ten minutes)")
+        raise UsageError("sync: nothing to do", hint="the watcher syncs by itself; --accept confirms a large deletion")
+    grant_consent(find_workspace(arguments.workspace))
+    print("confirmed: within ten minutes, one sync may delete most of the files in the box")
     return 0

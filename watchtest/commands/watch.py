@@ -1,4 +1,4 @@
-"""`watchtest watch`: the watcher in the foreground. One a workspace: the lock is freed by the system when it dies."""
+"""`watchtest watch`: the watcher in the foreground. A lock allows one per workspace."""
 
 from __future__ import annotations
 
@@ -9,21 +9,32 @@ import os
 
 from watchtest import __version__
 from watchtest.client.settings import add_engine, add_trigger, engine_flag, trigger_flags
+from watchtest.commands import Subparsers, add_command
 
 log = logging.getLogger(__name__)
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("watch", help="rerun tests at each save (the default command)")
-    parser.add_argument("--once", action="store_true", help="one run, then exit with its verdict")
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "watch",
+        run,
+        help="run tests on every save, with a dashboard (the default command)",
+        description="Watch the workspace and rerun the tests that each change can affect, in the box: a "
+        "container that mirrors your code and stays between runs. Without a terminal, one line "
+        "per event is printed instead of the dashboard.",
+        examples=("watchtest watch --plain", "watchtest watch --once --trigger save=all"),
+    )
+    parser.add_argument("--once", action="store_true", help="run once, then exit with the verdict")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--plain", action="store_true", help="one line an event instead of the dashboard")
-    form.add_argument("--json-lines", action="store_true", help="one JSON object an event, for machines")
-    form.add_argument("--json-lines-schema", action="store_true", help="the JSON Schema of such an object")
-    form.add_argument("--silent", action="store_true", help="show nothing, for services: the log has what happens")
+    form.add_argument("--plain", action="store_true", help="print one line per event instead of the dashboard")
+    form.add_argument("--json-lines", action="store_true", help="print one JSON object per event, for programs")
+    form.add_argument(
+        "--json-lines-schema", action="store_true", help="print the JSON Schema of these objects and exit"
+    )
+    form.add_argument("--silent", action="store_true", help="print nothing; for services, which have the log")
     add_engine(parser)
     add_trigger(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,11 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     project = project_of(arguments, flags)
     folder = project.workspace / FOLDER
     if arguments.silent:
-        # Whoever started it may be anywhere; a path in the settings means one thing at every start.
+        # A relative path in the settings must not depend on the folder the watcher was started in.
         os.chdir(project.workspace)
     show = DisplayOptions(arguments.once, arguments.plain, arguments.json_lines, arguments.silent)
     with WatcherLock(folder) as lock, logging_to(folder / NAME, lock.is_ours):
         log.info("watching %s: watchtest %s, process %d", project.workspace, __version__, os.getpid())
         code = asyncio.run(run_watcher(project, show, lock.keep, lambda: project_of(arguments, flags).config))
-        log.info("the watcher has ended, with exit code %d", code)
+        log.info("the watcher ended with exit code %d", code)
         return code

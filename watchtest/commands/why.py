@@ -1,6 +1,6 @@
-"""`watchtest why [TEST|FILE]`: why these tests ran; what a test touches and why it ran; who depends on a file.
+"""`watchtest why`: explain why tests ran, what a test touches, or which tests depend on a file.
 
-Asks the running watcher; without one, what the last one has left. Needs no engine.
+Asks the running watcher; without one, it uses what the last watcher recorded. Needs no engine.
 """
 
 from __future__ import annotations
@@ -14,66 +14,70 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from watchtest.client.status_file import of_lane, read, say
-from watchtest.client.watcher import Watcher, add_lane
+from watchtest.client.status_file import of_lane, print_text, read_status
+from watchtest.client.watcher import Watcher
+from watchtest.commands import Subparsers, add_command, add_json, add_lane
 from watchtest.core.model import Lane
-from watchtest.core.text import clean
+from watchtest.core.text import clean, count
 from watchtest.errors import ControlError, UsageError
-from watchtest.workspace.folder import FOLDER, workspace_root
+from watchtest.workspace.folder import FOLDER, find_workspace
 
 FUNCTIONS_SHOWN = 5
 FILES_SHOWN = 15
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("why", help="why tests ran, what a test touches, or who depends on a file")
-    parser.add_argument(
-        "what",
-        metavar="TEST|FILE",
-        nargs="?",
-        help="the id of a test, or a path in the workspace (default: the last run)",
+def add_to(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "why",
+        run,
+        help="explain why tests ran, or what depends on a file",
+        description="Without an argument, explain the selection of the last run. For a test, show whether "
+        "and why it ran and what it touches; for a file, show the tests that depend on it. "
+        "Works without a watcher, from what the last one recorded.",
+        examples=("watchtest why tests/test_cart.py::test_total", "watchtest why shop/prices.py"),
     )
-    add_lane(parser, "the highest that is on")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=run)
+    text = "a test id, or a path in the workspace (default: the last run)"
+    parser.add_argument("what", metavar="TEST|FILE", nargs="?", help=text)
+    add_lane(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.what is None:
-        return _tell_last_run(arguments)
+        return _print_last_run(arguments)
     watcher = Watcher(arguments)
     what = _in_workspace(arguments.what, watcher.folder)
     query = urlencode({"what": what, **({"lane": arguments.lane} if arguments.lane else {})})
     try:
         document = watcher.get(f"/why?{query}")
     except ControlError:
-        document = _of_the_last_watcher(watcher.folder, arguments.lane or Lane.SAVE.value, what)
+        document = _from_recording(watcher.folder, arguments.lane or Lane.SAVE.value, what)
     if arguments.json:
         print(json.dumps(document, indent=2))
         return 0
-    lines = _of_test(document) if document["kind"] == "test" else _of_file(document)
+    lines = _test_lines(document) if document["kind"] == "test" else _file_lines(document)
     print("\n".join(clean(line) for line in lines))
     return 0
 
 
-def _tell_last_run(arguments: argparse.Namespace) -> int:
-    """What the key `w` shows, by the status file: why these tests, of all that there are."""
-    folder = f"{workspace_root(str(Path.cwd()))}/{FOLDER}"
-    document, _ = read(folder, time.time())
+def _print_last_run(arguments: argparse.Namespace) -> int:
+    """Print what the key `w` of the dashboard shows, from the status file."""
+    document, _ = read_status(find_workspace(arguments.workspace) / FOLDER, time.time())
     scope = of_lane(document, arguments.lane).get("scope")
     if arguments.json:
         print(json.dumps(scope, indent=2))
     elif not isinstance(scope, dict):
         print("nothing has run yet")
     else:
-        print(f"{scope['selected']} of {scope['known']} tests, because")
+        print(f"{scope['selected']} of {count(scope['known'], 'test')}, because")
         for reason in str(scope["because"]).split("; "):
-            say(f"  {clean(reason)}")
+            print_text(f"  {clean(reason)}")
     return 0
 
 
 def _in_workspace(what: str, folder: Path) -> str:
-    """As the workspace names it: `./a.py`, and paths seen from a folder below, mean the same as `a.py`."""
+    """Return the path relative to the workspace: `./a.py`, or `a.py` typed in a folder below, become the same id."""
     file, mark, test = what.partition("::")
     path = Path(os.path.normpath(Path.cwd() / file))
     if (path.exists() or file.startswith(".")) and path.is_relative_to(folder):
@@ -81,7 +85,7 @@ def _in_workspace(what: str, folder: Path) -> str:
     return file + mark + test
 
 
-def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
+def _from_recording(folder: Path, lane: str, what: str) -> dict[str, Any]:
     from watchtest.selection.explanation import explain
     from watchtest.selection.map_file import load
     from watchtest.selection.map_keeper import map_file
@@ -96,25 +100,26 @@ def _of_the_last_watcher(folder: Path, lane: str, what: str) -> dict[str, Any]:
     selector.resume(kept)
     document = explain(selector, what)
     if document is None:
-        raise UsageError(f"nothing is known of {what}", hint="name a test by its id, or a file by its path")
-    return {"lane": lane, "note": "no watcher runs; this is what the last one has left", **document}
+        raise UsageError(f"nothing is known about {what}", hint="name a test by its id, or a file by its path")
+    return {"lane": lane, "note": "no watcher is running; this is what the last one recorded", **document}
 
 
-def _of_test(document: dict[str, Any]) -> Iterator[str]:
-    count = document.get("tests", 1)
-    yield document["test"] + (f": {count} tests" if count > 1 else "")
+def _test_lines(document: dict[str, Any]) -> Iterator[str]:
+    tests = document.get("tests", 1)
+    yield document["test"] + (f": {tests} tests" if tests > 1 else "")
     if document.get("note"):
         yield f"  ({document['note']})"
     elif document["selected"]:
-        wave = "at once" if document["wave"] == 1 else "behind those that are known to be concerned"
+        wave = "in the first wave" if document["wave"] == 1 else "in the second wave"
         yield f"  ran for the last change, {wave}, because"
         yield from (f"    {reason}" for reason in document["because"])
     else:
-        yield f"  {'were' if count > 1 else 'was'} not concerned by the last change"
+        yield f"  {'were' if tests > 1 else 'was'} not affected by the last change"
     if document["is_opaque"]:
-        yield "  starts programs, so it runs for any change"
+        yield "  starts other programs, so it runs for any change"
     functions = document["functions"]
-    yield f"  enters {sum(map(len, functions.values()))} functions of {len(functions)} files:"
+    entered = count(sum(map(len, functions.values())), "function")
+    yield f"  enters {entered} of {count(len(functions), 'file')}:"
     for path, names in list(functions.items())[:FILES_SHOWN]:
         more = f" and {len(names) - FUNCTIONS_SHOWN} more" if len(names) > FUNCTIONS_SHOWN else ""
         yield f"    {path}: {', '.join(names[:FUNCTIONS_SHOWN])}{more}"
@@ -126,13 +131,13 @@ def _of_test(document: dict[str, Any]) -> Iterator[str]:
             yield f"  {title} {', '.join(document[key][:FILES_SHOWN])}{more}"
 
 
-def _of_file(document: dict[str, Any]) -> Iterator[str]:
+def _file_lines(document: dict[str, Any]) -> Iterator[str]:
     yield document["file"]
     if document.get("note"):
         yield f"  ({document['note']})"
     yield f"  {document['reached_by']['count']} of {document['of']} tests can reach it by imports"
     if document["tests_in_it"]["count"]:
-        yield f"  {document['tests_in_it']['count']} tests are in it"
+        yield f"  contains {count(document['tests_in_it']['count'], 'test')}"
     if document["read_by"]["count"]:
         yield f"  read by {_some(document['read_by'])}"
     for name, tests in sorted(document["functions"].items(), key=lambda item: -item[1]["count"]):

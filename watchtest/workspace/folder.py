@@ -17,9 +17,11 @@ FOLDER = ".watchtest"
 """The workspace's own folder of watchtest: ignored by git, never watched, never synced."""
 
 
-def find_workspace(start: Path) -> Path:
-    """The git top level of `start`; where there is none, `start` itself."""
-    return type(start)(workspace_root(start))
+def find_workspace(start: Path | None = None) -> Path:
+    """Return the git top level around `start` (default: the current folder); outside of git, the folder itself."""
+    from pathlib import Path
+
+    return Path(workspace_root(start or "."))
 
 
 def workspace_root(start: str | Path) -> str:

@@ -41,7 +41,7 @@ def test_the_document_needs_no_watcher(workspace: Path) -> None:
 def test_the_token_is_told_once_there_is_one(workspace: Path) -> None:
     done = api(workspace, "token")
     assert (done.returncode, done.stdout) == (4, "")
-    assert "there is no token yet" in done.stderr
+    assert "holds no token yet" in done.stderr
     assert "api.listen" in done.stderr
     file = token_file(workspace.parent / "state", workspace)
     token = ensure_token(file)
@@ -53,4 +53,4 @@ def test_the_token_is_told_once_there_is_one(workspace: Path) -> None:
 def test_without_a_watcher_it_says_so(workspace: Path, action: str) -> None:
     done = api(workspace, action)
     assert (done.returncode, done.stdout) == (4, "")
-    assert f"no watcher runs on {workspace}" in done.stderr
+    assert f"no watcher is running on {workspace}" in done.stderr

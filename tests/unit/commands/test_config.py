@@ -49,7 +49,7 @@ def test_from_a_folder_inside_the_workspace_its_config_is_found(
 
 def test_validate_names_the_files_it_checked(empty_workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert watchtest(empty_workspace, "config", "validate") == 0
-    assert capsys.readouterr().out == "no config file; the defaults hold\n"
+    assert capsys.readouterr().out == "no config file; the defaults apply\n"
     file = empty_workspace / "watchtest.toml"
     file.write_text("box.pids = 99")
     assert watchtest(empty_workspace, "config", "validate") == 0

@@ -175,6 +175,27 @@ def test_the_check_of_commands_finds_what_is_wrong() -> None:
     assert problem(["gate", "--stagged"])
 
 
+@pytest.mark.parametrize("name", sorted(name for name in parsers() if name))
+def test_every_command_has_a_description_and_an_example(name: str) -> None:
+    parser = parsers()[name]
+    assert (parser.description or "").endswith(".")
+    title, _, examples = (parser.epilog or "").partition("\n")
+    assert title in ("example:", "examples:")
+    for line in examples.splitlines():
+        words = line.split("#")[0].split(" && ")[-1].split(" | ")[0].split(" > ")[0].split()
+        assert words[0] == "curl" or (words[0] == "watchtest" and problem(words[1:]) == "")
+    without_help = [action.dest for action in parser._actions if not action.help and action.choices is None]
+    assert without_help == []
+
+
+def test_the_help_of_the_program_explains_box_lane_and_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"\n  {word} " in shown for word in ("box ", "lane", "gate"))
+    assert all(len(line) <= 80 for line in shown.partition("\nwords:")[2].splitlines())
+
+
 @documents()
 def test_every_command_and_option_that_is_named_exists(document: Path) -> None:
     wrong = {}

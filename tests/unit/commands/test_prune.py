@@ -55,7 +55,7 @@ def test_only_what_belongs_to_a_workspace_of_this_machine_that_is_gone_is_remove
     assert [box.exists() for box in kept] == [True, True, True]
     assert not gone.exists()
     assert [token.exists() for token in tokens] == [True, False]
-    assert f"{tmp_path / 'gone' / 'deeper'} (of it, only {tmp_path} is there)" in said
+    assert f"{tmp_path / 'gone' / 'deeper'} (only {tmp_path} exists)" in said
     assert "removed 1 of 1" in said
 
 
@@ -93,7 +93,7 @@ def test_prune_takes_the_sockets_of_killed_watchers_and_no_others(
         assert (folder / "killed.sock").exists()
         assert main(["prune", "--engine", "local"]) == 0
         assert {path.name for path in folder.iterdir()} == {"living.sock", "file.sock"}
-        assert "removed 1 socket of watchers that were killed" in capsys.readouterr().out
+        assert "removed 1 socket of killed watchers" in capsys.readouterr().out
 
 
 def test_ps_names_each_box_and_marks_those_whose_workspace_is_gone(
@@ -107,7 +107,7 @@ def test_ps_names_each_box_and_marks_those_whose_workspace_is_gone(
     said = capsys.readouterr().out
     assert "/nowhere/gone (gone)" in said
     assert "/nowhere/far (on another machine)" in said
-    assert "1 of a workspace that is gone" in said
+    assert "1 of these belongs to a deleted workspace" in said
     assert main(["ps", "--engine", "local", "--json"]) == 0
     told = {one["id"]: (one["lane"], one["is_orphan"]) for one in json.loads(capsys.readouterr().out)}
     assert told == {
@@ -119,7 +119,7 @@ def test_ps_names_each_box_and_marks_those_whose_workspace_is_gone(
 
 def test_ps_says_when_there_is_nothing(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ps", "--engine", "local"]) == 0
-    assert "nothing" in capsys.readouterr().out
+    assert "keeps no box" in capsys.readouterr().out
 
 
 def test_a_workspace_that_cannot_be_looked_at_is_not_gone(cache: Path, tmp_path: Path) -> None:

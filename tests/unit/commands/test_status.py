@@ -213,10 +213,10 @@ def test_without_a_file_it_says_how_to_get_one(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b'{"schema": "watchtest.st', "not a whole JSON document"),
-        (b"", "not a whole JSON document"),
-        (b"\xff\xfe", "not a whole JSON document"),
-        (b"[" * 100_000, "not a whole JSON document"),
+        (b'{"schema": "watchtest.st', "not a complete JSON document"),
+        (b"", "not a complete JSON document"),
+        (b"\xff\xfe", "not a complete JSON document"),
+        (b"[" * 100_000, "not a complete JSON document"),
         (b"[]", "not a status file of watchtest"),
         (b'{"schema": "other"}', "not a status file of watchtest"),
         (b'{"schema": "watchtest.status", "schema_version": 2}', "schema_version 2; this watchtest reads version 1"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.commands.run import _from_the_workspace
+from watchtest.commands.run import _from_workspace
 from watchtest.control.address import LONGEST, socket_places
 from watchtest.workspace.user_dirs import is_private, runtime_dirs
 
@@ -102,8 +102,8 @@ def test_files_are_named_from_where_the_user_stands(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()
     (folder / "test_a.py").touch()
-    assert _from_the_workspace("test_a.py::test_x[a::b]", tmp_path, folder) == "tests/test_a.py::test_x[a::b]"
-    assert _from_the_workspace("tests/test_a.py", tmp_path, tmp_path) == "tests/test_a.py"
-    assert _from_the_workspace("tests/test_a.py", tmp_path, folder) == "tests/test_a.py"
-    assert _from_the_workspace("tests", tmp_path, tmp_path) == "tests"
-    assert _from_the_workspace("../elsewhere.py", tmp_path, tmp_path) == "../elsewhere.py"
+    assert _from_workspace("test_a.py::test_x[a::b]", tmp_path, folder) == "tests/test_a.py::test_x[a::b]"
+    assert _from_workspace("tests/test_a.py", tmp_path, tmp_path) == "tests/test_a.py"
+    assert _from_workspace("tests/test_a.py", tmp_path, folder) == "tests/test_a.py"
+    assert _from_workspace("tests", tmp_path, tmp_path) == "tests"
+    assert _from_workspace("../elsewhere.py", tmp_path, tmp_path) == "../elsewhere.py"

@@ -1,7 +1,7 @@
-"""A command of the user in the box, beside a watcher or without one. Sees to it that the box is filled before.
+"""Runs a command of the user in the box, with or without a watcher, and prepares the box first.
 
-With a watcher, the box is the watcher's: it is waited for while it is being set up. Without one, the box is made,
-brought to the code as it is now and set up here. A box that cannot be set up can still be visited, to see why.
+With a watcher, the box belongs to it, and the command waits until the watcher has set it up. Without one, the box is
+created here, synced with the code as it is now and set up. If setup fails, commands still run, to find out why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxProvider, ExecMode, StopSignal
-from watchtest.client.status_file import is_locked, load
+from watchtest.client.status_file import is_locked, load_status
 from watchtest.config.project import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
@@ -30,11 +30,11 @@ AT_WORK = ("starting", "syncing", "running")
 Say = Callable[[str], None]
 
 
-def visit(project: Project, argv: list[str], mode: ExecMode, say: Say) -> int:
-    """Run a command in the box of the save lane; its exit code."""
-    provider = visited_provider(project, say)
+def run_in_box(project: Project, argv: list[str], mode: ExecMode, say: Say) -> int:
+    """Run a command in the box of the save lane, and return its exit code."""
+    provider = provider_in_use(project, say)
     try:
-        environment = ready(project, provider, say)
+        environment = prepare_box(project, provider, say)
         code = provider.execute(argv, environment.variables, environment.path_first, mode)
         if code == 0 and mode is ExecMode.ATTACHED:
             manual_changes.record(project.workspace, argv)
@@ -45,17 +45,18 @@ def visit(project: Project, argv: list[str], mode: ExecMode, say: Say) -> int:
         provider.close()
 
 
-def visited_provider(project: Project, say: Say) -> BoxProvider:
-    """The box that a watcher uses, if there is one and nothing else was asked for."""
-    engine = _box_of_watcher(project).get("engine")
+def provider_in_use(project: Project, say: Say) -> BoxProvider:
+    """Return the provider that the running watcher uses, unless the settings or a flag name another engine."""
+    box = _status(project).get("box") if is_watched(project.workspace) else None
+    engine = box.get("engine") if isinstance(box, dict) else None
     if project.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
-        box = project.config.box.model_copy(update={"engine": engine})
-        project = replace(project, config=project.config.model_copy(update={"box": box}))
+        settings = project.config.box.model_copy(update={"engine": engine})
+        project = replace(project, config=project.config.model_copy(update={"box": settings}))
     return choose_provider(project, Lane.SAVE, say)
 
 
-def ready(project: Project, provider: BoxProvider, say: Say) -> Environment:
-    """Make the box ready for a command, and give what commands in it need."""
+def prepare_box(project: Project, provider: BoxProvider, say: Say) -> Environment:
+    """Create, fill and set up the box, or wait until the watcher has, and return the environment for commands."""
     environment = build_environment(project, provider)
     try:
         if not is_watched(project.workspace):
@@ -64,13 +65,13 @@ def ready(project: Project, provider: BoxProvider, say: Say) -> Environment:
     except ChannelLost as error:
         if not is_watched(project.workspace):
             raise
-        say(f"a watcher has taken the box over ({error.message})")
+        say(f"a watcher has taken over the box ({error.message})")
     except WatchtestError as error:
         if provider.inspect() is None:
             raise
-        say(f"the box is not as it should be: {error}")
+        say(f"the box is not fully set up: {error}")
         return environment
-    _wait_for_the_watcher(project, provider, say)
+    _wait_for_watcher(project, provider, say)
     return environment
 
 
@@ -87,9 +88,9 @@ def _prepare(project: Project, provider: BoxProvider, say: Say) -> None:
     lock = FileLock(folder / "visit.lock", timeout=project.config.box.setup_timeout_s)
     try:
         make_folder(folder)
-        lock.acquire()  # one at a time: a second agent would end the first in the middle of its setup
+        lock.acquire()  # a second agent would end the first one in the middle of its setup
     except Timeout as error:
-        raise BoxError("another command is still setting up the box", hint="wait for it, or end it") from error
+        raise BoxError("another command is still setting up the box", hint="wait for it or end it") from error
     except OSError as error:
         raise WorkspaceError(f"{folder} cannot be written: {error.strerror}") from error
     try:
@@ -98,36 +99,31 @@ def _prepare(project: Project, provider: BoxProvider, say: Say) -> None:
         lock.release()
 
 
-def _wait_for_the_watcher(project: Project, provider: BoxProvider, say: Say) -> None:
+def _wait_for_watcher(project: Project, provider: BoxProvider, say: Say) -> None:
     deadline = time.monotonic() + project.config.box.setup_timeout_s
-    has_said = False
+    has_reported = False
     while not provider.is_prepared():
         if not is_watched(project.workspace):
             raise BoxError("the watcher ended before the box was ready", hint="try again")
         if provider.inspect() is not None and _status(project).get("activity") not in AT_WORK:
-            say("the watcher could not set up the box: going in as it is")
+            say("the watcher could not set up the box; continuing with the box as it is")
             return
         if time.monotonic() > deadline:
-            raise BoxError("the watcher has not made a box yet", hint="look at `watchtest status`")
-        if not has_said:
+            raise BoxError("the watcher has not created a box yet", hint="see `watchtest status`")
+        if not has_reported:
             say("waiting for the watcher to set up the box")
-            has_said = True
+            has_reported = True
         time.sleep(POLL_S)
 
 
 def is_watched(workspace: Path) -> bool:
-    """Whether a watcher lives there now, by its lock: it may not have written its status yet."""
+    """Return whether a watcher holds the lock; it may not have written its status yet."""
     return is_locked(workspace / FOLDER / "lock") is True
 
 
 def _status(project: Project) -> dict[str, Any]:
-    """What the watcher last wrote; nothing yet, or nothing that can be read."""
+    """Return what the watcher wrote last; empty if there is nothing that can be read."""
     try:
-        return load(project.workspace / FOLDER / "status.json")
+        return load_status(project.workspace / FOLDER / "status.json")
     except WorkspaceError:
         return {}
-
-
-def _box_of_watcher(project: Project) -> dict[str, Any]:
-    box = _status(project).get("box") if is_watched(project.workspace) else None
-    return box if isinstance(box, dict) else {}
