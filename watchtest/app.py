@@ -43,13 +43,13 @@ from watchtest.sources.git_tree import GitTree
 from watchtest.sources.triggers import git_events, save_events, watch_timing
 from watchtest.sources.worktree import Worktree
 from watchtest.views import words
-from watchtest.views.dashboard.dashboard import Frontend, has_screen
+from watchtest.views.dashboard.dashboard import Dashboard, has_screen
 from watchtest.views.dashboard.header import SIGNS
-from watchtest.views.dashboard.watcher_screen import Screens, StateScene
+from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 from watchtest.views.lines.json_lines import JsonLines
-from watchtest.views.lines.plain_lines import Plain, log_event
+from watchtest.views.lines.plain_lines import PlainLines, log_event
 from watchtest.views.notify.channels import build_notifier
-from watchtest.views.notify.terminal_channel import Relay
+from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.wiring import (
     build_git_tree,
@@ -124,7 +124,7 @@ async def run_watcher(
             views,
         )
         leaving = stack.enter_context(_signals(loop))
-        scene = StateScene(lambda: loop.state, loop.post, project.workspace.name, str(project.workspace))
+        scene = LocalBackend(lambda: loop.state, loop.post, project.workspace.name, str(project.workspace))
         status = await _enter_views(stack, project, show, scene, views, say, leaving)
         if not show.once:
             await _enter_control(stack, project, loop, views, status, say, lanes.explain, scene)
@@ -161,7 +161,7 @@ async def run_tree(
         [lambda: _asked(lane)],
         views := [View(lambda before, after, event: plain.show(before, after, event) if event else None)],
     )
-    plain = Plain(sys.stderr)
+    plain = PlainLines(sys.stderr)
     with ExitStack() as stack:
         recorder = open_recorder(project, say, is_watcher=False)
         if recorder is not None:
@@ -225,7 +225,7 @@ async def _enter_views(
     stack: AsyncExitStack,
     project: Project,
     show: DisplayOptions,
-    scene: StateScene,
+    scene: LocalBackend,
     views: list[View],
     say: Callable[[str], None],
     leaving: Shutdown,
@@ -243,7 +243,7 @@ async def _enter_views(
         )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
-    relay = Relay()
+    relay = NotificationRelay()
     scene.notice = relay.live
     notifier = None if show.once else build_notifier(project, sys.stdout, say, leaving.is_terminal_lent, relay)
     if notifier is not None:
@@ -256,10 +256,10 @@ async def _enter_views(
         views.append(View(JsonLines(sys.stdout).show))
         return status
     if show.plain or show.once or not has_screen(project.environ):
-        plain = Plain(sys.stdout)
+        plain = PlainLines(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
-    frontend = Frontend(scene, str(project.workspace), project.environ, say)
+    frontend = Dashboard(scene, str(project.workspace), project.environ, say)
     leaving.frontend = await stack.enter_async_context(frontend)
     views.append(View(lambda _before, _after, _event: frontend.refresh(time.time()), frontend.tick))
     return status
@@ -273,12 +273,12 @@ async def _enter_control(
     status: StatusFile,
     say: Callable[[str], None],
     explain: Explain,
-    scene: StateScene,
+    scene: LocalBackend,
 ) -> None:
     """Serve what `watchtest run`, `cancel`, `pause` and `why` and other programs speak with."""
     past = PastRuns(history_path(project.dirs.state, project.workspace), project.workspace)
     desk = Desk(lambda: loop.state, loop.post, past, explain)
-    screens = Screens(scene, lambda: loop.state)
+    screens = ScreenServer(scene, lambda: loop.state)
     views += [View(desk.show), View(screens.show)]
     listen = project.config.api.listen
     server = ControlServer(
@@ -345,7 +345,7 @@ class Shutdown:
     """How the watcher is being left, and who has the terminal until then."""
 
     is_interrupted: bool = False
-    frontend: Frontend | None = None
+    frontend: Dashboard | None = None
 
     def is_terminal_lent(self) -> bool:
         """To a pager or an editor."""

@@ -44,7 +44,7 @@ from watchtest.core.model import (
 )
 from watchtest.core.state import LaneState, State
 from watchtest.loop import Loop, View
-from watchtest.views.dashboard.watcher_screen import Screens, StateScene
+from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(EntryKind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"
@@ -196,7 +196,7 @@ async def bench(
     desk = Desk(lambda: loop.state, loop.post, past or KeptRuns(), explain, events_limit=events_limit)
     views.append(View(desk.show))
     places = socket_places(Path("/some/workspace"), [folder])
-    screens = Screens(StateScene(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)
+    screens = ScreenServer(LocalBackend(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)
     views.append(View(screens.show))
     server = ControlServer(
         desk,

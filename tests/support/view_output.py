@@ -11,25 +11,25 @@ from rich.console import Console
 
 from support.watcher_states import NOON, Story
 from watchtest.core.state import State
-from watchtest.views.dashboard.failure_list import Around
+from watchtest.views.dashboard.failure_list import ScreenContext
 from watchtest.views.dashboard.live_screen import render
-from watchtest.views.dashboard.navigation import Look
-from watchtest.views.dashboard.watcher_screen import rows as screen_rows
-from watchtest.views.lines.plain_lines import Plain
+from watchtest.views.dashboard.navigation import ViewState
+from watchtest.views.dashboard.watcher_screen import screen_rows as screen_rows
+from watchtest.views.lines.plain_lines import PlainLines
 from watchtest.views.status.status_document import (
     Document,
-    Writer,
+    WriterInfo,
     document,
 )
 from watchtest.views.status.status_schema import status_schema
 
 
-def screen(state: State, width: int, height: int, now: float, look: Look | None = None) -> list[str]:
+def screen(state: State, width: int, height: int, now: float, look: ViewState | None = None) -> list[str]:
     """The rows as a terminal would show them, without blanks at their ends."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
     console.print(
-        render(screen_rows(state, now=now, height=height, title="shop", look=look, around=Around("/w")), width)
+        render(screen_rows(state, now=now, height=height, title="shop", look=look, around=ScreenContext("/w")), width)
     )
     rows = out.getvalue().removesuffix("\n").split("\n")
     assert len(rows) == height
@@ -39,7 +39,7 @@ def screen(state: State, width: int, height: int, now: float, look: Look | None 
 
 def said(story: Story) -> str:
     stream = io.StringIO()
-    plain = Plain(stream, local=time.gmtime)
+    plain = PlainLines(stream, local=time.gmtime)
     for before, after, event in story.steps:
         plain.show(before, after, event)
     return stream.getvalue()
@@ -50,7 +50,7 @@ def lines(story: Story) -> list[str]:
     return [line.partition(" ")[2] for line in said(story).splitlines()]
 
 
-WRITER = Writer(pid=7, host="host", version="0.1.0", started_at=NOON, pid_start=99, boot_id="b00t")
+WRITER = WriterInfo(pid=7, host="host", version="0.1.0", started_at=NOON, pid_start=99, boot_id="b00t")
 
 
 def of(state: State) -> Document:

@@ -22,23 +22,25 @@ from watchtest.control.client import Declined
 from watchtest.core.model import Location
 from watchtest.core.text import encodable
 from watchtest.errors import WatchtestError
-from watchtest.views.dashboard.dashboard import Frontend
+from watchtest.views.dashboard.dashboard import Dashboard
 from watchtest.views.dashboard.live_screen import INTERVAL_S
-from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Look, Wish
-from watchtest.views.dashboard.styled_rows import Row, from_document, plain
-from watchtest.views.notify.notices import DeliveryFailed
+from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Action, ViewState
+from watchtest.views.dashboard.styled_rows import StyledRow, from_document, text_row
+from watchtest.views.notify.notifications import DeliveryFailed
 from watchtest.views.notify.notifier import Outbox
-from watchtest.views.notify.terminal_channel import Access, TerminalChannel, relayed
+from watchtest.views.notify.terminal_channel import TerminalAccess, TerminalChannel, relayed_notification
 
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 
 
-class Ringing:
+class AttachedNotifier:
     """Use it within one event loop. What stood there before the first look is no news."""
 
-    def __init__(self, environ: Mapping[str, str], workspace: str, access: Access, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], workspace: str, access: TerminalAccess, say: Callable[[str], None]
+    ) -> None:
         self._environ = environ
         self._workspace = workspace
         self._access = access
@@ -62,7 +64,7 @@ class Ringing:
             if live is None:
                 await self._channel.withdraw() if self._channel is not None else None
                 return
-            notice, form = relayed(live)
+            notice, form = relayed_notification(live)
             self._channel = TerminalChannel(self._access, self._environ, self._workspace, form)
             await self._channel.deliver(notice)
         except (ValueError, TypeError, KeyError):  # of another version of watchtest
@@ -93,7 +95,7 @@ Request = tuple[str, dict[str, object] | None]
 """A path and a body."""
 
 
-class Watcher(Protocol):
+class WatcherApi(Protocol):
     """Whom to ask. `get` and `post` block, and raise a WatchtestError."""
 
     @property
@@ -104,13 +106,13 @@ class Watcher(Protocol):
     def post(self, path: str, body: dict[str, object] | None = None) -> Document: ...
 
 
-async def look_on(watcher: Watcher, environ: Mapping[str, str]) -> int:
+async def run_attached_dashboard(watcher: WatcherApi, environ: Mapping[str, str]) -> int:
     """Until the user leaves, or the watcher has; the exit code."""
     left = asyncio.Event()
-    scene = RemoteScene(watcher, left.set)
-    frontend = Frontend(scene, str(watcher.folder), environ, scene.say)
-    access = Access(write_to_stdout, lambda: frontend.is_away)
-    scene.ringing = Ringing(environ, str(watcher.folder), access, scene.say)
+    scene = RemoteBackend(watcher, left.set)
+    frontend = Dashboard(scene, str(watcher.folder), environ, scene.say)
+    access = TerminalAccess(write_to_stdout, lambda: frontend.is_away)
+    scene.ringing = AttachedNotifier(environ, str(watcher.folder), access, scene.say)
     code = 0
 
     def interrupt() -> None:
@@ -137,28 +139,28 @@ async def look_on(watcher: Watcher, environ: Mapping[str, str]) -> int:
     return code
 
 
-async def _tick(frontend: Frontend) -> None:
+async def _tick(frontend: Dashboard) -> None:
     while True:
         await asyncio.sleep(TICK_S)
         frontend.tick(time.time())
 
 
-class RemoteScene:
+class RemoteBackend:
     """What was heard last; asked for anew whenever the look changes or the watcher has something new."""
 
-    def __init__(self, watcher: Watcher, leave: Callable[[], None]) -> None:
+    def __init__(self, watcher: WatcherApi, leave: Callable[[], None]) -> None:
         self._watcher = watcher
         self._leave = leave
         self._document: Document = {}
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[StyledRow, ...] = ()
         self._heard_at = time.time()
         self._is_lost = False
         """The last request failed."""
-        self._wanted = (Look(), 0)
+        self._wanted = (ViewState(), 0)
         self._has_news = asyncio.Event()
         self._note: tuple[float, str] = (0.0, "")
         self._asking: set[asyncio.Task[None]] = set()
-        self.ringing: Ringing | None = None
+        self.ringing: AttachedNotifier | None = None
 
     def say(self, text: str) -> None:
         self._note = (time.time(), text)
@@ -166,11 +168,11 @@ class RemoteScene:
 
     # -- what is shown -----------------------------------------------------------------------------
 
-    def rows(self, look: Look, height: int, now: float) -> Sequence[Row]:
+    def rows(self, look: ViewState, height: int, now: float) -> Sequence[StyledRow]:
         if (look, height) != self._wanted:
             self._wanted = (look, height)
             self._has_news.set()
-        rows = [*self._rows[:height], *[Row()] * (height - len(self._rows))]
+        rows = [*self._rows[:height], *[StyledRow()] * (height - len(self._rows))]
         at, note = self._note
         note = note if now - at < NOTE_S else ""
         silence_s = now - self._heard_at
@@ -178,17 +180,17 @@ class RemoteScene:
             rows[0] = replace(rows[0], band=OUTDATED)
             note = note or f"the watcher has not answered for {silence_s:.0f} s: this is what it said last"
         if note and len(rows) > 1:
-            rows[-2] = plain(note, "bold yellow")
+            rows[-2] = text_row(note, "bold yellow")
         return rows
 
-    def choices(self, look: Look) -> int:
+    def choices(self, look: ViewState) -> int:
         return int(self._document.get("choices", 0))
 
-    def place(self, look: Look) -> Location | None:
+    def place(self, look: ViewState) -> Location | None:
         place = self._document.get("place")
         return Location(str(place["file"]), int(place["line"])) if place else None
 
-    async def page(self, look: Look) -> str:
+    async def page(self, look: ViewState) -> str:
         try:
             document = await _asked(partial(self._watcher.get, f"/output?{_query(look)}"))
         except WatchtestError as error:
@@ -244,8 +246,8 @@ class RemoteScene:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def wish(self, wish: Wish, look: Look) -> None:
-        if wish is Wish.QUIT:
+    def wish(self, wish: Action, look: ViewState) -> None:
+        if wish is Action.QUIT:
             self._leave()
             return
         task = asyncio.create_task(self._ask(wish, look), name=f"ask for {wish}")
@@ -259,7 +261,7 @@ class RemoteScene:
         if self.ringing is not None:
             await self.ringing.close(SETTLE_S)
 
-    async def _ask(self, wish: Wish, look: Look) -> None:
+    async def _ask(self, wish: Action, look: ViewState) -> None:
         try:
             for path, body in _requests(wish, look, self._document):
                 await _asked(partial(self._watcher.post, path, body))
@@ -300,28 +302,28 @@ def _forget(asking: asyncio.Future[Document]) -> None:
         asking.exception()
 
 
-def _query(look: Look, **more: int) -> str:
+def _query(look: ViewState, **more: int) -> str:
     members: dict[str, object] = {"panel": look.panel, "filter": look.filter, "typing": int(look.is_typing)}
     if look.chosen != NOTHING_CHOSEN:
         members["chosen"] = look.chosen
     return urlencode({**members, **more})
 
 
-def _requests(wish: Wish, look: Look, seen: Document) -> list[Request]:
+def _requests(wish: Action, look: ViewState, seen: Document) -> list[Request]:
     """What a wish is in the words of the API, for what was seen when it was made."""
     match wish:
-        case Wish.ALL:
+        case Action.ALL:
             return [("/policy", {"policy": "configured"}), ("/runs", {"policy": "all"})]
-        case Wish.FAILED if seen.get("override") == "failed":
+        case Action.FAILED if seen.get("override") == "failed":
             return [("/policy", {"policy": "configured"})]
-        case Wish.FAILED:
+        case Action.FAILED:
             run: list[Request] = [("/runs", {"policy": "failed"})] if seen.get("red") else []
             return [("/policy", {"policy": "failed"}), *run]
-        case Wish.RERUN:
+        case Action.RERUN:
             return [("/runs", {"matching": look.filter} if look.filter else {"again": True})]
-        case Wish.CANCEL | Wish.KILL:
+        case Action.CANCEL | Action.KILL:
             return [(f"/runs/current/{wish.value}", None)]
-        case Wish.PAUSE:
+        case Action.PAUSE:
             return [("/resume" if seen.get("paused") else "/pause", {"lane": seen.get("lane")})]
         case _:
             return []

@@ -26,10 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
     watcher.get("/health")  # without a watcher, fail like every other command
     import asyncio
 
-    from watchtest.client.attached_dashboard import look_on
+    from watchtest.client.attached_dashboard import run_attached_dashboard
     from watchtest.views.dashboard.dashboard import has_screen
 
     if not has_screen(os.environ):
         raise UsageError("attach needs a terminal that can show a dashboard", hint="use `watchtest status --wait`")
 
-    return asyncio.run(look_on(watcher, dict(os.environ)))
+    return asyncio.run(run_attached_dashboard(watcher, dict(os.environ)))

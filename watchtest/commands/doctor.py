@@ -222,9 +222,9 @@ def _history(project: Project) -> list[Finding]:
 def _notify(project: Project) -> list[Finding]:
     import asyncio
 
-    from watchtest.views.notify.channels import look_around
+    from watchtest.views.notify.channels import describe_channels
 
     return [
         Finding("notify", GOOD if who else WARNING, who or f"no desktop notifications: {lack}")
-        for who, lack in asyncio.run(look_around(project, sys.stdout))
+        for who, lack in asyncio.run(describe_channels(project, sys.stdout))
     ]

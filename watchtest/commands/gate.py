@@ -228,6 +228,6 @@ def _print(target: GateTarget, verdict: GateVerdict) -> None:
 
 
 def _failures(red: Iterable[Result]) -> Iterable[str]:
-    from watchtest.views.words import failed
+    from watchtest.views.words import failure_line
 
-    return (f"  {failed(result)}" for result in red)
+    return (f"  {failure_line(result)}" for result in red)

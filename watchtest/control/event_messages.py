@@ -22,7 +22,7 @@ from watchtest.core.model import Result, Run
 from watchtest.core.state import LaneState, State, Working
 from watchtest.core.text import cut
 from watchtest.core.transitions import Fact, NoteShown, ResultsArrived, RunFinished
-from watchtest.views.status.status_document import box_document, head, problem_document, result_document
+from watchtest.views.status.status_document import box_document, lane_summary, problem_document, result_document
 
 Document = dict[str, Any]
 Kind = Literal["status", "run", "result", "box", "problem", "note", "reset", "end"]
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 def status_of(lane: LaneState) -> Told:
     document = {
         "lane": lane.lane.value,
-        **head(lane),
+        **lane_summary(lane),
         "paused": lane.is_paused,
         "waits_for": lane.waits_for or None,
         "waiting_runs": len(lane.asked),

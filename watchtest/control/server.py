@@ -20,7 +20,7 @@ from watchtest.control.gateway import Desk
 from watchtest.control.guard import Door, Guard, loopback_door
 from watchtest.control.sockets import Listener, PortListener
 from watchtest.errors import ControlError
-from watchtest.views.dashboard.watcher_screen import Screens
+from watchtest.views.dashboard.watcher_screen import ScreenServer
 
 if TYPE_CHECKING:
     from watchtest.control.uvicorn_server import Server
@@ -51,7 +51,7 @@ class ControlServer:
         status: Callable[[], dict[str, Any]],
         about: dict[str, Any],
         started_at: str,
-        screens: Screens,
+        screens: ScreenServer,
         say: Callable[[str], None],
         port: PortWish | None = None,
         start_limit_s: float = START_LIMIT_S,

@@ -68,7 +68,7 @@ def intent(run: Run) -> str:
     return "the tests that the change can affect" if is_open else selection(run.selection)
 
 
-def fresh(knowledge: Knowledge) -> int | None:
+def rerun_count(knowledge: Knowledge) -> int | None:
     """How many tests ran for this verdict, where a selection did for the rest; None: all of them."""
     run = knowledge.run
     if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
@@ -84,21 +84,21 @@ def changes(pending: PendingChanges) -> str:
     return f"{count(len(pending.paths), 'change')}: {names(pending.paths)}"
 
 
-def place(failure: Failure | None) -> str:
+def location(failure: Failure | None) -> str:
     """`tests/test_a.py:14`, or nothing."""
     where = (failure.where or failure.crash) if failure else None
     return f"{one_line(where.file)}:{where.line}" if where else ""
 
 
-def name(test: str) -> str:
+def test_name(test: str) -> str:
     """A test without its file."""
     return one_line(test.removeprefix(file_of(test)).removeprefix("::")) or one_line(test)
 
 
-def failed(result: Result) -> str:
+def failure_line(result: Result) -> str:
     """`FAILED tests/test_a.py::test_x tests/test_a.py:14 assert 1 == 2`."""
     message = one_line(result.failure.message) if result.failure else ""
-    parts = (result.outcome.value.upper(), one_line(result.test), place(result.failure), message)
+    parts = (result.outcome.value.upper(), one_line(result.test), location(result.failure), message)
     return " ".join(part for part in parts if part)
 
 

@@ -9,13 +9,13 @@ import time
 import pytest
 from support.control_server import TEST, Bench, play
 
-from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, RemoteScene, Ringing
+from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, AttachedNotifier, RemoteBackend
 from watchtest.control.client import Declined
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
 from watchtest.errors import ControlError
-from watchtest.views.dashboard.navigation import Look, Wish
-from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.terminal_channel import Access, Form, Relay
+from watchtest.views.dashboard.navigation import Action, ViewState
+from watchtest.views.notify.notifications import Notification, NotificationKind
+from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalAccess, TerminalMethod
 
 
 async def ran(watcher: Bench, outcome: Outcome) -> None:
@@ -118,38 +118,38 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
         await ran(watcher, Outcome.FAILED)
         is_left = asyncio.Event()
         elsewhere = Elsewhere(watcher)
-        scene = RemoteScene(elsewhere, is_left.set)
+        scene = RemoteBackend(elsewhere, is_left.set)
         following = asyncio.create_task(scene.follow(lambda _now: None))
 
-        def shown(look: Look | None = None) -> str:
-            rows = scene.rows(look or Look(), 24, time.time())
+        def shown(look: ViewState | None = None) -> str:
+            rows = scene.rows(look or ViewState(), 24, time.time())
             assert len(rows) == 24
             return "\n".join(text for row in rows for text, _ in row.left)
 
         try:
             await watcher.until("it is red", lambda: "FAILED 1 of 1" in shown())
-            assert scene.choices(Look()) == 1
-            assert TEST in await scene.page(Look())
-            await watcher.until("the help is there", lambda: "run all tests" in shown(Look(panel="help")))
-            scene.wish(Wish.CANCEL, Look())
+            assert scene.choices(ViewState()) == 1
+            assert TEST in await scene.page(ViewState())
+            await watcher.until("the help is there", lambda: "run all tests" in shown(ViewState(panel="help")))
+            scene.wish(Action.CANCEL, ViewState())
             await watcher.until("it is told that nothing runs", lambda: "nothing is running" in shown())
-            scene.wish(Wish.FAILED, Look())
+            scene.wish(Action.FAILED, ViewState())
             await watcher.until("it runs", lambda: len(watcher.runs.started) == 2)
             assert isinstance(watcher.runs.started[-1].run.selection, Only)
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             await watcher.until("it is green", lambda: "PASSED 1 test" in shown())
             elsewhere.is_gone = True
             await watcher.until("it is told so", lambda: "no watcher runs here" in shown())
-            assert scene.rows(Look(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
+            assert scene.rows(ViewState(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
             elsewhere.is_gone = False
             await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
-            assert scene.rows(Look(), 24, time.time())[0].band == "bold black on green"
-            scene.wish(Wish.ALL, Look())
+            assert scene.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
+            scene.wish(Action.ALL, ViewState())
             await watcher.until("it runs all", lambda: len(watcher.runs.started) == 3)
             assert isinstance(watcher.runs.started[-1].run.selection, All)
             assert watcher.loop.state.top.override is None
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
-            scene.wish(Wish.QUIT, Look())
+            scene.wish(Action.QUIT, ViewState())
             assert is_left.is_set()
         finally:
             following.cancel()
@@ -162,11 +162,13 @@ def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_t
     async def story(watcher: Bench) -> None:
         await ran(watcher, Outcome.PASSED)
         elsewhere = Elsewhere(watcher)
-        scene = RemoteScene(elsewhere, lambda: None)
+        scene = RemoteBackend(elsewhere, lambda: None)
         following = asyncio.create_task(scene.follow(lambda _now: None))
-        await watcher.until("it is green", lambda: scene.rows(Look(), 24, time.time())[0].band == "bold black on green")
+        await watcher.until(
+            "it is green", lambda: scene.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
+        )
         elsewhere.stuck = threading.Event()
-        rows = scene.rows(Look(), 24, time.time() + SILENCE_S + 1)
+        rows = scene.rows(ViewState(), 24, time.time() + SILENCE_S + 1)
         assert rows[0].band == OUTDATED
         assert "this is what it said last" in rows[-2].left[0][0]
         await asyncio.sleep(1.5)  # one that asks is stuck now
@@ -181,9 +183,9 @@ def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_t
 def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_tell() -> None:
     async def story() -> list[str]:
         written: list[str] = []
-        relay = Relay()
-        ringing = Ringing({"TERM": "xterm-kitty"}, "/shop", Access(written.append), pytest.fail)
-        red = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test_a",), Lane.SAVE, Verdict.FAILED)
+        relay = NotificationRelay()
+        ringing = AttachedNotifier({"TERM": "xterm-kitty"}, "/shop", TerminalAccess(written.append), pytest.fail)
+        red = Notification(NotificationKind.RED, "✘ shop: 1 test red", ("test_a",), Lane.SAVE, Verdict.FAILED)
         await relay.deliver(red)
         ringing.hear(relay.live())  # from before
         await relay.deliver(red)
@@ -194,7 +196,7 @@ def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_t
         await relay.withdraw()
         ringing.hear(relay.live())
         await ringing.close(5.0)
-        relay.form = Form.BELL
+        relay.form = TerminalMethod.BELL
         await relay.deliver(red)
         ringing.hear(relay.live())
         await ringing.close(5.0)

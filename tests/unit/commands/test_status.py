@@ -24,7 +24,7 @@ from watchtest.core.model import Lane, Problem, StopReason
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import UsageError, WorkspaceError
-from watchtest.views.status.status_writer import StatusFile, Writer
+from watchtest.views.status.status_writer import StatusFile, WriterInfo
 from watchtest.workspace.folder import find_workspace
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -51,7 +51,7 @@ def watch(folder: Path) -> Iterator[Watch]:
 
 
 def _write(folder: Path, state: State) -> None:
-    file = StatusFile(folder, Writer(1, "host", "0.1.0", time.time()), on_problem=pytest.fail)
+    file = StatusFile(folder, WriterInfo(1, "host", "0.1.0", time.time()), on_problem=pytest.fail)
     file.__enter__()
     file.show(state, time.time())
 

@@ -37,7 +37,7 @@ from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Lane
 from watchtest.core.state import SettleStatus
 from watchtest.errors import WatchtestError
-from watchtest.views.dashboard.watcher_screen import ScreenRequest, Screens
+from watchtest.views.dashboard.watcher_screen import ScreenRequest, ScreenServer
 from watchtest.views.status.status_document import activity, result_document
 from watchtest.views.status.status_schema import status_schema
 
@@ -110,7 +110,7 @@ class Served:
     about: dict[str, Any]
     reach: Callable[[], dict[str, Any]]
     started_at: str
-    screens: Screens
+    screens: ScreenServer
 
 
 class Answer(Response):

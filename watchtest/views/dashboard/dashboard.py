@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from watchtest.core.model import Location
-from watchtest.views.dashboard.key_reader import Keys, is_behind
-from watchtest.views.dashboard.live_screen import Dashboard
-from watchtest.views.dashboard.navigation import Look, Wish, pressed
-from watchtest.views.dashboard.styled_rows import Row
+from watchtest.views.dashboard.key_reader import KeyReader, is_behind
+from watchtest.views.dashboard.live_screen import LiveScreen
+from watchtest.views.dashboard.navigation import Action, ViewState, press
+from watchtest.views.dashboard.styled_rows import StyledRow
 
 PLUS_LINE = frozenset(
     {"vi", "vim", "nvim", "gvim", "mvim", "nano", "pico", "emacs", "emacsclient", "kak", "micro", "joe", "ne", "mcedit"}
@@ -82,35 +82,37 @@ def has_screen(environ: Mapping[str, str]) -> bool:
     return sys.stdout.isatty() and environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
-class Scene(Protocol):
+class DashboardBackend(Protocol):
     """What is looked at."""
 
-    def rows(self, look: Look, height: int, now: float) -> Sequence[Row]: ...
+    def rows(self, look: ViewState, height: int, now: float) -> Sequence[StyledRow]: ...
 
-    def choices(self, look: Look) -> int:
+    def choices(self, look: ViewState) -> int:
         """How many failures can be chosen from."""
 
-    def place(self, look: Look) -> Location | None:
+    def place(self, look: ViewState) -> Location | None:
         """Of the failure that was chosen, or of the first."""
 
-    async def page(self, look: Look) -> str:
+    async def page(self, look: ViewState) -> str:
         """All that there is to read."""
 
-    def wish(self, wish: Wish, look: Look) -> None:
+    def wish(self, wish: Action, look: ViewState) -> None:
         """Neither output nor edit: those are done here."""
 
 
-class Frontend:
+class Dashboard:
     """Has the terminal while entered. `root` is the workspace; `say` tells the user what did not work."""
 
-    def __init__(self, scene: Scene, root: str, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, scene: DashboardBackend, root: str, environ: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
         self._scene = scene
         self._root = root
         self._environ = environ
         self._say = say
-        self._dashboard = Dashboard(scene.rows)
+        self._dashboard = LiveScreen(scene.rows)
         self._input = sys.stdin.fileno()
-        self._keys = Keys(self._input, self._press)
+        self._keys = KeyReader(self._input, self._press)
         self._terminal = ExitStack()
         self._away: asyncio.Task[None] | None = None
         self._is_asleep = False
@@ -185,29 +187,29 @@ class Frontend:
     # -- keys --------------------------------------------------------------------------------------
 
     def _press(self, key: str) -> None:
-        look, wish = pressed(self._dashboard.look, key, self._scene.choices(self._dashboard.look))
+        look, wish = press(self._dashboard.look, key, self._scene.choices(self._dashboard.look))
         if look != self._dashboard.look:
             self._dashboard.look_as(look, time.time())
         match wish:
             case None:
                 pass
-            case Wish.OUTPUT | Wish.EDIT:
+            case Action.OUTPUT | Action.EDIT:
                 if not self.is_away:
                     self._away = asyncio.get_running_loop().create_task(self._go_away(wish, look), name=f"the {wish}")
             case _:
                 self._scene.wish(wish, look)
 
-    async def _go_away(self, wish: Wish, look: Look) -> None:
+    async def _go_away(self, wish: Action, look: ViewState) -> None:
         """Let a pager or an editor have the terminal; whatever becomes of it, the dashboard comes back."""
         try:
-            await (self._page(look) if wish is Wish.OUTPUT else self._edit(look))
+            await (self._page(look) if wish is Action.OUTPUT else self._edit(look))
         except OSError as error:
             self._say(f"{wish}: {error.strerror or error}")
         except Exception as error:
             log.exception("the %s failed by a bug", wish)
             self._say(f"{wish} failed by a bug: {type(error).__name__}: {error}; the log has the details")
 
-    async def _page(self, look: Look) -> None:
+    async def _page(self, look: ViewState) -> None:
         text = await self._scene.page(look)
         words = pager(self._environ, shutil.which)
         if not words:
@@ -215,7 +217,7 @@ class Frontend:
             return
         await self._in_front(words, text.encode("utf-8", "replace"))
 
-    async def _edit(self, look: Look) -> None:
+    async def _edit(self, look: ViewState) -> None:
         place = self._scene.place(look)
         if place is None:
             self._say("nothing to edit: no failure here names a line")

@@ -8,7 +8,7 @@ from watchtest.core.model import Policy, Verdict
 from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Stopped, Syncing, Working
 from watchtest.core.text import age, count, duration, short
 from watchtest.views import words
-from watchtest.views.dashboard.styled_rows import Row, Span, plain, wrapping
+from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row, wrapping_row
 from watchtest.views.words import eta_s
 
 SIGNS = {Verdict.PASSED: "✔", Verdict.FAILED: "✘", Verdict.ERROR: "✘", Verdict.NO_TESTS: "○", Verdict.UNKNOWN: "?"}
@@ -19,29 +19,29 @@ BANDS = {
     Verdict.NO_TESTS: "bold black on yellow",
     Verdict.UNKNOWN: "bold white on bright_black",
 }
-OLD_GREEN = "bold green on bright_black"
+STALE_GREEN = "bold green on bright_black"
 """Green, of code that is not there any more: not the colour that one looks for."""
 SHOWN_ETA_S = 1.0
 NOTE_S = 60.0
 NOTES_SHOWN = 3
 
 
-def head(state: State, now: float, title: str, notes: int = NOTES_SHOWN) -> list[Row]:
+def header_rows(state: State, now: float, title: str, notes: int = NOTES_SHOWN) -> list[StyledRow]:
     """`notes`: so many of the things that were said once have room."""
     lane = state.top
     others = [_other(other, now) for other in state.lanes.values() if other is not lane]
     return [_band(lane, now, title), *others, *_activity(lane, now), *_notes(state, now)[-notes:]]
 
 
-def _band(lane: LaneState, now: float, title: str) -> Row:
+def _band(lane: LaneState, now: float, title: str) -> StyledRow:
     knowledge = lane.knowledge
     word, _, rest = words.verdict(knowledge).partition(" ")
     is_plain = knowledge.verdict in (Verdict.PASSED, Verdict.FAILED)
     says = f"{word.upper()} {rest}" if is_plain else words.verdict(knowledge)
-    return Row(
+    return StyledRow(
         left=((f" {SIGNS[knowledge.verdict]} {says} ", ""),),
         right=_edge(title, lane.lane.value, _code(lane), _age(lane, now)),
-        band=OLD_GREEN if _is_old_green(lane) else BANDS[knowledge.verdict],
+        band=STALE_GREEN if _is_old_green(lane) else BANDS[knowledge.verdict],
     )
 
 
@@ -71,37 +71,37 @@ def _code(lane: LaneState) -> str:
     return short(snapshot.id) + branch + ("*" if snapshot.dirty else "")
 
 
-def _other(lane: LaneState, now: float) -> Row:
+def _other(lane: LaneState, now: float) -> StyledRow:
     said = f"{SIGNS[lane.knowledge.verdict]} {words.verdict(lane.knowledge)}"
     is_green = lane.knowledge.verdict is Verdict.PASSED and not _is_old_green(lane)
     style = "red" if lane.knowledge.verdict.is_red else "green" if is_green else "dim"
     doing = {Working: "running", Broken: "degraded", Starting: "starting", Stopped: "stopped"}
     word = "paused" if lane.is_paused else doing.get(type(lane.activity), "")
-    return Row(
+    return StyledRow(
         left=((f" {lane.lane.value:<7}", "bold"), (said, style)),
         right=_edge(_code(lane), _age(lane, now), word or lane.waits_for, style="dim"),
     )
 
 
-def _activity(lane: LaneState, now: float) -> list[Row]:
+def _activity(lane: LaneState, now: float) -> list[StyledRow]:
     said = [_doing(lane, now)]
     if isinstance(lane.activity, Working) and lane.problem:
-        said.append(wrapping(words.problem(lane.problem), "magenta"))
+        said.append(wrapping_row(words.problem(lane.problem), "magenta"))
     if lane.problem and lane.problem.hint:
-        said.append(wrapping(lane.problem.hint, "yellow"))
+        said.append(wrapping_row(lane.problem.hint, "yellow"))
     if isinstance(lane.activity, Broken):
-        said.append(plain(words.retry(lane.activity, now), "dim"))
+        said.append(text_row(words.retry(lane.activity, now), "dim"))
     if lane.note:
-        said.append(plain(lane.note, "dim"))
+        said.append(text_row(lane.note, "dim"))
     if lane.pending:
         waits = " (waits for the next save or command)" if _is_held(lane) else ""
-        said.append(plain(f"pending {words.changes(lane.pending)}{waits}", "yellow"))
+        said.append(text_row(f"pending {words.changes(lane.pending)}{waits}", "yellow"))
     if lane.asked:
-        said.append(plain(f"{count(len(lane.asked), 'run')} asked for and not begun yet", "yellow"))
+        said.append(text_row(f"{count(len(lane.asked), 'run')} asked for and not begun yet", "yellow"))
     return said
 
 
-def _notes(state: State, now: float) -> list[Row]:
+def _notes(state: State, now: float) -> list[StyledRow]:
     """What was said of late, in any lane: for a while, and until the next run of its lane."""
     recent = [
         (note.at, note.text, lane)
@@ -110,7 +110,9 @@ def _notes(state: State, now: float) -> list[Row]:
         if now - note.at < NOTE_S or note.at >= _begun_at(lane)
     ]
     recent.sort(key=lambda said: said[0])
-    return [wrapping(text if lane is state.top else f"{lane.lane.value}: {text}", "dim") for _, text, lane in recent]
+    return [
+        wrapping_row(text if lane is state.top else f"{lane.lane.value}: {text}", "dim") for _, text, lane in recent
+    ]
 
 
 def _begun_at(lane: LaneState) -> float:
@@ -120,28 +122,28 @@ def _begun_at(lane: LaneState) -> float:
     return lane.last.started_at if lane.last else float("-inf")
 
 
-def _doing(lane: LaneState, now: float) -> Row:
+def _doing(lane: LaneState, now: float) -> StyledRow:
     activity = lane.activity
     match activity:
         case Starting():
-            return plain("starting", "bold")
+            return text_row("starting", "bold")
         case Idle():
-            return plain("paused: press p to go on", "bold yellow") if lane.is_paused else _waiting(lane)
+            return text_row("paused: press p to go on", "bold yellow") if lane.is_paused else _waiting(lane)
         case Working():
             return _working(lane, activity, now)
         case Broken(problem=problem):
-            return wrapping(words.problem(problem), "bold magenta")
+            return wrapping_row(words.problem(problem), "bold magenta")
         case Stopped():
-            return plain("stopped", "dim")
+            return text_row("stopped", "dim")
         case _:
             assert_never(activity)
 
 
-def _waiting(lane: LaneState) -> Row:
+def _waiting(lane: LaneState) -> StyledRow:
     """With what the verdict rests on, where not everything had to run for it."""
-    run, fresh = lane.knowledge.run, words.fresh(lane.knowledge)
+    run, fresh = lane.knowledge.run, words.rerun_count(lane.knowledge)
     rests = f" · {fresh or 'no'} tests had to run: {run.selection.because}" if run and fresh is not None else ""
-    return Row(left=((" waiting for a change", "dim"), (_mode(lane), "yellow"), (rests, "dim")))
+    return StyledRow(left=((" waiting for a change", "dim"), (_mode(lane), "yellow"), (rests, "dim")))
 
 
 def _mode(lane: LaneState) -> str:
@@ -151,7 +153,7 @@ def _mode(lane: LaneState) -> str:
     return " · failed tests only" if lane.override is Policy.FAILED else f" · runs {lane.override.value}"
 
 
-def _working(lane: LaneState, working: Working, now: float) -> Row:
+def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
     share, left = None, ""
     match working.phase:
         case Syncing():
@@ -168,7 +170,7 @@ def _working(lane: LaneState, working: Working, now: float) -> Row:
             assert_never(working.phase)
     stopping = f" · stopping ({working.stop.value})" if working.stop else ""
     stopping += " · then paused" if lane.is_paused and not working.stop else ""
-    return Row(
+    return StyledRow(
         left=((f" {doing}{stopping} ", "bold cyan"),),
         right=((f" {left}", "dim"), (f"{duration(now - working.since)} ", "dim")),
         bar=share,

@@ -45,7 +45,7 @@ _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
 """The beginning of a sequence; or the key Escape, which is the beginning of them all."""
 
 
-class Keystrokes:
+class KeyDecoder:
     """Takes bytes as they come; what is cut in two is told once it is whole.
 
     A slow line cuts sequences, too: while `is_waiting`, `rest` takes what has come for all there is.
@@ -109,7 +109,7 @@ def is_behind(descriptor: int) -> bool:
         return False
 
 
-class Keys:
+class KeyReader:
     """Calls `on_key` with each key while it is entered; `unavailable` says why there are none.
 
     May be left and entered again, for a while in which the terminal is somebody else's.
@@ -127,7 +127,7 @@ class Keys:
         self._on_key = on_key
         self._loop: asyncio.AbstractEventLoop | None = None
         self._modes: list[Any] | None = None
-        self._keystrokes = Keystrokes()
+        self._keystrokes = KeyDecoder()
         self._resting: asyncio.TimerHandle | None = None
         self.unavailable = ""
 

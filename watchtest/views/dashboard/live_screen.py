@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from watchtest.core.text import clean
-from watchtest.views.dashboard.navigation import Look
-from watchtest.views.dashboard.styled_rows import Row, Span
-from watchtest.views.lines.plain_lines import silence
+from watchtest.views.dashboard.navigation import ViewState
+from watchtest.views.dashboard.styled_rows import Span, StyledRow
+from watchtest.views.lines.plain_lines import discard_output
 
 INTERVAL_S = 0.12
 """Between two drawings of what goes on changing."""
@@ -30,35 +30,38 @@ REPAIR_S = 10.0
 INDENT = "   "
 """Before what goes on from the row above."""
 
-Rows = Callable[[Look, int, float], Sequence[Row]]
+Rows = Callable[[ViewState, int, float], Sequence[StyledRow]]
 """What to show for a look, on so many rows, at that time."""
 
 
-def render(rows: Sequence[Row], width: int) -> RenderableType:
+def render(rows: Sequence[StyledRow], width: int) -> RenderableType:
     """Rows of at most `width` columns, as many as there are; empty ones give way to texts that are too long."""
-    spare = sum(row == Row() for row in rows)
-    shown: list[Row] = []
+    spare = sum(row == StyledRow() for row in rows)
+    shown: list[StyledRow] = []
     for row in rows:
         parts = _wrapped(row, width, 1 + spare) if row.wraps else [row]
         spare -= len(parts) - 1
         shown += parts
     for index in range(len(shown) - 1, -1, -1):
-        if len(shown) > len(rows) and shown[index] == Row():
+        if len(shown) > len(rows) and shown[index] == StyledRow():
             del shown[index]
     return Group(*(_text(row, width) for row in shown))
 
 
-def _wrapped(row: Row, width: int, most: int) -> list[Row]:
+def _wrapped(row: StyledRow, width: int, most: int) -> list[StyledRow]:
     """The same text on up to so many rows; what is too much for them is cut at the end of the last."""
     *label, (text, style) = row.left
     label = label or [(" ", "")]
     indent = " " * max(sum(len(said) for said, _ in label), len(INDENT))
     lines = textwrap.wrap(clean(text).strip(), max(width - len(indent) - 1, 20)) or [""]
     lines = [*lines[: most - 1], " ".join(lines[most - 1 :])] if len(lines) > most else lines
-    return [Row(left=(*label, (lines[0], style))), *(Row(left=((indent, ""), (line, style))) for line in lines[1:])]
+    return [
+        StyledRow(left=(*label, (lines[0], style))),
+        *(StyledRow(left=((indent, ""), (line, style))) for line in lines[1:]),
+    ]
 
 
-class Dashboard:
+class LiveScreen:
     """Shows rows on the terminal until it is left; then the terminal is as it was before."""
 
     def __init__(self, rows: Rows, console: Console | None = None) -> None:
@@ -75,8 +78,8 @@ class Dashboard:
         self._looked_at = float("-inf")
         self._drawn_at = float("-inf")
         self._size: tuple[int, int] = (0, 0)
-        self._shown: Sequence[Row] = ()
-        self.look = Look()
+        self._shown: Sequence[StyledRow] = ()
+        self.look = ViewState()
 
     def __enter__(self) -> Self:
         if isinstance(self._console.file, io.TextIOWrapper):
@@ -97,7 +100,7 @@ class Dashboard:
         self._is_due = True
         self.tick(now)
 
-    def look_as(self, look: Look, now: float) -> None:
+    def look_as(self, look: ViewState, now: float) -> None:
         self.look = look
         self.draw(now)
 
@@ -117,11 +120,11 @@ class Dashboard:
             self._size = self._console.size
             self._draw(self._looked(now), now)
 
-    def _looked(self, now: float) -> Sequence[Row]:
+    def _looked(self, now: float) -> Sequence[StyledRow]:
         self._looked_at, self._is_due = now, False
         return self._rows(self.look, self._size[1], now)
 
-    def _draw(self, rows: Sequence[Row], now: float) -> None:
+    def _draw(self, rows: Sequence[StyledRow], now: float) -> None:
         if not self._is_on:
             return
         self._shown, self._drawn_at = rows, now
@@ -136,10 +139,10 @@ class Dashboard:
             yield
         except OSError:
             self._is_on = False
-            silence(sys.stdout)
+            discard_output(sys.stdout)
 
 
-def _text(row: Row, width: int) -> Text:
+def _text(row: StyledRow, width: int) -> Text:
     left, parts = _joined(row.left, row.band), row.right
     for group in row.groups:
         more = _joined(group, row.band)

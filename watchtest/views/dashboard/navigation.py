@@ -17,7 +17,7 @@ FILTER_LIMIT = 100
 NOTHING_CHOSEN = -1
 
 
-class Wish(StrEnum):
+class Action(StrEnum):
     """What a key asks for that is not a matter of looking."""
 
     ALL = "all"
@@ -32,15 +32,15 @@ class Wish(StrEnum):
 
 
 WISHES = {
-    "a": Wish.ALL,
-    "f": Wish.FAILED,
-    "r": Wish.RERUN,
-    "c": Wish.CANCEL,
-    "k": Wish.KILL,
-    "p": Wish.PAUSE,
-    "o": Wish.OUTPUT,
-    "e": Wish.EDIT,
-    "q": Wish.QUIT,
+    "a": Action.ALL,
+    "f": Action.FAILED,
+    "r": Action.RERUN,
+    "c": Action.CANCEL,
+    "k": Action.KILL,
+    "p": Action.PAUSE,
+    "o": Action.OUTPUT,
+    "e": Action.EDIT,
+    "q": Action.QUIT,
 }
 PANELS: dict[str, Panel] = {"h": "help", "?": "help", "w": "why"}
 HINTS = {
@@ -76,7 +76,7 @@ HELP = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ViewState:
     panel: Panel = ""
     filter: str = ""
     """Words that must all be in the name of a test that is shown."""
@@ -86,7 +86,7 @@ class Look:
     """Which of the failures shown, counted from 0."""
 
 
-def pressed(look: Look, key: str, failures: int) -> tuple[Look, Wish | None]:
+def press(look: ViewState, key: str, failures: int) -> tuple[ViewState, Action | None]:
     """What becomes of the look, and what is wished for; `failures` is how many can be chosen from."""
     if look.is_typing:
         return _typed(look, key), None
@@ -96,16 +96,16 @@ def pressed(look: Look, key: str, failures: int) -> tuple[Look, Wish | None]:
         case "/":
             return replace(look, is_typing=True, filter="", chosen=NOTHING_CHOSEN), None
         case "escape":
-            return Look(), None
+            return ViewState(), None
         case "up" | "down":
             return replace(look, chosen=_moved(look.chosen, key, failures)), None
         case "enter":
-            return look, Wish.OUTPUT if look.chosen != NOTHING_CHOSEN else None
+            return look, Action.OUTPUT if look.chosen != NOTHING_CHOSEN else None
         case _:
             return look, WISHES.get(key.lower())
 
 
-def _typed(look: Look, key: str) -> Look:
+def _typed(look: ViewState, key: str) -> ViewState:
     match key:
         case _ if key == ENTER:
             return replace(look, is_typing=False)

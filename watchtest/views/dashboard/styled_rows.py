@@ -15,7 +15,7 @@ Span = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StyledRow:
     """One row of the screen: text from the left, parts at the right edge as far as they fit, a bar in between."""
 
     left: tuple[Span, ...] = ()
@@ -29,21 +29,21 @@ class Row:
     """A left text that is too long goes on below, where empty rows can give way."""
 
 
-def plain(text: str, style: str = "") -> Row:
-    return Row(left=((f" {cut(text, 500)}".replace("\n", " "), style),))
+def text_row(text: str, style: str = "") -> StyledRow:
+    return StyledRow(left=((f" {cut(text, 500)}".replace("\n", " "), style),))
 
 
-def wrapping(text: str, style: str = "") -> Row:
+def wrapping_row(text: str, style: str = "") -> StyledRow:
     """To be read to its end: what is wrong, and what to do about it."""
-    return Row(left=plain(text, style).left, wraps=True)
+    return StyledRow(left=text_row(text, style).left, wraps=True)
 
 
-def inner(text: str, style: str = "") -> Row:
+def indented_row(text: str, style: str = "") -> StyledRow:
     """A row of the text below a headline."""
-    return Row(left=((f"     {cut(text, 500)}", style),))
+    return StyledRow(left=((f"     {cut(text, 500)}", style),))
 
 
-def as_document(row: Row) -> dict[str, Any]:
+def as_document(row: StyledRow) -> dict[str, Any]:
     """Only what is not as by default: most rows have little."""
     document: dict[str, Any] = {"left": row.left, "right": row.right, "band": row.band, "bar": row.bar}
     document["groups"] = row.groups
@@ -51,10 +51,10 @@ def as_document(row: Row) -> dict[str, Any]:
     return told | ({"wraps": True} if row.wraps else {})
 
 
-def from_document(document: dict[str, Any]) -> Row:
+def from_document(document: dict[str, Any]) -> StyledRow:
     """The row that a document is of; ValueError, TypeError, KeyError: of none."""
     bar = document.get("bar")
-    return Row(
+    return StyledRow(
         left=_spans(document.get("left", ())),
         right=_spans(document.get("right", ())),
         band=str(document.get("band", "")),

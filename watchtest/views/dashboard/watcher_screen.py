@@ -29,36 +29,42 @@ from watchtest.core.events import (
 from watchtest.core.model import All, Location, Policy
 from watchtest.core.policy import matching_selection, policy_selection, repeat_selection
 from watchtest.core.state import State
-from watchtest.views.dashboard.failure_list import Around, body, choices, page, place_of
-from watchtest.views.dashboard.footer import foot
-from watchtest.views.dashboard.header import NOTES_SHOWN, head
-from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Look, Panel, Wish
-from watchtest.views.dashboard.styled_rows import Row, as_document
+from watchtest.views.dashboard.failure_list import (
+    ScreenContext,
+    failure_rows,
+    location_of,
+    output_text,
+    selectable_failures,
+)
+from watchtest.views.dashboard.footer import footer_rows
+from watchtest.views.dashboard.header import NOTES_SHOWN, header_rows
+from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Action, Panel, ViewState
+from watchtest.views.dashboard.styled_rows import StyledRow, as_document
 
 
-def events_of(wish: Wish, look: Look, state: State, now: float) -> tuple[Event, ...]:
+def events_of(wish: Action, look: ViewState, state: State, now: float) -> tuple[Event, ...]:
     """None for a wish that is nothing to the watcher."""
     lane = state.top
     name = lane.lane
     match wish:
-        case Wish.QUIT:
+        case Action.QUIT:
             return (QuitRequested(name, now),)
-        case Wish.ALL:
+        case Action.ALL:
             return (PolicyRequested(name, now, None), RunRequested(name, now, All(because="asked for by key")))
-        case Wish.FAILED:
+        case Action.FAILED:
             if lane.override is Policy.FAILED:
                 return (PolicyRequested(name, now, None),)
             run = RunRequested(name, now, policy_selection(Policy.FAILED, lane.knowledge))
             return (PolicyRequested(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
-        case Wish.RERUN:
+        case Action.RERUN:
             selection = matching_selection(lane, look.filter) if look.filter else repeat_selection(lane)
             # With a filter that matches nothing there is nothing to run; not everything.
             return (RunRequested(name, now, selection),) if selection or not look.filter else ()
-        case Wish.CANCEL | Wish.KILL:
-            return (CancelRequested(name, now, is_kill=wish is Wish.KILL),)
-        case Wish.PAUSE:
+        case Action.CANCEL | Action.KILL:
+            return (CancelRequested(name, now, is_kill=wish is Action.KILL),)
+        case Action.PAUSE:
             return (ResumeRequested(name, now) if lane.is_paused else PauseRequested(name, now),)
-        case Wish.OUTPUT | Wish.EDIT:
+        case Action.OUTPUT | Action.EDIT:
             return ()
 
 
@@ -66,24 +72,24 @@ ROOMY = 20
 """From this height on there are empty rows between the parts."""
 
 
-def rows(
+def screen_rows(
     state: State,
     *,
     now: float,
     height: int,
     title: str = "",
-    look: Look | None = None,
-    around: Around | None = None,
-) -> list[Row]:
+    look: ViewState | None = None,
+    around: ScreenContext | None = None,
+) -> list[StyledRow]:
     """The rows of a screen of `height`, exactly."""
-    look, around = look or Look(), around or Around()
+    look, around = look or ViewState(), around or ScreenContext()
     lane = state.top
-    above = head(state, now, title, NOTES_SHOWN if height >= ROOMY else 1)
-    below = foot(lane, look, max(height - len(above) - 6, 0))
-    gap = [Row()] if height >= ROOMY else []
+    above = header_rows(state, now, title, NOTES_SHOWN if height >= ROOMY else 1)
+    below = footer_rows(lane, look, max(height - len(above) - 6, 0))
+    gap = [StyledRow()] if height >= ROOMY else []
     room = height - len(above) - len(below) - 2 * len(gap)
-    between = body(lane, look, max(room, 0), around)
-    filling = [Row()] * (room - len(between))
+    between = failure_rows(lane, look, max(room, 0), around)
+    filling = [StyledRow()] * (room - len(between))
     return [*above, *gap, *between, *filling, *gap, *below][:height]
 
 
@@ -107,7 +113,7 @@ class ScreenRequest:
     """Wait until there is a screen newer than this one, or until a moment has passed."""
 
 
-class StateScene:
+class LocalBackend:
     """`state` gives the present one, `post` takes events. `title` and `root` name the workspace."""
 
     def __init__(self, state: Callable[[], State], post: Callable[[Event], None], title: str, root: str) -> None:
@@ -120,29 +126,29 @@ class StateScene:
         self.notice: Callable[[], dict[str, Any] | None] = lambda: None
         """What the terminals of those who are attached have to be told."""
 
-    def rows(self, look: Look, height: int, now: float) -> Sequence[Row]:
-        around = Around(self._root, self.flaky() or frozenset())
-        return rows(self._state(), now=now, height=height, title=self._title, look=look, around=around)
+    def rows(self, look: ViewState, height: int, now: float) -> Sequence[StyledRow]:
+        around = ScreenContext(self._root, self.flaky() or frozenset())
+        return screen_rows(self._state(), now=now, height=height, title=self._title, look=look, around=around)
 
-    def choices(self, look: Look) -> int:
-        return len(choices(self._state().top, look))
+    def choices(self, look: ViewState) -> int:
+        return len(selectable_failures(self._state().top, look))
 
-    def place(self, look: Look) -> Location | None:
-        found = choices(self._state().top, look)
-        return place_of(found[min(max(look.chosen, 0), len(found) - 1)]) if found else None
+    def place(self, look: ViewState) -> Location | None:
+        found = selectable_failures(self._state().top, look)
+        return location_of(found[min(max(look.chosen, 0), len(found) - 1)]) if found else None
 
-    async def page(self, look: Look) -> str:
-        return page(self._state().top, look)
+    async def page(self, look: ViewState) -> str:
+        return output_text(self._state().top, look)
 
-    def wish(self, wish: Wish, look: Look) -> None:
+    def wish(self, wish: Action, look: ViewState) -> None:
         for event in events_of(wish, look, self._state(), time.time()):
             self._post(event)
 
 
-class Screens:
+class ScreenServer:
     """The same for somebody elsewhere, who asks for rows and is answered when there are new ones."""
 
-    def __init__(self, scene: StateScene, state: Callable[[], State]) -> None:
+    def __init__(self, scene: LocalBackend, state: Callable[[], State]) -> None:
         self._scene = scene
         self._state = state
         self._seq = 1
@@ -179,7 +185,7 @@ class Screens:
         return await self._scene.page(look_of(wish))
 
 
-def look_of(wish: ScreenRequest) -> Look:
+def look_of(wish: ScreenRequest) -> ViewState:
     panel: Panel = "help" if wish.panel == "help" else "why" if wish.panel == "why" else ""
     chosen = NOTHING_CHOSEN if wish.chosen is None else wish.chosen
-    return Look(panel, wish.filter, wish.is_typing, chosen)
+    return ViewState(panel, wish.filter, wish.is_typing, chosen)

@@ -40,7 +40,7 @@ from watchtest.core.transitions import (
     lane_of,
     transitions,
 )
-from watchtest.views.lines.plain_lines import silence
+from watchtest.views.lines.plain_lines import discard_output
 from watchtest.views.status.status_document import MESSAGE_LIMIT, timestamp
 
 SCHEMA = "watchtest.event"
@@ -78,7 +78,7 @@ class JsonLines:
             self._stream.flush()
         except (OSError, ValueError):  # the reader has gone, or the stream was closed: the watcher goes on unheard
             self._is_heard = False
-            silence(self._stream)
+            discard_output(self._stream)
 
 
 def began(state: State, at: float) -> Object:

@@ -47,7 +47,7 @@ from watchtest.views import words
 RAW_LINES = 20
 
 
-class Plain:
+class PlainLines:
     """Writes what each event changed."""
 
     def __init__(self, stream: TextIO, *, local: Callable[[float], time.struct_time] = time.localtime) -> None:
@@ -75,10 +75,10 @@ class Plain:
             self._stream.flush()
         except (OSError, ValueError):  # the reader has gone, or the stream was closed: the watcher goes on unheard
             self._is_heard = False
-            silence(self._stream)
+            discard_output(self._stream)
 
 
-def silence(stream: TextIO) -> None:
+def discard_output(stream: TextIO) -> None:
     """Let the interpreter's own last flush of this stream succeed, or the exit code becomes 120."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
@@ -130,7 +130,7 @@ def lines(fact: Fact, lane: LaneState, at: float) -> Iterator[str]:
         case TestsPromised(total=total):
             yield f"running {tests(total)}"
         case ResultsArrived(results=results):
-            yield from (words.failed(result) for result in results if result.outcome.is_red)
+            yield from (words.failure_line(result) for result in results if result.outcome.is_red)
         case RunFinished():
             yield from _finished(fact, lane, at)
         case RunWithdrawn():
@@ -184,9 +184,9 @@ def _judged(fact: RunFinished, ending: Judged, lane: LaneState) -> Iterator[str]
     for known in knowledge.red:
         # What the run owed was in no report: files that broke the collection, tests that were never heard of.
         if known.run == run.id and known.result.test not in shown:
-            yield words.failed(known.result)
+            yield words.failure_line(known.result)
     is_plain = knowledge.verdict in (Verdict.PASSED, Verdict.FAILED)
-    fresh = words.fresh(knowledge)
+    fresh = words.rerun_count(knowledge)
     share = "" if fresh is None else f", {fresh or 'none'} of them run"
     took = (" in " if is_plain else " · after ") + duration(ending.execution.duration_s)
     yield f"{words.verdict(knowledge)}{share}{took} · tree {short(ending.snapshot.id)} · {run.trigger.value}"

@@ -11,12 +11,12 @@ from typing import TextIO
 
 from watchtest.config.project import Project
 from watchtest.core.text import encodable, one_line
-from watchtest.views.notify.dbus_channel import BusChannel
+from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.native_channel import NativeChannel
-from watchtest.views.notify.notices import Channel, DeliveryFailed, Mode, QuietHours
-from watchtest.views.notify.notifier import Notifier, Ways, When
-from watchtest.views.notify.terminal_channel import Access, Form, Relay, TerminalChannel
+from watchtest.views.notify.notifications import DeliveryFailed, NotificationChannel, NotifyMode, QuietHours
+from watchtest.views.notify.notifier import Notifier, NotifyChannels, NotifyRules
+from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalAccess, TerminalChannel, TerminalMethod
 
 log = logging.getLogger(__name__)
 LOOK_S = 4.0
@@ -27,25 +27,25 @@ def build_notifier(
     stream: TextIO,
     say: Callable[[str], None],
     is_lent: Callable[[], bool] = lambda: False,
-    relay: Relay | None = None,
+    relay: NotificationRelay | None = None,
 ) -> Notifier | None:
     """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal.
 
     `is_lent`: another program has that terminal for the moment. `relay` stands in for a terminal that is none.
     """
     notify = project.config.notify
-    ways = Ways(
+    ways = NotifyChannels(
         desktop=_desktop(project) if notify.desktop else None,
         terminal=_terminal(project, stream, is_lent, relay),
         hook=Hook(notify.hook, project.workspace, project.environ) if notify.hook else None,
     )
-    when = When(Mode(notify.mode), QuietHours.read(notify.quiet_hours))
-    if when.mode is Mode.OFF or ways == Ways():
+    when = NotifyRules(NotifyMode(notify.mode), QuietHours.read(notify.quiet_hours))
+    if when.mode is NotifyMode.OFF or ways == NotifyChannels():
         return None
     return Notifier(project.workspace.name, ways, say, when)
 
 
-async def look_around(project: Project, stream: TextIO) -> list[tuple[str, str]]:
+async def describe_channels(project: Project, stream: TextIO) -> list[tuple[str, str]]:
     """Of each way to the user that is on: who would show a notice, or nobody and why. Shows nothing."""
     notifier = build_notifier(project, stream, log.warning)
     if notifier is None:
@@ -69,19 +69,19 @@ async def look_around(project: Project, stream: TextIO) -> list[tuple[str, str]]
     return found
 
 
-def _desktop(project: Project) -> Channel:
-    return NativeChannel() if sys.platform in ("darwin", "win32") else BusChannel(project.environ)
+def _desktop(project: Project) -> NotificationChannel:
+    return NativeChannel() if sys.platform in ("darwin", "win32") else DbusChannel(project.environ)
 
 
 def _terminal(
-    project: Project, stream: TextIO, is_lent: Callable[[], bool], relay: Relay | None
-) -> TerminalChannel | Relay | None:
+    project: Project, stream: TextIO, is_lent: Callable[[], bool], relay: NotificationRelay | None
+) -> TerminalChannel | NotificationRelay | None:
     """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
     notify = project.config.notify
     is_auto = notify.terminal == "auto"
     if notify.terminal == "off" or (is_auto and not notify.desktop):
         return None
-    form = None if is_auto else Form(notify.terminal)
+    form = None if is_auto else TerminalMethod(notify.terminal)
     if not stream.isatty():
         if relay is not None:
             relay.form = form
@@ -94,4 +94,4 @@ def _terminal(
         stream.write(encodable(text, stream.encoding))
         stream.flush()
 
-    return TerminalChannel(Access(write, is_lent), project.environ, str(project.workspace), form)
+    return TerminalChannel(TerminalAccess(write, is_lent), project.environ, str(project.workspace), form)

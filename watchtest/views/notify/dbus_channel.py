@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
+from watchtest.views.notify.notifications import DeliveryFailed, Notification, NotificationKind
 
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus
@@ -29,14 +29,18 @@ PATH = "/org/freedesktop/Notifications"
 LOW, NORMAL = 0, 1
 CLOSE_S = 0.5
 LOOKS = 3
-ICONS = {NoticeKind.GREEN: "emblem-default", NoticeKind.PASSED: "emblem-default", NoticeKind.LOST: "dialog-warning"}
+ICONS = {
+    NotificationKind.GREEN: "emblem-default",
+    NotificationKind.PASSED: "emblem-default",
+    NotificationKind.LOST: "dialog-warning",
+}
 TROUBLE_ICON, OTHER_ICON = "dialog-error", "dialog-information"
 AS_THE_USER_SET_IT = -1
 """How long it is shown: every desktop has a setting for that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class NotificationDaemon:
     """A notification daemon: who it is on the bus, what it is called, what it can do."""
 
     address: str
@@ -44,11 +48,11 @@ class Server:
     capabilities: frozenset[str]
 
 
-class BusChannel:
+class DbusChannel:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._bus: MessageBus | None = None
-        self._server: Server | None = None
+        self._server: NotificationDaemon | None = None
         self._shown = 0
         """The daemon's number of the live notification; numbers of one daemon mean nothing to the next."""
         self._watches: set[asyncio.Task[None]] = set()
@@ -56,7 +60,7 @@ class BusChannel:
     async def look(self) -> str:
         return (await self._tried(self._current_server())).name
 
-    async def deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notification) -> None:
         await self._tried(self._deliver(notice))
 
     async def withdraw(self) -> None:
@@ -81,7 +85,7 @@ class BusChannel:
             self._drop()
             raise
 
-    async def _deliver(self, notice: Notice) -> None:
+    async def _deliver(self, notice: Notification) -> None:
         from dbus_fast import Variant
 
         server = await self._current_server()
@@ -109,14 +113,14 @@ class BusChannel:
             self._shown = 0
             await self._call("CloseNotification", "u", [shown], to=server.address)
 
-    async def _current_server(self) -> Server:
+    async def _current_server(self) -> NotificationDaemon:
         """Whoever answers now. Asked each time: a daemon that was started anew gives our number to others."""
         await self._connect()
         answer = await self._call("GetCapabilities")
         if self._server is None or self._server.address != answer.sender:
             about = await self._call("GetServerInformation", to=answer.sender)
             self._shown = 0
-            self._server = Server(answer.sender, str(about.body[0]), frozenset(answer.body[0]))
+            self._server = NotificationDaemon(answer.sender, str(about.body[0]), frozenset(answer.body[0]))
             log.info("notifications go to %s", " ".join(map(str, about.body)))
         return self._server
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from watchtest.core.text import one_line
-from watchtest.views.notify.notices import DeliveryFailed, Notice
+from watchtest.views.notify.notifications import DeliveryFailed, Notification
 
 LIMIT_S = 10.0
 TESTS_LISTED = 100
 ERRORS_READ = 2000
 
 
-def document(notice: Notice, workspace: Path, at: float) -> dict[str, Any]:
+def document(notice: Notification, workspace: Path, at: float) -> dict[str, Any]:
     """What a hook reads. Fields are added, never changed, while `schema_version` stays the same."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {
@@ -56,7 +56,7 @@ class Hook:
     environ: Mapping[str, str]
     limit_s: float = LIMIT_S
 
-    async def run(self, notice: Notice, at: float) -> None:
+    async def run(self, notice: Notification, at: float) -> None:
         """To its end, or DeliveryFailed. Whatever ends this, ends the command, too."""
         told = json.dumps(document(notice, self.workspace, at)).encode() + b"\n"
         # A file and no pipe: what the command leaves running may hold its stderr for ever.

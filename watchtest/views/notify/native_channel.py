@@ -12,10 +12,10 @@ from collections.abc import Awaitable
 from types import ModuleType
 from typing import Any
 
-from watchtest.views.notify.notices import DeliveryFailed, Notice
+from watchtest.views.notify.notifications import DeliveryFailed, Notification
 
 
-class _Heard(logging.Handler):
+class _LastLogMessage(logging.Handler):
     """Keeps the last reason that desktop-notifier logs instead of raising."""
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class NativeChannel:
     def __init__(self) -> None:
         self._notifier: Any = None
         self._shown: str | None = None
-        self._heard = _Heard()
+        self._heard = _LastLogMessage()
 
     async def look(self) -> str:
         await self._tried(self._ready())
         return "this system"
 
-    async def deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notification) -> None:
         await self._tried(self._deliver(notice))
 
     async def withdraw(self) -> None:
@@ -68,7 +68,7 @@ class NativeChannel:
         if library.Capability.TITLE not in await self._notifier.get_capabilities():
             raise DeliveryFailed(self._heard.reason or "this system shows no notifications of this Python")
 
-    async def _deliver(self, notice: Notice) -> None:
+    async def _deliver(self, notice: Notification) -> None:
         await self._ready()
         await self._withdraw()
         library = _library(self._heard)

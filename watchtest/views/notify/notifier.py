@@ -19,18 +19,18 @@ from typing import Any, Generic, Self, TypeVar
 from watchtest.core.state import State
 from watchtest.core.text import one_line
 from watchtest.views.notify.hook import Hook
-from watchtest.views.notify.notices import (
-    TOLD_IN,
-    Channel,
+from watchtest.views.notify.notifications import (
+    KINDS_BY_MODE,
     DeliveryFailed,
-    Mode,
-    Notice,
-    NoticeKind,
+    Notification,
+    NotificationChannel,
+    NotificationKind,
+    NotifyMode,
     QuietHours,
-    ToldLanes,
-    notices,
+    ReportedLanes,
+    new_notifications,
 )
-from watchtest.views.notify.terminal_channel import Relay, TerminalChannel
+from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalChannel
 
 log = logging.getLogger(__name__)
 
@@ -81,21 +81,21 @@ HOOKS_WAITING = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class NotifyChannels:
     """To the user. The terminal, or those of who is attached to a watcher without one, is told what the desktop cannot
     show, or everything where there is no desktop."""
 
-    desktop: Channel | None = None
-    terminal: TerminalChannel | Relay | None = None
+    desktop: NotificationChannel | None = None
+    terminal: TerminalChannel | NotificationRelay | None = None
     hook: Hook | None = None
     delivery_s: float = DELIVERY_S
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class NotifyRules:
     """What is told, and at which hours."""
 
-    mode: Mode = Mode.CHANGES
+    mode: NotifyMode = NotifyMode.CHANGES
     quiet: QuietHours = field(default_factory=QuietHours)
     local: Callable[[float], time.struct_time] = time.localtime
 
@@ -105,13 +105,13 @@ class Notifier:
     """`show` returns at once. Enter and leave it within one event loop."""
 
     workspace: str
-    ways: Ways
+    ways: NotifyChannels
     on_problem: Callable[[str], None]
-    when: When = When()
+    when: NotifyRules = NotifyRules()
     _state: State | None = None
-    _told: ToldLanes = field(default_factory=dict)
+    _told: ReportedLanes = field(default_factory=dict)
     _is_held: bool = False
-    _live: Notice | None = None
+    _live: Notification | None = None
     _said: set[str] = field(default_factory=set)
 
     async def __aenter__(self) -> Self:
@@ -143,18 +143,18 @@ class Notifier:
             self.show(self._state, now)
 
     def _tell(self, state: State, now: float) -> None:
-        new, self._told = notices(self._told, state, self.workspace)
-        wanted = [notice for notice in new if notice.kind in TOLD_IN[self.when.mode]]
+        new, self._told = new_notifications(self._told, state, self.workspace)
+        wanted = [notice for notice in new if notice.kind in KINDS_BY_MODE[self.when.mode]]
         for notice in wanted:
             if self.ways.hook is not None:
                 self._hooks.put((notice, now))
         if wanted:
             # One live notification a workspace, and trouble is what has to be seen.
             self._notices.put(max(wanted, key=lambda notice: notice.kind.is_trouble))
-        elif any(notice.kind in (NoticeKind.GREEN, NoticeKind.BACK) for notice in new):
+        elif any(notice.kind in (NotificationKind.GREEN, NotificationKind.BACK) for notice in new):
             self._notices.put(None)
 
-    async def _deliver(self, notice: Notice | None) -> None:
+    async def _deliver(self, notice: Notification | None) -> None:
         """By the first way that works; without a notice, take away what stands there."""
         if notice is None and self._live is None:
             return
@@ -173,7 +173,7 @@ class Notifier:
         if reason:
             self._report("no desktop notifications" if desktop else "no notifications on the terminal", reason)
 
-    async def _run_hook(self, told: tuple[Notice, float]) -> None:
+    async def _run_hook(self, told: tuple[Notification, float]) -> None:
         assert self.ways.hook is not None
         try:
             await self.ways.hook.run(*told)

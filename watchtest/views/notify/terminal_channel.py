@@ -20,7 +20,7 @@ from typing import Any, assert_never
 
 from watchtest.core.model import Lane, Verdict
 from watchtest.core.text import cut
-from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
+from watchtest.views.notify.notifications import DeliveryFailed, Notification, NotificationKind
 
 BELL = "\a"
 _OSC, _ST = "\x1b]", "\x1b\\"
@@ -28,7 +28,7 @@ TITLE_LENGTH = 120
 TEXT_LENGTH = 300
 
 
-class Form(StrEnum):
+class TerminalMethod(StrEnum):
     """How a terminal is told."""
 
     BELL = "bell"
@@ -37,18 +37,18 @@ class Form(StrEnum):
     OSC99 = "osc99"
 
 
-def sequence(form: Form, notice: Notice, identity: str) -> str:
+def sequence(form: TerminalMethod, notice: Notification, identity: str) -> str:
     """What tells `notice`. `identity` (letters, digits, `-`) lets the next one take its place, where that is known."""
     title, text = harmless(notice.title, TITLE_LENGTH), harmless(notice.text, TEXT_LENGTH)
     match form:
-        case Form.BELL:
+        case TerminalMethod.BELL:
             return BELL
-        case Form.OSC9:
+        case TerminalMethod.OSC9:
             # A number in front would make it a command of ConEmu's, which has the same beginning.
             return f"{_OSC}9;watchtest: {title}{': ' if text else ''}{text}{_ST}"
-        case Form.OSC777:
+        case TerminalMethod.OSC777:
             return f"{_OSC}777;notify;{title};{text or 'watchtest'}{_ST}"
-        case Form.OSC99:
+        case TerminalMethod.OSC99:
             urgency = 1 if notice.kind.is_trouble else 0
             first = f"{_OSC}99;i={identity}:d=0:u={urgency}:e=1:p=title;{_encoded(title)}{_ST}"
             return f"{first}{_OSC}99;i={identity}:d=1:e=1:p=body;{_encoded(text or 'watchtest')}{_ST}"
@@ -56,9 +56,9 @@ def sequence(form: Form, notice: Notice, identity: str) -> str:
             assert_never(form)
 
 
-def withdrawal(form: Form, identity: str) -> str:
+def withdrawal(form: TerminalMethod, identity: str) -> str:
     """What takes a notice away again; only one form can."""
-    return f"{_OSC}99;i={identity}:p=close;{_ST}" if form is Form.OSC99 else ""
+    return f"{_OSC}99;i={identity}:p=close;{_ST}" if form is TerminalMethod.OSC99 else ""
 
 
 def through_tmux(text: str) -> str:
@@ -79,68 +79,72 @@ TMUX_S = 1.0
 TMUX_QUESTION = "#{allow-passthrough}\n#{client_termname}\n#{client_termtype}"
 
 PROGRAMS = {
-    "iterm.app": Form.OSC9,
-    "iterm2": Form.OSC9,
-    "kitty": Form.OSC99,
-    "wezterm": Form.OSC777,
-    "ghostty": Form.OSC777,
-    "foot": Form.OSC777,
-    "warpterminal": Form.OSC9,
-    "contour": Form.OSC777,
+    "iterm.app": TerminalMethod.OSC9,
+    "iterm2": TerminalMethod.OSC9,
+    "kitty": TerminalMethod.OSC99,
+    "wezterm": TerminalMethod.OSC777,
+    "ghostty": TerminalMethod.OSC777,
+    "foot": TerminalMethod.OSC777,
+    "warpterminal": TerminalMethod.OSC9,
+    "contour": TerminalMethod.OSC777,
 }
 """By TERM_PROGRAM, the end of TERM, or the first word that a terminal answers when it is asked for its version."""
 MARKS = {
-    "KITTY_WINDOW_ID": Form.OSC99,
-    "WEZTERM_PANE": Form.OSC777,
-    "GHOSTTY_RESOURCES_DIR": Form.OSC777,
+    "KITTY_WINDOW_ID": TerminalMethod.OSC99,
+    "WEZTERM_PANE": TerminalMethod.OSC777,
+    "GHOSTTY_RESOURCES_DIR": TerminalMethod.OSC777,
 }
 DOUBTFUL = ("VTE_VERSION", "KONSOLE_VERSION")
 """Some builds of these know OSC 777, and the others pass over it: the bell rings as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TerminalSupport:
     """How to tell this terminal. Doubtful: it may pass over the sequence, so the bell rings as well."""
 
-    form: Form
+    form: TerminalMethod
     is_doubtful: bool = False
     is_in_tmux: bool = False
 
     @property
     def words(self) -> str:
-        if self.form is Form.BELL:
+        if self.form is TerminalMethod.BELL:
             return "the bell rings instead"
         return f"this terminal shows them instead (OSC {self.form.value.removeprefix('osc')})"
 
 
-def recognise(environ: Mapping[str, str], wish: Form | None = None) -> Known:
+def recognise(environ: Mapping[str, str], wish: TerminalMethod | None = None) -> TerminalSupport:
     """The terminal that these variables tell of. One that is not known for more has a bell."""
     if wish is not None:
-        return Known(wish)
+        return TerminalSupport(wish)
     if environ.get("STY") or environ.get("ZELLIJ"):
-        return Known(Form.BELL)  # these keep the rest to themselves
+        return TerminalSupport(TerminalMethod.BELL)  # these keep the rest to themselves
     names = (environ.get("TERM_PROGRAM", ""), environ.get("LC_TERMINAL", ""), environ.get("TERM", ""))
     for name in names:
         if (form := _by_name(name)) is not None:
-            return Known(form)
+            return TerminalSupport(form)
     for mark, form in MARKS.items():
         if environ.get(mark):
-            return Known(form)
+            return TerminalSupport(form)
     is_doubtful = any(environ.get(mark) for mark in DOUBTFUL)
-    return Known(Form.OSC777, is_doubtful=True) if is_doubtful else Known(Form.BELL)
+    return (
+        TerminalSupport(TerminalMethod.OSC777, is_doubtful=True)
+        if is_doubtful
+        else TerminalSupport(TerminalMethod.BELL)
+    )
 
 
-def recognise_through_tmux(answer: str, wish: Form | None = None) -> Known:
+def recognise_through_tmux(answer: str, wish: TerminalMethod | None = None) -> TerminalSupport:
     """What tmux says of the terminal around it, and whether it lets anything through but the bell."""
     passthrough, term, version = (*answer.split("\n"), "", "", "")[:3]
     form = wish or _by_name(version) or _by_name(term)
-    if passthrough in ("off", "0") or form in (None, Form.BELL):
-        return Known(Form.BELL)
+    if passthrough in ("off", "0") or form in (None, TerminalMethod.BELL):
+        return TerminalSupport(TerminalMethod.BELL)
     # "on" is for panes that are seen; before tmux 3.3 there was no such option, and all of it went through.
-    return Known(form, is_doubtful=passthrough in ("on", "1"), is_in_tmux=True)
+    return TerminalSupport(form, is_doubtful=passthrough in ("on", "1"), is_in_tmux=True)
 
 
-def _by_name(name: str) -> Form | None:
+def _by_name(name: str) -> TerminalMethod | None:
     """`WezTerm`, `xterm-kitty`, `foot-extra`, `iTerm2 3.5.0`, `kitty(0.31.0)`."""
     words = name.lower().removeprefix("xterm-").replace("(", " ").split()
     first = words[0] if words else ""
@@ -148,7 +152,7 @@ def _by_name(name: str) -> Form | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class TerminalAccess:
     """To the terminal. `write` must be the one way to it, so that nothing falls into the middle of a drawing."""
 
     write: Callable[[str], None]
@@ -159,10 +163,10 @@ class Access:
 class TerminalChannel:
     def __init__(
         self,
-        access: Access,
+        access: TerminalAccess,
         environ: Mapping[str, str],
         workspace: str,
-        form: Form | None = None,
+        form: TerminalMethod | None = None,
         ask_tmux: Callable[[Mapping[str, str]], Awaitable[str]] | None = None,
     ) -> None:
         """`form`: as the user wants it; None: as the terminal knows it."""
@@ -171,7 +175,7 @@ class TerminalChannel:
         self._identity = f"watchtest-{hashlib.sha256(workspace.encode('utf-8', 'replace')).hexdigest()[:12]}"
         self._form = form
         self._ask_tmux = ask_tmux or ask_tmux_itself
-        self.known = Known(form or Form.BELL)
+        self.known = TerminalSupport(form or TerminalMethod.BELL)
 
     @property
     def words(self) -> str:
@@ -185,7 +189,7 @@ class TerminalChannel:
             self.known = recognise(self._environ, self._form)
         return self.known.words
 
-    async def deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notification) -> None:
         await self.look()
         text = sequence(self.known.form, notice, self._identity)
         if self._access.is_lent():
@@ -237,13 +241,13 @@ async def ask_tmux_itself(environ: Mapping[str, str]) -> str:
 Document = dict[str, Any]
 
 
-class Relay:
+class NotificationRelay:
     """Holds the live notice until the next. `form`: as the user wants to be told; None: as each terminal knows it."""
 
     words = "whoever is attached is told instead"
 
     def __init__(self) -> None:
-        self.form: Form | None = None
+        self.form: TerminalMethod | None = None
         self._number = 0
         self._live: Document | None = None
 
@@ -254,7 +258,7 @@ class Relay:
     async def look(self) -> str:
         return self.words
 
-    async def deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notification) -> None:
         self._number += 1
         self._live = {
             "number": self._number,
@@ -273,14 +277,14 @@ class Relay:
         pass
 
 
-def relayed(document: Document) -> tuple[Notice, Form | None]:
+def relayed_notification(document: Document) -> tuple[Notification, TerminalMethod | None]:
     """The notice that such a document is of; ValueError, TypeError, KeyError: of none."""
     lines = tuple(map(str, document["lines"]))
-    notice = Notice(
-        NoticeKind(document["kind"]),
+    notice = Notification(
+        NotificationKind(document["kind"]),
         str(document["title"]),
         lines,
         Lane(document["lane"]),
         Verdict(document["verdict"]),
     )
-    return notice, Form(document["form"]) if document["form"] else None
+    return notice, TerminalMethod(document["form"]) if document["form"] else None

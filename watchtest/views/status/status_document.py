@@ -41,7 +41,7 @@ COUNTED = {outcome: outcome.value for outcome in Outcome} | {Outcome.XPASSED: "p
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class WriterInfo:
     """The watcher that writes, so that readers can tell whether it still lives."""
 
     pid: int
@@ -53,7 +53,9 @@ class Writer:
     heartbeat_s: float = 5.0
 
 
-def document(state: State, *, seq: int, now: float, writer: Writer, flaky: frozenset[str] | None = None) -> Document:
+def document(
+    state: State, *, seq: int, now: float, writer: WriterInfo, flaky: frozenset[str] | None = None
+) -> Document:
     """The whole document; the top level shows the highest lane that is on. `flaky`: None where nobody knows."""
     lanes = {lane: _lane(state.lanes[lane], now, flaky) if lane in state.lanes else None for lane in Lane}
     return {
@@ -111,7 +113,7 @@ def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document
     knowledge = lane.knowledge
     failures, is_truncated = _failures(knowledge.red, flaky)
     return {
-        **head(lane),
+        **lane_summary(lane),
         "scope": _scope(lane),
         "progress": _progress(lane, now),
         "run_counts": _run_counts(lane),
@@ -244,7 +246,7 @@ def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple
 def _failure(known: KnownTest, failure: Failure, output: str, is_flaky: bool | None) -> Document:
     return {
         "id": cut(known.result.test, MESSAGE_LIMIT),
-        **_told(failure),
+        **_failure_fields(failure),
         "new": known.is_new,
         "since": _time(known.red_since),
         "flaky": is_flaky,
@@ -252,7 +254,7 @@ def _failure(known: KnownTest, failure: Failure, output: str, is_flaky: bool | N
     }
 
 
-def _told(failure: Failure) -> Document:
+def _failure_fields(failure: Failure) -> Document:
     return {
         "kind": one_line(failure.kind),
         "file": clean(failure.where.file) if failure.where else None,
@@ -275,14 +277,14 @@ def result_document(result: Result) -> Document:
         "failure": None
         if failure is None
         else {
-            **_told(failure),
+            **_failure_fields(failure),
             "text": cut_front(failure.text, OUTPUT_LIMIT),
             "output": cut_front(failure.output, OUTPUT_LIMIT),
         },
     }
 
 
-def head(lane: LaneState) -> Document:
+def lane_summary(lane: LaneState) -> Document:
     """What a lane does and what is known of its code, without anything that grows with the number of tests."""
     return {
         "activity": activity(lane),

@@ -22,10 +22,10 @@ from typing import Self
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import WatchtestError
-from watchtest.views.status.status_document import Document, Writer, activity, document, locations
+from watchtest.views.status.status_document import Document, WriterInfo, activity, document, locations
 from watchtest.workspace.folder import make_folder
 
-__all__ = ["StatusFile", "Writer", "document", "writer_of_this_process"]
+__all__ = ["StatusFile", "WriterInfo", "document", "writer_of_this_process"]
 
 INTERVAL_S = 0.25
 
@@ -36,7 +36,7 @@ class StatusFile:
     def __init__(
         self,
         folder: Path,
-        writer: Writer,
+        writer: WriterInfo,
         *,
         on_problem: Callable[[str], None],
         clock: Callable[[], float] = time.time,
@@ -168,9 +168,9 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def writer_of_this_process(version: str) -> Writer:
+def writer_of_this_process(version: str) -> WriterInfo:
     """This process, as precisely as its system tells."""
-    return Writer(
+    return WriterInfo(
         pid=os.getpid(),
         host=platform.node(),
         version=version,

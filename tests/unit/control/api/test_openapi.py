@@ -13,7 +13,7 @@ from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS
 from watchtest.control.api.routes import Served, application
 from watchtest.control.gateway import Desk
-from watchtest.views.dashboard.watcher_screen import Screens, StateScene
+from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 
 DOCUMENT = document("1")
 EXAMPLES = 12
@@ -26,7 +26,7 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
 
     state = start()
     desk = Desk(lambda: state, lambda _event: None, KeptRuns(), explain)
-    screens = Screens(StateScene(lambda: state, lambda event: None, "", ""), lambda: state)
+    screens = ScreenServer(LocalBackend(lambda: state, lambda event: None, "", ""), lambda: state)
     served = application(Served(desk, dict, {}, dict, "", screens))
     routes = {
         (route.path, method)

@@ -22,7 +22,7 @@ from watchtest.control.address import kept_token
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS, Operation
 from watchtest.core.model import Lane, Outcome, Policy
-from watchtest.views.status.status_document import Writer
+from watchtest.views.status.status_document import WriterInfo
 from watchtest.views.status.status_document import document as status_document
 
 schemathesis = pytest.importorskip("schemathesis", reason="NOT FUZZED: install watchtest[fuzz] for it")
@@ -53,7 +53,7 @@ def address() -> Iterator[Address]:
                 watcher.runs.outcomes.put_nowait(Outcome.PASSED)
 
     async def serve() -> None:
-        writer = Writer(1, "host", "1", 1.0)
+        writer = WriterInfo(1, "host", "1", 1.0)
         past = KeptRuns([old(number) for number in range(1, 5)], {"old.1": [passed("test_a"), failed("test_b")]})
         with short_folder() as folder:
             async with bench(

@@ -6,9 +6,9 @@ import pytest
 from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.views.dashboard.dashboard import editor, pager
-from watchtest.views.dashboard.failure_list import page
-from watchtest.views.dashboard.navigation import Look
-from watchtest.views.dashboard.styled_rows import Row, as_document, from_document
+from watchtest.views.dashboard.failure_list import output_text
+from watchtest.views.dashboard.navigation import ViewState
+from watchtest.views.dashboard.styled_rows import StyledRow, as_document, from_document
 from watchtest.views.words import eta_s
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -53,13 +53,13 @@ def test_the_page_holds_every_failure_whole_and_no_control_sequence() -> None:
         "t1", failed(A, text=f"the whole\ntraceback{evil}", output=f"printed{evil}"), failed(B, message="b fails")
     )
     lane = story.state.top
-    text = page(lane, Look())
+    text = output_text(lane, ViewState())
     assert text.index("the whole\ntraceback") < text.index("output of the test:\nprinted") < text.index("b fails")
     assert "\x1b" not in text
     assert "\x07" not in text
-    assert "b fails" not in page(lane, Look(chosen=0))
-    assert "b fails" in page(lane, Look(chosen=7))
-    assert "Nothing is red" in page(Story().run("t1", passed(A)).state.top, Look())
+    assert "b fails" not in output_text(lane, ViewState(chosen=0))
+    assert "b fails" in output_text(lane, ViewState(chosen=7))
+    assert "Nothing is red" in output_text(Story().run("t1", passed(A)).state.top, ViewState())
 
 
 def test_the_rest_of_a_run_is_told_by_what_its_tests_took_before() -> None:
@@ -83,10 +83,10 @@ def test_of_tests_that_nobody_knows_nothing_is_told_at_first() -> None:
 
 def test_a_row_survives_its_way_to_another_process() -> None:
     rows = [
-        Row(),
-        Row(left=(("a", "bold"),), right=(("b", ""),), band="red", bar=0.5),
-        Row(groups=((("h", "bold"), (" help ", "dim")),)),
-        Row(left=(("long", ""),), bar=0.0, wraps=True),
+        StyledRow(),
+        StyledRow(left=(("a", "bold"),), right=(("b", ""),), band="red", bar=0.5),
+        StyledRow(groups=((("h", "bold"), (" help ", "dim")),)),
+        StyledRow(left=(("long", ""),), bar=0.0, wraps=True),
     ]
     assert [from_document(as_document(row)) for row in rows] == rows
-    assert as_document(Row()) == {}
+    assert as_document(StyledRow()) == {}

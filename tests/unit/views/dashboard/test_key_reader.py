@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from watchtest.views.dashboard.key_reader import Keys
+from watchtest.views.dashboard.key_reader import KeyReader
 
 pty = pytest.importorskip("pty", reason="this system has no pseudo terminals")
 termios = pytest.importorskip("termios", reason="this system has no termios")
@@ -43,7 +43,7 @@ def test_keys_arrive_one_by_one_and_sequences_do_not(terminal: tuple[int, int]) 
             if key == "q":
                 is_over.set()
 
-        with Keys(ours, take, is_in_front=lambda _: True) as reader:
+        with KeyReader(ours, take, is_in_front=lambda _: True) as reader:
             assert reader.unavailable == ""
             assert modes(ours) != before
             assert not termios.tcgetattr(ours)[0] & termios.IXON
@@ -62,7 +62,7 @@ def test_the_terminal_is_restored_after_a_crash(terminal: tuple[int, int]) -> No
     before = modes(ours)
 
     async def main() -> None:
-        with Keys(ours, print, is_in_front=lambda _: True):
+        with KeyReader(ours, print, is_in_front=lambda _: True):
             raise RuntimeError("bug")
 
     with pytest.raises(RuntimeError, match="bug"):
@@ -75,7 +75,7 @@ def test_a_terminal_that_is_not_in_front_is_left_alone(terminal: tuple[int, int]
     before = modes(ours)
 
     async def main() -> str:
-        with Keys(ours, print) as reader:
+        with KeyReader(ours, print) as reader:
             assert modes(ours) == before
             return reader.unavailable
 
@@ -86,7 +86,7 @@ def test_an_input_that_is_no_terminal_says_so() -> None:
     async def main() -> str:
         reading, writing = os.pipe()
         try:
-            with Keys(reading, print) as reader:
+            with KeyReader(reading, print) as reader:
                 return reader.unavailable
         finally:
             os.close(reading)

@@ -21,11 +21,11 @@ from watchtest.core.events import (
     TimerFired,
 )
 from watchtest.core.model import All, Lane, Only, Policy, Problem, StopReason
-from watchtest.views.dashboard.failure_list import Around, choices, page
-from watchtest.views.dashboard.header import OLD_GREEN
-from watchtest.views.dashboard.live_screen import Dashboard, render
-from watchtest.views.dashboard.navigation import HELP, NOTHING_CHOSEN, Look
-from watchtest.views.dashboard.watcher_screen import rows as screen_rows
+from watchtest.views.dashboard.failure_list import ScreenContext, output_text, selectable_failures
+from watchtest.views.dashboard.header import STALE_GREEN
+from watchtest.views.dashboard.live_screen import LiveScreen, render
+from watchtest.views.dashboard.navigation import HELP, NOTHING_CHOSEN, ViewState
+from watchtest.views.dashboard.watcher_screen import screen_rows as screen_rows
 
 T = "tests/test_cart.py::test_"
 
@@ -111,14 +111,14 @@ def test_running_at_200_by_50_uses_the_whole_width() -> None:
 
 def test_help_explains_each_key() -> None:
     story = red_story()
-    rows = screen(story.state, 80, 24, story.now, Look(panel="help"))
+    rows = screen(story.state, 80, 24, story.now, ViewState(panel="help"))
     assert [row.split("  ")[0].strip() for row in rows[-16:-3]] == list(HELP)
     assert " f   failed only, on or off" in rows
 
 
 def test_help_takes_two_columns_on_a_small_screen() -> None:
     story = red_story()
-    assert screen(story.state, 60, 15, story.now, Look(panel="help"))[-10:-3] == [
+    assert screen(story.state, 60, 15, story.now, ViewState(panel="help"))[-10:-3] == [
         " r   run the last tests again  ↑↓  choose a failure",
         " a   run all tests             e   open it in $EDITOR",
         " f   failed only, on or off    o   page the whole output",
@@ -137,7 +137,7 @@ def test_why_tells_what_the_last_tests_ran_for() -> None:
     assert lane.knowledge.run is not None
     knowledge = replace(lane.knowledge, run=replace(lane.knowledge.run, selection=narrow))
     state = replace(story.state, lanes={lane.lane: replace(lane, knowledge=knowledge)})
-    rows = screen(state, 80, 24, story.now, Look(panel="why"))
+    rows = screen(state, 80, 24, story.now, ViewState(panel="why"))
     shown = [row.strip() for row in rows if row.strip()]
     assert "why 1 test (shop/cart.py: total changed)" in shown
     assert reasons[0] in shown
@@ -146,12 +146,12 @@ def test_why_tells_what_the_last_tests_ran_for() -> None:
 def test_why_tells_what_a_selection_that_became_everything_is_for() -> None:
     story = Story(start(policy=Policy.AFFECTED)).change("shop.py").sync("t1")
     why = All(because="shop.py: total changed")
-    assert " why the tests that the change can affect" in screen(story.state, 80, 24, story.now, Look("why"))
+    assert " why the tests that the change can affect" in screen(story.state, 80, 24, story.now, ViewState("why"))
     story.on(SelectionMade(Lane.SAVE, story.now, story.working.run.id, why))
     story.collect(T + "a")
-    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
+    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, ViewState("why"))
     story.end("t1", [passed(T + "a")])
-    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, Look("why"))
+    assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, ViewState("why"))
 
 
 def test_what_is_wrong_can_be_read_to_its_end_where_there_is_room() -> None:
@@ -270,8 +270,8 @@ def test_a_screen_of_thousands_of_long_failures_holds_nobody_up() -> None:
     story = Story().run("t1", *(failed(f"{T}{number}", number + 1, message) for number in range(2_000)))
     began = time.perf_counter()
     for chosen in (NOTHING_CHOSEN, 1_000):
-        rows = screen_rows(story.state, now=story.now, height=24, look=Look(chosen=chosen))
-        assert len(choices(story.state.top, Look())) == 2_000
+        rows = screen_rows(story.state, now=story.now, height=24, look=ViewState(chosen=chosen))
+        assert len(selectable_failures(story.state.top, ViewState())) == 2_000
     assert time.perf_counter() - began < 1.0  # it was four seconds for each, eight times a second
     assert len(rows) == 24
 
@@ -289,7 +289,7 @@ def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
     def drawn() -> int:
         return out.getvalue().count("FAILED 2 of 3")
 
-    with Dashboard(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
         dashboard.refresh(began)
         assert drawn() == 1
         story.change("x.py")
@@ -309,7 +309,7 @@ def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
 def test_what_has_not_changed_is_drawn_again_only_to_repair_it() -> None:
     out, console = terminal()
     story = red_story()
-    with Dashboard(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
         dashboard.refresh(story.now + 60)
         for seconds in range(1, 10):
             dashboard.tick(story.now + 60 + seconds)
@@ -324,7 +324,7 @@ def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
     out, console = terminal()
 
     def crash() -> None:
-        with Dashboard(
+        with LiveScreen(
             lambda look, height, now: screen_rows(Story().state, now=now, height=height), console
         ) as dashboard:
             dashboard.refresh(NOON)
@@ -340,32 +340,34 @@ def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
 def test_the_chosen_failure_is_shown_at_length_and_the_others_by_their_heads() -> None:
     message = "\n".join(f"line {number}" for number in range(30))
     story = Story().run("t1", *(failed(f"{T}{number:02}", number + 1, message) for number in range(20)))
-    rows = screen(story.state, 80, 24, story.now, Look(chosen=12))
+    rows = screen(story.state, 80, 24, story.now, ViewState(chosen=12))
     chosen = rows.index(" ▸ tests/test_cart.py:13  test_12  new")
     assert rows[chosen - 1] == " ✘ tests/test_cart.py:12  test_11  new"
     assert rows[chosen + 2 : chosen + 5] == ["     line 0", "     line 1", "     line 2"]
     assert " ✘ tests/test_cart.py:14  test_13  new" in rows[chosen:]
     for number in range(25):  # one that was chosen may be gone by now
-        assert any("▸" in row for row in screen(story.state, 60, 15, story.now, Look(chosen=number)))
+        assert any("▸" in row for row in screen(story.state, 60, 15, story.now, ViewState(chosen=number)))
 
 
 def test_a_filter_shows_what_matches_be_it_red_or_not() -> None:
     story = red_story()
-    rows = screen(story.state, 80, 24, story.now, Look(filter="CART _b", is_typing=True))
+    rows = screen(story.state, 80, 24, story.now, ViewState(filter="CART _b", is_typing=True))
     assert " ✘ tests/test_cart.py:14  test_b  new" in rows
     assert not any(":40" in row or "::test_a" in row for row in rows)
     assert rows[-1].startswith(" /CART _b▏")
     assert rows[-1].endswith(" 1 of 3 tests")
-    green = screen(story.state, 80, 24, story.now, Look(filter="test_a"))
+    green = screen(story.state, 80, 24, story.now, ViewState(filter="test_a"))
     assert any(row.startswith(" ✔ tests/test_cart.py::test_a ") and row.endswith(" 0.1s") for row in green)
-    assert " no known test has 'nothing' in its name" in screen(story.state, 80, 24, story.now, Look(filter="nothing"))
+    assert " no known test has 'nothing' in its name" in screen(
+        story.state, 80, 24, story.now, ViewState(filter="nothing")
+    )
 
 
 def test_a_failure_links_to_its_file() -> None:
     story = Story().run("t1", failed("tests/test ä.py::test_x", 14))
     out = io.StringIO()
     console = Console(file=out, width=80, height=10, force_terminal=True, legacy_windows=False)
-    console.print(render(screen_rows(story.state, now=story.now, height=10, around=Around("/my work")), 80))
+    console.print(render(screen_rows(story.state, now=story.now, height=10, around=ScreenContext("/my work")), 80))
     assert "file:///my%20work/tests/test%20%C3%A4.py#14" in out.getvalue()
 
 
@@ -377,7 +379,7 @@ def test_lines_of_a_difference_have_colours_of_their_own() -> None:
 
 def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
     story = red_story()
-    around = Around(flaky=frozenset({T + "b"}))
+    around = ScreenContext(flaky=frozenset({T + "b"}))
     rows = screen_rows(story.state, now=story.now, height=24, around=around)
     said = ["".join(text for text, _ in row.left) for row in rows]
     assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in said
@@ -395,21 +397,21 @@ def test_green_is_the_colour_of_the_code_as_it_is() -> None:
     story.change("x.py")
     assert bands(story) == green  # a verdict is on its way
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
-    assert bands(story) == OLD_GREEN
+    assert bands(story) == STALE_GREEN
     story.run("t2", passed(T + "a"))
     assert bands(story) == green
     story.on(PauseRequested(Lane.SAVE, story.now))
     assert bands(story) == green
     story.change("y.py")
-    assert bands(story) == OLD_GREEN
+    assert bands(story) == STALE_GREEN
 
 
 def test_green_pales_while_no_test_can_be_run() -> None:
     story = Story().box().run("t1", passed(T + "a")).change("x.py").breaks()
-    assert bands(story) == OLD_GREEN
+    assert bands(story) == STALE_GREEN
     story.now += 1
     story.on(TimerFired(Lane.SAVE, story.now))
-    assert bands(story) == OLD_GREEN  # trying again
+    assert bands(story) == STALE_GREEN  # trying again
     story.box()
     assert bands(story) == "bold black on green"
 
@@ -435,7 +437,7 @@ def test_a_lane_that_broke_shows_what_the_failed_command_has_said() -> None:
     rows = screen(story.state, 80, 24, story.now)
     assert rows[1:3] == [" setup: `pip install x` failed", " look"]
     assert "     ERROR: no matching distribution" in rows
-    assert "ERROR: no matching distribution" in page(story.state.top, Look())
+    assert "ERROR: no matching distribution" in output_text(story.state.top, ViewState())
     story = red_story().change("x.py").breaks(problem, is_transient=False)
     rows = screen(story.state, 60, 15, story.now)
     assert "     ERROR: no matching distribution" in rows
@@ -452,7 +454,7 @@ class Gone(io.StringIO):
 def test_a_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     out, console = terminal()
     monkeypatch.setattr("sys.stdout", out)
-    with Dashboard(lambda look, height, now: screen_rows(Story().state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda look, height, now: screen_rows(Story().state, now=now, height=height), console) as dashboard:
         console.file = Gone()
         dashboard.refresh(NOON)
         dashboard.tick(NOON + 10)
@@ -466,6 +468,6 @@ def test_a_console_that_does_not_know_a_sign_gets_a_question_mark() -> None:
         _environ={"TERM": "xterm"},
     )
     state = red_story().state
-    with Dashboard(lambda look, height, now: screen_rows(state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda look, height, now: screen_rows(state, now=now, height=height), console) as dashboard:
         dashboard.refresh(NOON)
     assert b"? FAILED 2 of 3" in out.getvalue()

@@ -27,7 +27,7 @@ from watchtest.core.events import (
     Unchanged,
 )
 from watchtest.core.model import All, Failure, Lane, Outcome, Result, StopReason
-from watchtest.views.lines.plain_lines import Plain
+from watchtest.views.lines.plain_lines import PlainLines
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 NOW = 22 * 3600
@@ -190,8 +190,8 @@ def test_a_reader_that_leaves_is_not_the_end() -> None:
 import sys
 sys.path.insert(0, sys.argv[1])
 from support.watcher_states import Story, passed
-from watchtest.views.lines.plain_lines import Plain
-plain = Plain(sys.stdout)
+from watchtest.views.lines.plain_lines import PlainLines
+plain = PlainLines(sys.stdout)
 sys.stdin.readline()
 for before, after, event in Story().run("t1", passed("a.py::b")).steps:
     plain.show(before, after, event)
@@ -214,7 +214,7 @@ print("went on", file=sys.stderr)
 def test_a_closed_stream_and_a_poor_encoding_are_no_obstacle() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
-    plain = Plain(stream, local=time.gmtime)
+    plain = PlainLines(stream, local=time.gmtime)
     before, after, event = Story().change().steps[0]
     plain.show(before, after, event)
     assert b"syncing ? run s.1 ? save" in raw.getvalue()

@@ -12,12 +12,12 @@ import pytest
 from watchtest.config import Config, load
 from watchtest.config.project import Project
 from watchtest.errors import ConfigError
-from watchtest.views.notify.channels import build_notifier, look_around
-from watchtest.views.notify.dbus_channel import BusChannel
+from watchtest.views.notify.channels import build_notifier, describe_channels
+from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.hook import Hook
-from watchtest.views.notify.notices import Mode, QuietHours
+from watchtest.views.notify.notifications import NotifyMode, QuietHours
 from watchtest.views.notify.notifier import Notifier
-from watchtest.views.notify.terminal_channel import Form, Relay
+from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalMethod
 from watchtest.workspace.user_dirs import UserDirs
 
 
@@ -113,10 +113,10 @@ def built(environ: dict[str, str] | None = None, *, is_terminal: bool = True, **
 def test_doctor_tells_each_way_to_the_user() -> None:
     no_bus = ("", "no session bus (DBUS_SESSION_BUS_ADDRESS is not set)")
     hook = ("by the hook: lamp 'a b'", "")
-    found = asyncio.run(look_around(setting_with(hook=["lamp", "a b"]), Screen()))
+    found = asyncio.run(describe_channels(setting_with(hook=["lamp", "a b"]), Screen()))
     assert found == [no_bus, ("the bell rings instead", ""), hook]
-    assert asyncio.run(look_around(setting_with(), Screen(is_terminal=False))) == [no_bus]
-    assert asyncio.run(look_around(setting_with(mode="off"), Screen())) == [("off", "")]
+    assert asyncio.run(describe_channels(setting_with(), Screen(is_terminal=False))) == [no_bus]
+    assert asyncio.run(describe_channels(setting_with(mode="off"), Screen())) == [("off", "")]
 
 
 def ways(**given: Any) -> tuple[bool, bool, bool]:
@@ -131,9 +131,9 @@ def ways(**given: Any) -> tuple[bool, bool, bool]:
 def test_by_default_the_desktop_is_told_and_the_terminal_stands_in() -> None:
     notifier = built()
     assert notifier is not None
-    assert isinstance(notifier.ways.desktop, BusChannel)
+    assert isinstance(notifier.ways.desktop, DbusChannel)
     assert notifier.ways.terminal is not None
-    assert (notifier.when.mode, notifier.when.quiet, notifier.ways.hook) == (Mode.CHANGES, QuietHours(), None)
+    assert (notifier.when.mode, notifier.when.quiet, notifier.ways.hook) == (NotifyMode.CHANGES, QuietHours(), None)
 
 
 def test_what_is_no_terminal_is_never_rung() -> None:
@@ -143,14 +143,14 @@ def test_what_is_no_terminal_is_never_rung() -> None:
 
 
 def test_where_there_is_no_terminal_those_of_who_is_attached_are_told() -> None:
-    def relayed(**notify: Any) -> Relay | None:
-        relay = Relay()
+    def relayed(**notify: Any) -> NotificationRelay | None:
+        relay = NotificationRelay()
         notifier = build_notifier(setting_with(**notify), Screen(is_terminal=False), pytest.fail, relay=relay)
         return relay if notifier is not None and notifier.ways.terminal is relay else None
 
     found = relayed(terminal="osc9")
     assert found is not None
-    assert found.form is Form.OSC9
+    assert found.form is TerminalMethod.OSC9
     assert relayed() is not None
     assert relayed(terminal="off") is None
     assert relayed(desktop=False) is None
@@ -170,4 +170,4 @@ def test_the_settings_reach_the_notifier() -> None:
     notifier = built(desktop=False, hook=["lamp"], mode="all", quiet_hours="22:00-07:00")
     assert notifier is not None
     assert notifier.ways.hook == Hook(("lamp",), Path("/shop"), {"TERM": "xterm"})
-    assert (notifier.when.mode, notifier.when.quiet) == (Mode.ALL, QuietHours(22 * 60, 7 * 60))
+    assert (notifier.when.mode, notifier.when.quiet) == (NotifyMode.ALL, QuietHours(22 * 60, 7 * 60))

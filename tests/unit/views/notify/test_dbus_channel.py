@@ -15,14 +15,14 @@ from support.session_bus import FakeDaemon, session_bus
 from watchtest.config import Config
 from watchtest.config.project import Project
 from watchtest.core.model import Lane, Verdict
-from watchtest.views.notify.channels import look_around
-from watchtest.views.notify.dbus_channel import BusChannel
+from watchtest.views.notify.channels import describe_channels
+from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.dbus_channel import session_bus as found_bus
-from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
+from watchtest.views.notify.notifications import DeliveryFailed, Notification, NotificationKind
 from watchtest.workspace.user_dirs import UserDirs
 
-RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("test[<b>&x]", "second"), Lane.SAVE, Verdict.FAILED)
-GREEN = Notice(NoticeKind.GREEN, "✔ shop: green again", ("2 tests",), Lane.SAVE, Verdict.PASSED)
+RED = Notification(NotificationKind.RED, "✘ shop: 1 test red", ("test[<b>&x]", "second"), Lane.SAVE, Verdict.FAILED)
+GREEN = Notification(NotificationKind.GREEN, "✔ shop: green again", ("2 tests",), Lane.SAVE, Verdict.PASSED)
 LIMIT_S = 20.0
 
 pytestmark = pytest.mark.desktop
@@ -40,8 +40,8 @@ def address(folder: Path) -> Iterator[str]:
         yield address
 
 
-def channel_to(address: str) -> BusChannel:
-    return BusChannel({"DBUS_SESSION_BUS_ADDRESS": address})
+def channel_to(address: str) -> DbusChannel:
+    return DbusChannel({"DBUS_SESSION_BUS_ADDRESS": address})
 
 
 @pytest.mark.dbus
@@ -192,10 +192,10 @@ def test_doctor_tells_who_would_show_a_notification_and_shows_none(address: str)
             {"DBUS_SESSION_BUS_ADDRESS": address, "TERM": "xterm"},
             UserDirs(Path("/cache"), Path("/state")),
         )
-        [(nobody, why)] = await look_around(project, io.StringIO())
+        [(nobody, why)] = await describe_channels(project, io.StringIO())
         assert (nobody, "org.freedesktop.Notifications" in why) == ("", True)
         async with FakeDaemon(address, name="wall\x1b[31mpaper") as daemon:
-            assert await look_around(project, io.StringIO()) == [("on the desktop, by wallpaper", "")]
+            assert await describe_channels(project, io.StringIO()) == [("on the desktop, by wallpaper", "")]
         assert daemon.calls == []
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))

@@ -14,12 +14,18 @@ from pathlib import Path
 import pytest
 from support.watcher_states import NOON, Story, failed, passed
 
-from watchtest.views.notify.dbus_channel import BusChannel
+from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.native_channel import NativeChannel
-from watchtest.views.notify.notices import Channel, DeliveryFailed, Mode, Notice, QuietHours
-from watchtest.views.notify.notifier import Notifier, Ways, When
-from watchtest.views.notify.terminal_channel import Access, Form, TerminalChannel
+from watchtest.views.notify.notifications import (
+    DeliveryFailed,
+    Notification,
+    NotificationChannel,
+    NotifyMode,
+    QuietHours,
+)
+from watchtest.views.notify.notifier import Notifier, NotifyChannels, NotifyRules
+from watchtest.views.notify.terminal_channel import TerminalAccess, TerminalChannel, TerminalMethod
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
 RED, GREEN = "✘ shop: 1 test red", "✔ shop: green again"
@@ -38,7 +44,7 @@ class Wall:
     async def look(self) -> str:
         return "a wall"
 
-    async def deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notification) -> None:
         await asyncio.sleep(self.delay_s)
         if self.refusal:
             raise DeliveryFailed(self.refusal)
@@ -53,19 +59,19 @@ class Wall:
 
 
 def notifier(
-    desktop: Channel | None = None,
+    desktop: NotificationChannel | None = None,
     *,
     terminal: TerminalChannel | None = None,
     hook: Hook | None = None,
     delivery_s: float = 5.0,
     say: Callable[[str], None] = pytest.fail,
-    when: When | None = None,
+    when: NotifyRules | None = None,
 ) -> Notifier:
-    return Notifier("shop", Ways(desktop, terminal, hook, delivery_s), say, when or When())
+    return Notifier("shop", NotifyChannels(desktop, terminal, hook, delivery_s), say, when or NotifyRules())
 
 
 def bell(written: list[str]) -> TerminalChannel:
-    return TerminalChannel(Access(written.append), {}, "/shop", Form.BELL)
+    return TerminalChannel(TerminalAccess(written.append), {}, "/shop", TerminalMethod.BELL)
 
 
 async def play(story: Story, teller: Notifier, between_s: float = 0.0) -> None:
@@ -99,7 +105,7 @@ def test_what_was_not_sent_in_time_is_replaced_by_what_is_true_now() -> None:
 def test_where_failures_alone_are_told_green_takes_the_red_notice_away() -> None:
     wall = Wall()
     story = Story().run("t1", failed(A)).run("t2", passed(A))
-    asyncio.run(play(story, notifier(wall, when=When(Mode.FAILURES)), 0.001))
+    asyncio.run(play(story, notifier(wall, when=NotifyRules(NotifyMode.FAILURES)), 0.001))
     assert wall.shown == [RED, "withdrawn"]
 
 
@@ -116,7 +122,7 @@ def test_a_refusal_is_reported_once_and_each_notice_reaches_the_terminal() -> No
 def test_a_show_does_not_wait_for_what_is_under_way() -> None:
     async def story() -> None:
         wall = Wall(delay_s=60)
-        async with notifier(wall, when=When(Mode.ALL)) as teller:
+        async with notifier(wall, when=NotifyRules(NotifyMode.ALL)) as teller:
             for _, after, event in Story().run("t1", failed(A)).run("t2", passed(A)).steps:
                 teller.show(after, event.at)
                 await asyncio.sleep(0)
@@ -142,7 +148,7 @@ def test_without_a_bus_the_failure_is_one_line_and_nothing_is_logged(capfd: pyte
     problems: list[str] = []
     written: list[str] = []
     story = Story().run("t1", failed(A)).run("t2", passed(A)).run("t3", failed(A))
-    teller = notifier(BusChannel({}), terminal=bell(written), say=problems.append)
+    teller = notifier(DbusChannel({}), terminal=bell(written), say=problems.append)
     asyncio.run(play(story, teller, 0.01))
     assert problems == [f"no desktop notifications: {NO_BUS}; the bell rings instead (said once)"]
     assert written == ["\a"] * 3
@@ -152,7 +158,7 @@ def test_without_a_bus_the_failure_is_one_line_and_nothing_is_logged(capfd: pyte
 @pytest.mark.parametrize("address", ["unix:path=/nonexistent/bus", "nonsense", "carrier:pigeon=1", "unix:path=/\x00"])
 def test_an_address_where_no_bus_is_fails_in_one_line(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     problems: list[str] = []
-    teller = notifier(BusChannel({"DBUS_SESSION_BUS_ADDRESS": address}), say=problems.append)
+    teller = notifier(DbusChannel({"DBUS_SESSION_BUS_ADDRESS": address}), say=problems.append)
     asyncio.run(play(Story().run("t1", failed(A)), teller))
     [problem] = problems
     assert problem.startswith("no desktop notifications: ")
@@ -160,9 +166,9 @@ def test_an_address_where_no_bus_is_fails_in_one_line(address: str, capfd: pytes
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("channel", [BusChannel, NativeChannel])
+@pytest.mark.parametrize("channel", [DbusChannel, NativeChannel])
 def test_a_bus_that_never_answers_does_not_hang(
-    channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    channel: Callable[..., NotificationChannel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems: list[str] = []
     with socket.socket(socket.AF_UNIX) as mute:
@@ -170,7 +176,7 @@ def test_a_bus_that_never_answers_does_not_hang(
         mute.listen()
         environ = {"DBUS_SESSION_BUS_ADDRESS": f"unix:path={tmp_path / 'bus'}"}
         monkeypatch.setenv(*next(iter(environ.items())))
-        way = channel(environ) if channel is BusChannel else channel()
+        way = channel(environ) if channel is DbusChannel else channel()
         teller = notifier(way, delivery_s=0.3, say=problems.append)
         asyncio.run(play(Story().run("t1", failed(A)), teller))
     assert problems == ["no desktop notifications: no answer within 0.3 s (said once)"]
@@ -190,7 +196,7 @@ def test_a_native_desktop_that_cannot_be_reached_says_why(
 
 
 MORNING = NOON + 9 * 3600
-NIGHT = When(quiet=QuietHours.read("22:00-07:00"), local=time.gmtime)
+NIGHT = NotifyRules(quiet=QuietHours.read("22:00-07:00"), local=time.gmtime)
 """NOON of the stories is 22:13 in UTC."""
 
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Lane, Verdict
-from watchtest.views.notify.notices import DeliveryFailed, Notice, NoticeKind
+from watchtest.views.notify.notifications import DeliveryFailed, Notification, NotificationKind
 from watchtest.views.notify.terminal_channel import (
-    Access,
-    Form,
-    Known,
+    TerminalAccess,
     TerminalChannel,
+    TerminalMethod,
+    TerminalSupport,
     ask_tmux_itself,
     recognise,
     recognise_through_tmux,
@@ -26,8 +26,8 @@ from watchtest.views.notify.terminal_channel import (
     withdrawal,
 )
 
-RED = Notice(NoticeKind.RED, "✘ shop: 1 test red", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
-BARE = Notice(NoticeKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)
+RED = Notification(NotificationKind.RED, "✘ shop: 1 test red", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
+BARE = Notification(NotificationKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)
 
 
 def encoded(text: str) -> str:
@@ -37,38 +37,38 @@ def encoded(text: str) -> str:
 @pytest.mark.parametrize(
     ("form", "written"),
     [
-        (Form.BELL, "\a"),
-        (Form.OSC9, "\x1b]9;watchtest: ✘ shop: 1 test red: a.py::test_x, and, more\x1b\\"),
-        (Form.OSC777, "\x1b]777;notify;✘ shop: 1 test red;a.py::test_x, and, more\x1b\\"),
+        (TerminalMethod.BELL, "\a"),
+        (TerminalMethod.OSC9, "\x1b]9;watchtest: ✘ shop: 1 test red: a.py::test_x, and, more\x1b\\"),
+        (TerminalMethod.OSC777, "\x1b]777;notify;✘ shop: 1 test red;a.py::test_x, and, more\x1b\\"),
         (
-            Form.OSC99,
+            TerminalMethod.OSC99,
             f"\x1b]99;i=me:d=0:u=1:e=1:p=title;{encoded(RED.title)}\x1b\\"
             f"\x1b]99;i=me:d=1:e=1:p=body;{encoded('a.py::test_x, and, more')}\x1b\\",
         ),
     ],
 )
-def test_each_form_has_its_sequence(form: Form, written: str) -> None:
+def test_each_form_has_its_sequence(form: TerminalMethod, written: str) -> None:
     assert sequence(form, RED, "me") == written
 
 
 def test_a_notice_without_a_text_still_has_one_where_it_must() -> None:
-    assert sequence(Form.OSC9, BARE, "me") == "\x1b]9;watchtest: ✔ shop: passed 2 tests\x1b\\"
-    assert sequence(Form.OSC777, BARE, "me") == "\x1b]777;notify;✔ shop: passed 2 tests;watchtest\x1b\\"
+    assert sequence(TerminalMethod.OSC9, BARE, "me") == "\x1b]9;watchtest: ✔ shop: passed 2 tests\x1b\\"
+    assert sequence(TerminalMethod.OSC777, BARE, "me") == "\x1b]777;notify;✔ shop: passed 2 tests;watchtest\x1b\\"
 
 
 FRAMES = {
-    Form.BELL: r"\a",
-    Form.OSC9: r"\x1b\]9;watchtest: ([^;]*)\x1b\\",
-    Form.OSC777: r"\x1b\]777;notify;([^;]*);([^;]+)\x1b\\",
-    Form.OSC99: r"\x1b\]99;i=me:d=0:u=1:e=1:p=title;[A-Za-z0-9+/=]*\x1b\\"
+    TerminalMethod.BELL: r"\a",
+    TerminalMethod.OSC9: r"\x1b\]9;watchtest: ([^;]*)\x1b\\",
+    TerminalMethod.OSC777: r"\x1b\]777;notify;([^;]*);([^;]+)\x1b\\",
+    TerminalMethod.OSC99: r"\x1b\]99;i=me:d=0:u=1:e=1:p=title;[A-Za-z0-9+/=]*\x1b\\"
     r"\x1b\]99;i=me:d=1:e=1:p=body;[A-Za-z0-9+/=]+\x1b\\",
 }
 hostile = st.text(st.sampled_from("\x1b\\];:\a\x9c\x9d\x90\x9b\n\r\t\x00\x7f\u202e\ud800[0P^_ab4✘"))
 
 
-@given(title=hostile, name=hostile, form=st.sampled_from(Form))
-def test_no_name_can_leave_its_sequence(title: str, name: str, form: Form) -> None:
-    written = sequence(form, Notice(NoticeKind.RED, title, (name,), Lane.SAVE, Verdict.FAILED), "me")
+@given(title=hostile, name=hostile, form=st.sampled_from(TerminalMethod))
+def test_no_name_can_leave_its_sequence(title: str, name: str, form: TerminalMethod) -> None:
+    written = sequence(form, Notification(NotificationKind.RED, title, (name,), Lane.SAVE, Verdict.FAILED), "me")
     frame = re.fullmatch(FRAMES[form], written, re.DOTALL)
     assert frame is not None
     assert all(text.isprintable() for text in frame.groups())
@@ -76,58 +76,65 @@ def test_no_name_can_leave_its_sequence(title: str, name: str, form: Form) -> No
 
 
 def test_a_long_name_is_cut() -> None:
-    written = sequence(Form.OSC9, Notice(NoticeKind.RED, "t" * 9999, ("x" * 99999,), Lane.SAVE, Verdict.FAILED), "me")
+    written = sequence(
+        TerminalMethod.OSC9,
+        Notification(NotificationKind.RED, "t" * 9999, ("x" * 99999,), Lane.SAVE, Verdict.FAILED),
+        "me",
+    )
     assert len(written) < 500
 
 
 def test_only_one_form_can_take_a_notice_away() -> None:
-    assert withdrawal(Form.OSC99, "me") == "\x1b]99;i=me:p=close;\x1b\\"
-    assert not any(withdrawal(form, "me") for form in Form if form is not Form.OSC99)
+    assert withdrawal(TerminalMethod.OSC99, "me") == "\x1b]99;i=me:p=close;\x1b\\"
+    assert not any(withdrawal(form, "me") for form in TerminalMethod if form is not TerminalMethod.OSC99)
 
 
 @pytest.mark.parametrize(
     ("environ", "known"),
     [
-        ({"TERM_PROGRAM": "iTerm.app", "TERM": "xterm-256color"}, Known(Form.OSC9)),
-        ({"LC_TERMINAL": "iTerm2", "TERM": "xterm-256color"}, Known(Form.OSC9)),
-        ({"TERM": "xterm-kitty"}, Known(Form.OSC99)),
-        ({"KITTY_WINDOW_ID": "1", "TERM": "xterm-256color"}, Known(Form.OSC99)),
-        ({"TERM_PROGRAM": "WezTerm"}, Known(Form.OSC777)),
-        ({"WEZTERM_PANE": "0", "TERM": "xterm-256color"}, Known(Form.OSC777)),
-        ({"TERM_PROGRAM": "ghostty", "TERM": "xterm-ghostty"}, Known(Form.OSC777)),
-        ({"TERM": "xterm-ghostty"}, Known(Form.OSC777)),
-        ({"TERM": "foot"}, Known(Form.OSC777)),
-        ({"TERM": "foot-extra"}, Known(Form.OSC777)),
-        ({"VTE_VERSION": "7600", "TERM": "xterm-256color"}, Known(Form.OSC777, is_doubtful=True)),
-        ({"KONSOLE_VERSION": "230804", "TERM": "xterm-256color"}, Known(Form.OSC777, is_doubtful=True)),
-        ({"TERM_PROGRAM": "Apple_Terminal", "TERM": "xterm-256color"}, Known(Form.BELL)),
-        ({"TERM_PROGRAM": "vscode", "TERM": "xterm-256color"}, Known(Form.BELL)),
-        ({"TERM": "alacritty"}, Known(Form.BELL)),
-        ({"TERM": "linux"}, Known(Form.BELL)),
-        ({}, Known(Form.BELL)),
-        ({"STY": "1.pts", "KITTY_WINDOW_ID": "1", "TERM": "screen"}, Known(Form.BELL)),
-        ({"ZELLIJ": "0", "TERM": "xterm-kitty"}, Known(Form.BELL)),
+        ({"TERM_PROGRAM": "iTerm.app", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.OSC9)),
+        ({"LC_TERMINAL": "iTerm2", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.OSC9)),
+        ({"TERM": "xterm-kitty"}, TerminalSupport(TerminalMethod.OSC99)),
+        ({"KITTY_WINDOW_ID": "1", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.OSC99)),
+        ({"TERM_PROGRAM": "WezTerm"}, TerminalSupport(TerminalMethod.OSC777)),
+        ({"WEZTERM_PANE": "0", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.OSC777)),
+        ({"TERM_PROGRAM": "ghostty", "TERM": "xterm-ghostty"}, TerminalSupport(TerminalMethod.OSC777)),
+        ({"TERM": "xterm-ghostty"}, TerminalSupport(TerminalMethod.OSC777)),
+        ({"TERM": "foot"}, TerminalSupport(TerminalMethod.OSC777)),
+        ({"TERM": "foot-extra"}, TerminalSupport(TerminalMethod.OSC777)),
+        ({"VTE_VERSION": "7600", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.OSC777, is_doubtful=True)),
+        (
+            {"KONSOLE_VERSION": "230804", "TERM": "xterm-256color"},
+            TerminalSupport(TerminalMethod.OSC777, is_doubtful=True),
+        ),
+        ({"TERM_PROGRAM": "Apple_Terminal", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.BELL)),
+        ({"TERM_PROGRAM": "vscode", "TERM": "xterm-256color"}, TerminalSupport(TerminalMethod.BELL)),
+        ({"TERM": "alacritty"}, TerminalSupport(TerminalMethod.BELL)),
+        ({"TERM": "linux"}, TerminalSupport(TerminalMethod.BELL)),
+        ({}, TerminalSupport(TerminalMethod.BELL)),
+        ({"STY": "1.pts", "KITTY_WINDOW_ID": "1", "TERM": "screen"}, TerminalSupport(TerminalMethod.BELL)),
+        ({"ZELLIJ": "0", "TERM": "xterm-kitty"}, TerminalSupport(TerminalMethod.BELL)),
     ],
 )
-def test_a_terminal_is_known_by_its_variables(environ: Mapping[str, str], known: Known) -> None:
+def test_a_terminal_is_known_by_its_variables(environ: Mapping[str, str], known: TerminalSupport) -> None:
     assert recognise(environ) == known
 
 
 @pytest.mark.parametrize(
     ("answer", "known"),
     [
-        ("0\nxterm-kitty\nkitty(0.31.0)\n", Known(Form.BELL)),
-        ("off\nxterm-kitty\n\n", Known(Form.BELL)),
-        ("off", Known(Form.BELL)),
-        ("", Known(Form.BELL)),
-        ("1\nxterm-kitty\n\n", Known(Form.OSC99, is_doubtful=True, is_in_tmux=True)),
-        ("on\nxterm-256color\niTerm2 3.5.0\n", Known(Form.OSC9, is_doubtful=True, is_in_tmux=True)),
-        ("all\nxterm-256color\nWezTerm 20240203\n", Known(Form.OSC777, is_in_tmux=True)),
-        ("\nxterm-kitty\n\n", Known(Form.OSC99, is_in_tmux=True)),
-        ("all\nxterm-256color\n\n", Known(Form.BELL)),
+        ("0\nxterm-kitty\nkitty(0.31.0)\n", TerminalSupport(TerminalMethod.BELL)),
+        ("off\nxterm-kitty\n\n", TerminalSupport(TerminalMethod.BELL)),
+        ("off", TerminalSupport(TerminalMethod.BELL)),
+        ("", TerminalSupport(TerminalMethod.BELL)),
+        ("1\nxterm-kitty\n\n", TerminalSupport(TerminalMethod.OSC99, is_doubtful=True, is_in_tmux=True)),
+        ("on\nxterm-256color\niTerm2 3.5.0\n", TerminalSupport(TerminalMethod.OSC9, is_doubtful=True, is_in_tmux=True)),
+        ("all\nxterm-256color\nWezTerm 20240203\n", TerminalSupport(TerminalMethod.OSC777, is_in_tmux=True)),
+        ("\nxterm-kitty\n\n", TerminalSupport(TerminalMethod.OSC99, is_in_tmux=True)),
+        ("all\nxterm-256color\n\n", TerminalSupport(TerminalMethod.BELL)),
     ],
 )
-def test_in_tmux_the_terminal_around_it_counts_and_what_tmux_lets_through(answer: str, known: Known) -> None:
+def test_in_tmux_the_terminal_around_it_counts_and_what_tmux_lets_through(answer: str, known: TerminalSupport) -> None:
     assert recognise_through_tmux(answer) == known
 
 
@@ -135,11 +142,11 @@ async def _tmux(_environ: Mapping[str, str]) -> str:
     return "on\nxterm-256color\n\n"
 
 
-def delivered(environ: Mapping[str, str], form: Form | None = None, *, is_lent: bool = False) -> list[str]:
+def delivered(environ: Mapping[str, str], form: TerminalMethod | None = None, *, is_lent: bool = False) -> list[str]:
     written: list[str] = []
 
     async def deliver() -> None:
-        channel = TerminalChannel(Access(written.append, lambda: is_lent), environ, "/shop", form, _tmux)
+        channel = TerminalChannel(TerminalAccess(written.append, lambda: is_lent), environ, "/shop", form, _tmux)
         await channel.deliver(RED)
         await channel.withdraw()
         await channel.close()
@@ -149,25 +156,27 @@ def delivered(environ: Mapping[str, str], form: Form | None = None, *, is_lent: 
 
 
 def test_a_form_that_the_user_named_is_taken() -> None:
-    assert delivered({"TERM": "xterm-kitty"}, Form.OSC9) == [sequence(Form.OSC9, RED, "")]
-    assert delivered({"TERM": "xterm-kitty"}, Form.BELL) == ["\a"]
-    assert delivered({"TMUX": "/tmp/x,1,0"}, Form.OSC9) == [through_tmux(sequence(Form.OSC9, RED, "")) + "\a"]
+    assert delivered({"TERM": "xterm-kitty"}, TerminalMethod.OSC9) == [sequence(TerminalMethod.OSC9, RED, "")]
+    assert delivered({"TERM": "xterm-kitty"}, TerminalMethod.BELL) == ["\a"]
+    assert delivered({"TMUX": "/tmp/x,1,0"}, TerminalMethod.OSC9) == [
+        through_tmux(sequence(TerminalMethod.OSC9, RED, "")) + "\a"
+    ]
 
 
 def test_the_bell_rings_as_well_where_the_sequence_may_be_passed_over() -> None:
-    assert delivered({"VTE_VERSION": "7600"}) == [sequence(Form.OSC777, RED, "") + "\a"]
+    assert delivered({"VTE_VERSION": "7600"}) == [sequence(TerminalMethod.OSC777, RED, "") + "\a"]
 
 
 def test_a_terminal_that_an_editor_has_hears_the_bell_alone() -> None:
     assert delivered({"TERM": "xterm-kitty"}, is_lent=True) == ["\a"]
-    assert delivered({"TMUX": "/tmp/x,1,0"}, Form.OSC99, is_lent=True) == ["\a"]
+    assert delivered({"TMUX": "/tmp/x,1,0"}, TerminalMethod.OSC99, is_lent=True) == ["\a"]
 
 
 def test_kitty_is_told_and_untold_under_one_name_a_workspace() -> None:
     told, untold = delivered({"TERM": "xterm-kitty"})
     [name, other] = re.findall(r"99;i=(watchtest-[0-9a-f]+):", told)
     assert name == other
-    assert untold == withdrawal(Form.OSC99, name)
+    assert untold == withdrawal(TerminalMethod.OSC99, name)
 
 
 def test_escapes_are_doubled_for_tmux() -> None:
@@ -184,4 +193,4 @@ def test_a_terminal_that_has_gone_is_a_failed_delivery() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(DeliveryFailed, match="Input/output error"):
-        asyncio.run(TerminalChannel(Access(write), {}, "/shop", Form.BELL).deliver(RED))
+        asyncio.run(TerminalChannel(TerminalAccess(write), {}, "/shop", TerminalMethod.BELL).deliver(RED))

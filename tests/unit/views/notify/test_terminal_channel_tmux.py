@@ -19,16 +19,16 @@ LIMIT_S = 30.0
 PROGRAM = """
 import asyncio, os, sys
 from watchtest.core.model import Lane, Verdict
-from watchtest.views.notify.notices import Notice, NoticeKind
-from watchtest.views.notify.terminal_channel import Form
-from watchtest.views.notify.terminal_channel import Access, TerminalChannel
+from watchtest.views.notify.notifications import Notification, NotificationKind
+from watchtest.views.notify.terminal_channel import TerminalMethod
+from watchtest.views.notify.terminal_channel import TerminalAccess, TerminalChannel
 
 def write(text):
     sys.stdout.write(text)
     sys.stdout.flush()
 
-channel = TerminalChannel(Access(write), os.environ, "/shop", Form.OSC9)
-notice = Notice(NoticeKind.RED, "shop: 1 test red", ("test_x",), Lane.SAVE, Verdict.FAILED)
+channel = TerminalChannel(TerminalAccess(write), os.environ, "/shop", TerminalMethod.OSC9)
+notice = Notification(NotificationKind.RED, "shop: 1 test red", ("test_x",), Lane.SAVE, Verdict.FAILED)
 asyncio.run(channel.deliver(notice))
 print("told", channel.known.form.value, flush=True)
 sys.stdin.read()

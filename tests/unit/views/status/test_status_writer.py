@@ -15,10 +15,10 @@ from support import TESTS
 from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.errors import WorkspaceError
-from watchtest.views.status.status_document import Document, Writer
+from watchtest.views.status.status_document import Document, WriterInfo
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 
-WRITER = Writer(pid=7, host="host", version="0.1.0", started_at=NOON)
+WRITER = WriterInfo(pid=7, host="host", version="0.1.0", started_at=NOON)
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 
 
@@ -177,10 +177,10 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.watcher_states import NOON, Story, failed
-from watchtest.views.status.status_writer import StatusFile, Writer
+from watchtest.views.status.status_writer import StatusFile, WriterInfo
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with StatusFile(Path(sys.argv[1]), Writer(1, "h", "v", NOON), on_problem=print, clock=lambda: NOON) as file:
+with StatusFile(Path(sys.argv[1]), WriterInfo(1, "h", "v", NOON), on_problem=print, clock=lambda: NOON) as file:
     file.show(Story().state, NOON)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
     file.show(Story().run("t1", failed("a.py::b")).state, NOON)

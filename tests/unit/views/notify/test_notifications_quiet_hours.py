@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from watchtest.views.notify.notices import QuietHours
+from watchtest.views.notify.notifications import QuietHours
 
 
 @pytest.mark.parametrize(

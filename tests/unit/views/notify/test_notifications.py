@@ -11,22 +11,28 @@ from support.watcher_states import Story, failed, passed, start
 
 from watchtest.core.events import CancelRequested, Halted, RunEnded
 from watchtest.core.model import Lane, Policy, StopReason, Verdict
-from watchtest.views.notify.notices import TOLD_IN, Mode, Notice, NoticeKind, notices
+from watchtest.views.notify.notifications import (
+    KINDS_BY_MODE,
+    Notification,
+    NotificationKind,
+    NotifyMode,
+    new_notifications,
+)
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
 
 
-def told_by(story: Story, mode: Mode = Mode.CHANGES) -> list[Notice]:
+def told_by(story: Story, mode: NotifyMode = NotifyMode.CHANGES) -> list[Notification]:
     """Every notice of a story, state by state, as the watcher would send them."""
-    said: list[Notice] = []
-    told = notices({}, story.steps[0][0], "shop")[1]
+    said: list[Notification] = []
+    told = new_notifications({}, story.steps[0][0], "shop")[1]
     for _, after, _ in story.steps:
-        new, told = notices(told, after, "shop")
-        said += [notice for notice in new if notice.kind in TOLD_IN[mode]]
+        new, told = new_notifications(told, after, "shop")
+        said += [notice for notice in new if notice.kind in KINDS_BY_MODE[mode]]
     return said
 
 
-def titles(story: Story, mode: Mode = Mode.CHANGES) -> list[str]:
+def titles(story: Story, mode: NotifyMode = NotifyMode.CHANGES) -> list[str]:
     return [notice.title for notice in told_by(story, mode)]
 
 
@@ -36,7 +42,7 @@ def test_a_first_green_verdict_is_no_news() -> None:
 
 def test_a_first_red_verdict_is_told() -> None:
     [notice] = told_by(Story().run("t1", passed(A), failed(B)))
-    assert (notice.kind, notice.title, notice.lines) == (NoticeKind.RED, "✘ shop: 1 test red", (B,))
+    assert (notice.kind, notice.title, notice.lines) == (NotificationKind.RED, "✘ shop: 1 test red", (B,))
     assert (notice.tests, notice.red, notice.tree, notice.verdict) == ((B,), 1, "t1", Verdict.FAILED)
     assert notice.run
 
@@ -50,7 +56,11 @@ def test_green_to_red_and_back_are_told_once_each() -> None:
 
 def test_a_new_failure_while_red_is_told_by_its_name_alone() -> None:
     [_, more] = told_by(Story().run("t1", failed(A), passed(B)).run("t2", failed(A), failed(B)))
-    assert (more.kind, more.title, more.lines) == (NoticeKind.MORE_RED, "✘ shop: 1 test newly red, 2 in all", (B,))
+    assert (more.kind, more.title, more.lines) == (
+        NotificationKind.MORE_RED,
+        "✘ shop: 1 test newly red, 2 in all",
+        (B,),
+    )
     assert (more.tests, more.red) == ((B,), 2)
 
 
@@ -113,7 +123,7 @@ def test_a_box_that_breaks_for_a_moment_is_not_told() -> None:
 def test_a_box_that_is_given_up_is_told_and_its_return_too() -> None:
     story = Story().run("t1", passed(A)).change("x.py").breaks(is_transient=False)
     [lost] = told_by(story)
-    assert (lost.kind, lost.title) == (NoticeKind.LOST, "⚠ shop: cannot run tests")
+    assert (lost.kind, lost.title) == (NotificationKind.LOST, "⚠ shop: cannot run tests")
     assert "does not answer" in lost.text
     story.change("y.py").breaks(is_transient=False).change("z.py").sync("t2").collect(A)
     assert titles(story) == ["⚠ shop: cannot run tests", "✔ shop: tests run again"]
@@ -140,10 +150,10 @@ def test_a_box_that_is_back_says_that_red_is_still_red() -> None:
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        (Mode.OFF, []),
-        (Mode.FAILURES, ["✘ shop: 1 test red", "✘ shop: 1 test newly red, 2 in all"]),
+        (NotifyMode.OFF, []),
+        (NotifyMode.FAILURES, ["✘ shop: 1 test red", "✘ shop: 1 test newly red, 2 in all"]),
         (
-            Mode.ALL,
+            NotifyMode.ALL,
             [
                 "✔ shop: passed 2 tests",
                 "✘ shop: 1 test red",
@@ -155,7 +165,7 @@ def test_a_box_that_is_back_says_that_red_is_still_red() -> None:
         ),
     ],
 )
-def test_each_mode_tells_its_own(mode: Mode, told: list[str]) -> None:
+def test_each_mode_tells_its_own(mode: NotifyMode, told: list[str]) -> None:
     story = Story().run("t1", passed(A), passed(B)).run("t2", failed(A), passed(B))
     story.run("t3", failed(A), failed(B)).run("t4", failed(A), failed(B))
     story.run("t5", passed(A), passed(B)).run("t6", passed(A), passed(B))

@@ -25,7 +25,7 @@ NAMES_SHOWN = 3
 NAME_LENGTH = 100
 
 
-class Mode(StrEnum):
+class NotifyMode(StrEnum):
     """How much is told."""
 
     CHANGES = "changes"
@@ -34,7 +34,7 @@ class Mode(StrEnum):
     OFF = "off"
 
 
-class NoticeKind(StrEnum):
+class NotificationKind(StrEnum):
     """What happened."""
 
     RED = "red"
@@ -50,26 +50,26 @@ class NoticeKind(StrEnum):
 
     @property
     def is_trouble(self) -> bool:
-        return self in (NoticeKind.RED, NoticeKind.MORE_RED, NoticeKind.FAILED, NoticeKind.LOST)
+        return self in (NotificationKind.RED, NotificationKind.MORE_RED, NotificationKind.FAILED, NotificationKind.LOST)
 
 
-_FAILURES = frozenset({NoticeKind.RED, NoticeKind.MORE_RED, NoticeKind.LOST})
-_CHANGES = _FAILURES | {NoticeKind.GREEN, NoticeKind.BACK}
-TOLD_IN: Mapping[Mode, frozenset[NoticeKind]] = MappingProxyType(
+_FAILURES = frozenset({NotificationKind.RED, NotificationKind.MORE_RED, NotificationKind.LOST})
+_CHANGES = _FAILURES | {NotificationKind.GREEN, NotificationKind.BACK}
+KINDS_BY_MODE: Mapping[NotifyMode, frozenset[NotificationKind]] = MappingProxyType(
     {
-        Mode.OFF: frozenset(),
-        Mode.FAILURES: _FAILURES,
-        Mode.CHANGES: _CHANGES,
-        Mode.ALL: frozenset(NoticeKind),
+        NotifyMode.OFF: frozenset(),
+        NotifyMode.FAILURES: _FAILURES,
+        NotifyMode.CHANGES: _CHANGES,
+        NotifyMode.ALL: frozenset(NotificationKind),
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     """One notice. Its texts are clean; they may still hold what some way to the user takes for markup."""
 
-    kind: NoticeKind
+    kind: NotificationKind
     title: str
     lines: tuple[str, ...]
     lane: Lane
@@ -88,7 +88,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedLane:
     """What the user believes of one lane: colour, red tests, by which run, and whether its box is lost."""
 
     is_red: bool | None = None
@@ -99,35 +99,41 @@ class Told:
     """What was looked at last: most events leave it as it is."""
 
 
-ToldLanes = Mapping[Lane, Told]
+ReportedLanes = Mapping[Lane, ReportedLane]
 
 
-def notices(told: ToldLanes, state: State, workspace: str) -> tuple[tuple[Notice, ...], ToldLanes]:
+def new_notifications(
+    told: ReportedLanes, state: State, workspace: str
+) -> tuple[tuple[Notification, ...], ReportedLanes]:
     """What `state` adds to what was told, and what is told after that.
 
     A verdict that is neither red nor green (unknown, no tests) tells nothing and forgets nothing: red → unknown → green
     is still red → green. Runs that were cancelled or superseded change no knowledge, so they are silent by themselves.
     """
-    said: list[Notice] = []
+    said: list[Notification] = []
     after = dict(told)
     name = one_line(workspace, 60)
     for lane in state.ranked:
         others = [other.lane.value for other in state.ranked if other is not lane and other.knowledge.verdict.is_red]
         where = name if len(state.lanes) == 1 else f"{name} ({lane.lane.value})"
-        new, after[lane.lane] = _lane(told.get(lane.lane, Told()), lane, where, others)
+        new, after[lane.lane] = _lane(told.get(lane.lane, ReportedLane()), lane, where, others)
         said += new
     return tuple(said), after
 
 
-def _lane(told: Told, lane: LaneState, where: str, red_lanes: list[str]) -> tuple[list[Notice], Told]:
+def _lane(
+    told: ReportedLane, lane: LaneState, where: str, red_lanes: list[str]
+) -> tuple[list[Notification], ReportedLane]:
     said = []
     if _is_lost(lane) and not told.is_lost and lane.problem:
         told = replace(told, is_lost=True)
-        said.append(_notice(NoticeKind.LOST, lane, f"⚠ {where}: cannot run tests", (one_line(lane.problem.message),)))
+        said.append(
+            _notice(NotificationKind.LOST, lane, f"⚠ {where}: cannot run tests", (one_line(lane.problem.message),))
+        )
     elif told.is_lost and _is_back(lane):
         told = replace(told, is_lost=False)
         still = (f"{tests(len(told.red)) if told.red else 'the last run'} still red",) if told.is_red else ()
-        said.append(_notice(NoticeKind.BACK, lane, f"✔ {where}: tests run again", still))
+        said.append(_notice(NotificationKind.BACK, lane, f"✔ {where}: tests run again", still))
     knowledge = lane.knowledge
     if knowledge is told.knowledge:
         return said, told
@@ -143,43 +149,47 @@ def _lane(told: Told, lane: LaneState, where: str, red_lanes: list[str]) -> tupl
     return said, told
 
 
-def _red(told: Told, lane: LaneState, where: str, red: frozenset[str]) -> list[Notice]:
+def _red(told: ReportedLane, lane: LaneState, where: str, red: frozenset[str]) -> list[Notification]:
     new = red - told.red
     if not told.is_red:
         what = f"{tests(len(red))} red" if red else "the run failed"
         lines = _names(red) or (one_line(lane.knowledge.reason) or "no reason was given",)
-        return [_notice(NoticeKind.RED, lane, f"✘ {where}: {what}", lines, red)]
+        return [_notice(NotificationKind.RED, lane, f"✘ {where}: {what}", lines, red)]
     if new:
         in_all = f", {len(red)} in all" if len(red) > len(new) else ""
-        return [_notice(NoticeKind.MORE_RED, lane, f"✘ {where}: {tests(len(new))} newly red{in_all}", _names(new), new)]
+        return [
+            _notice(
+                NotificationKind.MORE_RED, lane, f"✘ {where}: {tests(len(new))} newly red{in_all}", _names(new), new
+            )
+        ]
     if _is_next_verdict(told, lane):
         what = f"{tests(len(red))} still red" if red else "still red"
         lines = _names(red) or (one_line(lane.knowledge.reason),)
-        return [_notice(NoticeKind.FAILED, lane, f"✘ {where}: {what}", lines, red)]
+        return [_notice(NotificationKind.FAILED, lane, f"✘ {where}: {what}", lines, red)]
     return []
 
 
-def _green(told: Told, lane: LaneState, where: str, red_lanes: list[str]) -> list[Notice]:
+def _green(told: ReportedLane, lane: LaneState, where: str, red_lanes: list[str]) -> list[Notification]:
     total = tests(len(lane.knowledge.tests))
     if told.is_red:
         # Its notification takes the place of another lane's, which is as red as before.
         still = tuple(f"the {name} lane is still red" for name in red_lanes)
-        return [_notice(NoticeKind.GREEN, lane, f"✔ {where}: green again", (total, *still))]
+        return [_notice(NotificationKind.GREEN, lane, f"✔ {where}: green again", (total, *still))]
     if _is_next_verdict(told, lane):
-        return [_notice(NoticeKind.PASSED, lane, f"✔ {where}: passed {total}", ())]
+        return [_notice(NotificationKind.PASSED, lane, f"✔ {where}: passed {total}", ())]
     return []
 
 
-def _is_next_verdict(told: Told, lane: LaneState) -> bool:
+def _is_next_verdict(told: ReportedLane, lane: LaneState) -> bool:
     run = lane.knowledge.run
     return run is not None and run.id != told.run and not run.is_audit
 
 
 def _notice(
-    kind: NoticeKind, lane: LaneState, title: str, lines: tuple[str, ...], about: frozenset[str] = frozenset()
-) -> Notice:
+    kind: NotificationKind, lane: LaneState, title: str, lines: tuple[str, ...], about: frozenset[str] = frozenset()
+) -> Notification:
     knowledge = lane.knowledge
-    return Notice(
+    return Notification(
         kind,
         title,
         tuple(line for line in lines if line),
@@ -217,7 +227,7 @@ class DeliveryFailed(Exception):
     """Why a notice did not reach the user, in a few words."""
 
 
-class Channel(Protocol):
+class NotificationChannel(Protocol):
     """One live notice a workspace: each stands in the place of the last. Cancelled at any point, it can go on after.
 
     What cannot be done raises DeliveryFailed; nothing else leaves a channel.
@@ -226,7 +236,7 @@ class Channel(Protocol):
     async def look(self) -> str:
         """Who would show it, in words; shows nothing."""
 
-    async def deliver(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notification) -> None:
         """It has been shown when this returns."""
 
     async def withdraw(self) -> None:
