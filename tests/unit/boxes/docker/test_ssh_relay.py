@@ -98,7 +98,7 @@ def test_every_ssh_ends_with_a_process_that_is_killed(short_path: Path) -> None:
     ):
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        assert len(ssh_processes(folder)) == 2
+        assert len(ssh_processes(folder)) >= 2  # one for each open connection; others may be on their way out
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=10)
         wait_until_none(folder)
