@@ -30,10 +30,10 @@ from watchtest.core.state import AuditSchedule, LaneState, State
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exit_codes import EXIT_CODES
-from watchtest.history.queries.run_queries import last_whole
+from watchtest.history.queries.run_queries import last_full_results
 from watchtest.history.run_recorder import Recorder
-from watchtest.history.store.database_file import history_path, is_there, reading
-from watchtest.history.store.retention import Limits
+from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
+from watchtest.history.store.retention import RetentionLimits
 from watchtest.history.store.store import Store
 from watchtest.loop import Loop, View
 from watchtest.memory import Housekeeping
@@ -299,12 +299,12 @@ def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: b
     if not project.config.history.enabled:
         return None
     try:
-        store = Store.open(history_path(project.dirs.state, project.workspace), say)
+        store = Store(history_path(project.dirs.state, project.workspace), say)
     except WatchtestError as error:
         say(f"no history is kept: {error}")
         return None
     history = project.config.history
-    limits = Limits(history.max_days, history.max_runs, history.max_mb)
+    limits = RetentionLimits(history.max_days, history.max_runs, history.max_mb)
     return Recorder(store, str(project.workspace), say, is_watcher=is_watcher, limits=limits)
 
 
@@ -312,11 +312,11 @@ def _earlier_results(project: Project) -> Mapping[str, Result]:
     """By what an earlier watcher saw, the first run knows which tests failed and which are quick. Nothing else is
     believed of it."""
     path = history_path(project.dirs.state, project.workspace)
-    if not project.config.history.enabled or not is_there(path):
+    if not project.config.history.enabled or not history_exists(path):
         return {}
     try:
-        with reading(path) as connection:
-            return last_whole(connection, str(project.workspace))
+        with open_for_reading(path) as connection:
+            return last_full_results(connection, str(project.workspace))
     except WatchtestError as error:
         log.info("the first run goes in the runner's own order: %s", error)
         return {}

@@ -175,7 +175,7 @@ def _children_s() -> float:
 def written(path: Path, tests: int) -> float:
     """Seconds of processor time that the watcher's history takes for a run of so many tests, told in batches as they
     come, at the end of a long history."""
-    store = Store.open(path)
+    store = Store(path)
     ids = names(tests)
     spent = []
     for number in range(30):
@@ -187,7 +187,7 @@ def written(path: Path, tests: int) -> float:
         for batch in _batches(ids, 10):
             store.add_results(run.id, [Result(test, Outcome.PASSED, 0.01) for test in batch], 2.0)
         store.end(run.id, RunState.PASSED, "", 3.0, "100 passed in 0.3s\n")
-        store.asked(lambda connection: flaky_now(connection, "/w", time.time()))
+        store.query(lambda connection: flaky_now(connection, "/w", time.time()))
         spent.append(time.process_time() - began)
     store.close()
     return statistics.median(spent)

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from watchtest.history.queries.run_queries import recent
-from watchtest.history.store.database_file import reading
+from watchtest.history.queries.run_queries import recent_runs
+from watchtest.history.store.database_file import open_for_reading
 
 WRITER = """
 import sys, time
@@ -25,13 +25,13 @@ from watchtest.core.model import All, Failure, Lane, Outcome, Result, Run, RunSt
 from watchtest.history.store.store import Store
 path, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 deadline, runs, longest = time.monotonic() + seconds, 0, 0.0
-with Store.open(path) as store:
+with Store(path) as store:
     while time.monotonic() < deadline:
         runs += 1
         began = time.monotonic()
         run = Run(f"{name}.{runs}", Lane.SAVE, Trigger.SAVE, All("all"))
         store.begin(run, time.time(), "/w")
-        store.snapshot_taken(run.id, Snapshot(f"t{runs // 2}", {}), "e", time.time())
+        store.set_snapshot(run.id, Snapshot(f"t{runs // 2}", {}), "e", time.time())
         for batch in range(5):
             results = [Result(f"t.py::{batch * 20 + i}", Outcome.PASSED, 0.01) for i in range(20)]
             if runs % 3 == 0 and batch == 2:
@@ -45,22 +45,22 @@ READER = """
 import sys, time
 from pathlib import Path
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.store.database_file import is_there, reading
-from watchtest.history.queries.run_queries import detail, recent
+from watchtest.history.store.database_file import history_exists, open_for_reading
+from watchtest.history.queries.run_queries import run_detail, recent_runs
 from watchtest.history.queries.test_history import history_of
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.queries.trends import trend
 path, seconds = Path(sys.argv[1]), float(sys.argv[3])
 deadline, asked, longest = time.monotonic() + seconds, 0, 0.0
 while time.monotonic() < deadline:
-    if not is_there(path):
+    if not history_exists(path):
         time.sleep(0.01)
         continue
     began = time.monotonic()
-    with reading(path) as connection:
-        for run in recent(connection, limit=20):
+    with open_for_reading(path) as connection:
+        for run in recent_runs(connection, limit=20):
             assert run.ended_at is None or sum(run.counts.values()) == 100, run
-        detail(connection, "last")
+        run_detail(connection, "last")
         for test in find_tests(connection, "t.py::47"):
             history_of(connection, test, workspace="/w", lane=None, limit=60)
         flaky_tests(connection, workspace="/w", now=time.time())
@@ -100,8 +100,8 @@ def main() -> int:
             return 1
         numbers = [(int(out.split()[0]), float(out.split()[1])) for out, _ in said]
         expected = {f"{name}.{n + 1}" for name, (runs, _) in zip(names, numbers, strict=False) for n in range(runs)}
-        with reading(path) as connection:
-            runs = recent(connection, limit=10_000_000)
+        with open_for_reading(path) as connection:
+            runs = recent_runs(connection, limit=10_000_000)
         is_whole = {run.id for run in runs} == expected and {sum(run.counts.values()) for run in runs} == {100}
         written, asked = numbers[: wish.writers], numbers[wish.writers :]
         spent, runs_written, rounds = time.monotonic() - began, sum(n for n, _ in written), sum(n for n, _ in asked)

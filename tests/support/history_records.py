@@ -54,7 +54,7 @@ class Bench:
     def __init__(self, path: Path, workspace: str = "/w") -> None:
         self.path = path
         self.workspace = workspace
-        self.store = Store.open(path)
+        self.store = Store(path)
         self.now = NOON
         self.runs = 0
 
@@ -81,10 +81,10 @@ class Bench:
         self.store.begin(run, at, self.workspace, "a.py changed")
         self.store.start(run, at + 1)
         if snapshot is not None:
-            self.store.snapshot_taken(name, snapshot, environment, at + 2)
-        self.store.choose(run, at + 3)
+            self.store.set_snapshot(name, snapshot, environment, at + 2)
+        self.store.set_selection(run, at + 3)
         self.store.advance(name, RunState.RUNNING, at + 4)
-        self.store.reports(name, at + 6)
+        self.store.runner_started(name, at + 6)
         self.store.add_results(name, results, at + 7)
         if checks:
             self.store.add_results(name, checks, at + 8, AttemptKind.CHECK)

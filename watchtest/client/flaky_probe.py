@@ -75,7 +75,7 @@ async def probe(
     pipeline.listen(lambda _event: None)
     session = secrets.token_hex(3)
     if store is not None:
-        store.mend(str(project.workspace), time.time(), is_beside=True)
+        store.end_dead_runs(str(project.workspace), time.time(), is_gate=True)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pipeline.box.close)
         for number in range(1, times + 1):
@@ -126,9 +126,9 @@ class _Once:
                 self._tree = event.snapshot.id
                 self._frozen.freeze(event.snapshot)
                 if self._store is not None:
-                    self._store.snapshot_taken(self._run.id, event.snapshot, event.environment, event.at)
+                    self._store.set_snapshot(self._run.id, event.snapshot, event.environment, event.at)
             case TestsCollected() if self._store is not None and event.tests:
-                self._store.reports(self._run.id, event.at)
+                self._store.runner_started(self._run.id, event.at)
             case TestsEnded() if self._store is not None:
                 kind = AttemptKind.CHECK if event.is_check else AttemptKind.WORD
                 self._store.add_results(self._run.id, event.results, event.at, kind)

@@ -20,13 +20,13 @@ from watchtest.errors import UsageError, WatchtestError, WorkspaceError
 
 if TYPE_CHECKING:
     from watchtest.history.queries.run_queries import PastRun
-    from watchtest.history.queries.test_names import Named
+    from watchtest.history.queries.test_names import PastTest
     from watchtest.history.store.database import Connection
 
 Answer = TypeVar("Answer")
 LONGEST_LIST = 10_000
 AGES = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-NAMES_OF_RUNS = "a run id, or last (default), last-failed, last-green"
+RUN_NAMES = "a run id, or last (default), last-failed, last-green"
 REPORT_FORMATS = ("junit", "ctrf")
 
 
@@ -38,7 +38,7 @@ def add_filters(parser: argparse.ArgumentParser, *, lane: bool = True, since: st
         parser.add_argument("--lane", choices=[lane.value for lane in Lane], help="only runs of this lane")
     if since is not None:
         text = f"only the last AGE: 90m, 12h, 7d, 4w, or all (default: {since})"
-        parser.add_argument("--since", type=age, default=age(since), metavar="AGE", help=text)
+        parser.add_argument("--since", type=parse_age, default=parse_age(since), metavar="AGE", help=text)
 
 
 def workspace_of(arguments: argparse.Namespace) -> Path:
@@ -52,35 +52,35 @@ def workspace_of(arguments: argparse.Namespace) -> Path:
         ) from error
 
 
-def asked_workspace(arguments: argparse.Namespace) -> str | None:
+def chosen_workspace(arguments: argparse.Namespace) -> str | None:
     """The workspace a question is about; None: any of the repository."""
     return None if arguments.all_worktrees else str(workspace_of(arguments))
 
 
-def asked_lane(arguments: argparse.Namespace) -> Lane | None:
+def chosen_lane(arguments: argparse.Namespace) -> Lane | None:
     return Lane(arguments.lane) if arguments.lane else None
 
 
-def asked_since(arguments: argparse.Namespace) -> float | None:
+def since_time(arguments: argparse.Namespace) -> float | None:
     return None if arguments.since is None else time.time() - float(arguments.since)
 
 
-def path_of(arguments: argparse.Namespace) -> Path:
+def history_file(arguments: argparse.Namespace) -> Path:
     from watchtest.history.store.database_file import history_path
     from watchtest.workspace.user_dirs import state_dir
 
     return history_path(state_dir(), workspace_of(arguments))
 
 
-def answer(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
+def query_history(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
     """Of one consistent view of the history; None: there is none yet."""
-    from watchtest.history.store.database_file import is_there, reading
+    from watchtest.history.store.database_file import history_exists, open_for_reading
 
-    path = path_of(arguments)
-    if not is_there(path):
+    path = history_file(arguments)
+    if not history_exists(path):
         return None
-    mend_what_died(path)
-    with reading(path) as connection:
+    end_dead_runs(path)
+    with open_for_reading(path) as connection:
         return question(connection)
 
 
@@ -101,33 +101,33 @@ def print_json(shape: object) -> None:
     print(json.dumps(shape, indent=2))
 
 
-def run_named(connection: Connection, name: str, workspace: str | None, action: str) -> PastRun:
+def require_run(connection: Connection, name: str, workspace: str | None, action: str) -> PastRun:
     """The run of that name. Raises UsageError, with what may have been meant."""
-    from watchtest.history.queries.run_queries import find_run, recent
+    from watchtest.history.queries.run_queries import find_run, recent_runs
 
     found = find_run(connection, name, workspace)
     if found is None:
-        raise unknown_run(action, name, [run.id for run in recent(connection, limit=200)])
+        raise unknown_run_error(action, name, [run.id for run in recent_runs(connection, limit=200)])
     return found
 
 
-def unknown_run(action: str, name: str, known: list[str]) -> UsageError:
+def unknown_run_error(action: str, name: str, known: list[str]) -> UsageError:
     from difflib import get_close_matches
 
     from watchtest.core.text import one_line
-    from watchtest.history.queries.run_queries import NAMED
+    from watchtest.history.queries.run_queries import NAMED_RUNS
 
     asked = f"history {action} {one_line(name)}"
     if not known:
         return UsageError(f"{asked}: there are no runs yet", hint="start one: watchtest watch")
-    if name in NAMED:
+    if name in NAMED_RUNS:
         return UsageError(f"{asked}: no run of this workspace is that", hint="see: watchtest history list")
-    close = get_close_matches(name, [*NAMED, *known], n=1)
+    close = get_close_matches(name, [*NAMED_RUNS, *known], n=1)
     hint = f"did you mean {close[0]}?" if close else "see: watchtest history list"
     return UsageError(f"{asked}: no such run", hint=hint)
 
 
-def test_named(connection: Connection, name: str, action: str) -> Named:
+def require_test(connection: Connection, name: str, action: str) -> PastTest:
     """The one test that is meant. Raises UsageError, with those that could be."""
     from watchtest.core.text import one_line
     from watchtest.history.queries.test_names import find_tests
@@ -143,7 +143,7 @@ def test_named(connection: Connection, name: str, action: str) -> Named:
     raise UsageError(f"{asked}: that could be any of{some}{more}", hint="name one of them")
 
 
-def age(text: str) -> float | None:
+def parse_age(text: str) -> float | None:
     """`7d` in seconds; `all`: None."""
     if text == "all":
         return None
@@ -153,7 +153,7 @@ def age(text: str) -> float | None:
     return int(found[1]) * AGES[found[2]]
 
 
-def limit(text: str) -> int:
+def parse_limit(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= LONGEST_LIST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {LONGEST_LIST}")
     return int(text)
@@ -163,26 +163,26 @@ LOCKS = {False: "lock", True: "gate.lock"}
 """Who is at work holds the watcher's lock; or, beside it, that of gates and probes."""
 
 
-def mend_what_died(path: Path) -> None:
+def end_dead_runs(path: Path) -> None:
     """In every workspace of the history. Whoever may not write there is told what it says."""
     from watchtest.client.status_file import is_locked
-    from watchtest.history.queries.run_queries import at_work
-    from watchtest.history.store.database_file import reading
+    from watchtest.history.queries.run_queries import workspaces_with_open_runs
+    from watchtest.history.store.database_file import open_for_reading
     from watchtest.history.store.store import Store
     from watchtest.workspace.folder import FOLDER
 
-    with reading(path) as connection:
-        found = at_work(connection)
+    with open_for_reading(path) as connection:
+        found = workspaces_with_open_runs(connection)
     dead = [each for each in found if not is_locked(Path(each[0], FOLDER, LOCKS[each[1]]))]
     if not dead:
         return
     try:
         # Opened before a lock is taken: a watcher that starts meanwhile waits for that lock, and not for long.
-        with Store.open(path) as store:
-            for workspace, is_beside in dead:
-                with _nobody_at_work(Path(workspace), LOCKS[is_beside]) as is_so:
+        with Store(path) as store:
+            for workspace, is_gate in dead:
+                with _nobody_at_work(Path(workspace), LOCKS[is_gate]) as is_so:
                     if is_so:
-                        store.mend(workspace, time.time(), is_beside=is_beside)
+                        store.end_dead_runs(workspace, time.time(), is_gate=is_gate)
     except WatchtestError:
         return
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from watchtest.history.queries.run_queries import PastRun
 
-Say = Callable[..., "Text"]
+Styled = Callable[..., "Text"]
 
 STYLES: Mapping[str, str] = {
     RunState.PASSED: "green",
@@ -40,20 +40,20 @@ NARROW = 60
 """On terminals with fewer columns, tables leave out what is only nice to have."""
 
 
-def console_and_say() -> tuple[Console, Say]:
-    """Where to print, and how to say text from a box there: never as markup, never as control sequences."""
+def make_console() -> tuple[Console, Styled]:
+    """Where to print, and how to print text from a box there: never as markup, never as control sequences."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False, markup=False, emoji=False)
 
-    def say(text: str, style: str = "") -> Text:
+    def styled(text: str, style: str = "") -> Text:
         return Text(encodable(clean(text), console.encoding), style=style)
 
-    return console, say
+    return console, styled
 
 
-def strip(outcomes: Iterable[Outcome]) -> Text:
+def outcome_strip(outcomes: Iterable[Outcome]) -> Text:
     """One letter a run, oldest first."""
     from rich.text import Text
 
@@ -63,9 +63,9 @@ def strip(outcomes: Iterable[Outcome]) -> Text:
     return text
 
 
-def spark(numbers: Sequence[float], encoding: str) -> str:
+def sparkline(numbers: Sequence[float], encoding: str) -> str:
     """One column a number, from 0 to the largest."""
-    levels = LEVELS if can_say(LEVELS, encoding) else PLAIN_LEVELS
+    levels = LEVELS if can_encode(LEVELS, encoding) else PLAIN_LEVELS
     most = max(numbers, default=0.0)
     if most <= 0:
         return levels[0] * len(numbers)
@@ -74,11 +74,11 @@ def spark(numbers: Sequence[float], encoding: str) -> str:
 
 def bar(part: float, width: int, encoding: str) -> str:
     """`part` of 1 as a bar; what is there at all is seen."""
-    block = BLOCK if can_say(BLOCK, encoding) else PLAIN_BLOCK
+    block = BLOCK if can_encode(BLOCK, encoding) else PLAIN_BLOCK
     return block * max(1 if part > 0 else 0, round(min(part, 1.0) * width))
 
 
-def can_say(text: str, encoding: str) -> bool:
+def can_encode(text: str, encoding: str) -> bool:
     try:
         text.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -96,7 +96,7 @@ def plain_table(headings: Sequence[str], right: Iterable[str] = ()) -> Table:
     return table
 
 
-def without_columns(columns: dict[str, list[str]], first_to_go: Iterable[str], width: int) -> None:
+def drop_columns(columns: dict[str, list[str]], first_to_go: Iterable[str], width: int) -> None:
     """Drops columns until the rest fits."""
     for heading in first_to_go:
         if sum(2 + max(map(len, (name, *cells))) for name, cells in columns.items()) <= width + 2:
@@ -104,11 +104,11 @@ def without_columns(columns: dict[str, list[str]], first_to_go: Iterable[str], w
         columns.pop(heading, None)
 
 
-def when(at: float) -> str:
+def format_time(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def seconds(spent: float) -> str:
+def format_seconds(spent: float) -> str:
     """Short ones to the millisecond: tests are mostly quick."""
     return f"{spent * 1000:.0f} ms" if spent < 1 else f"{spent:.2f} s" if spent < 10 else duration(spent)
 
@@ -119,14 +119,14 @@ def counts(run: PastRun) -> str:
     return ", ".join(f"{run.counts[outcome]} {outcome.value}" for outcome in red_first)
 
 
-def run_words(run: PastRun) -> str:
+def describe_run(run: PastRun) -> str:
     """Return `run 8ed5cb.3 (2026-11-18 09:02:35, tree 109380dd on main)`."""
     tree = f", tree {short(run.tree)}" if run.tree else ""
     head = f" on {run.branch}" if run.branch else ""
-    return f"run {run.id} ({when(run.queued_at)}{tree}{head})"
+    return f"run {run.id} ({format_time(run.queued_at)}{tree}{head})"
 
 
-def names(paths: Sequence[str], most: int = 5) -> str:
+def list_paths(paths: Sequence[str], most: int = 5) -> str:
     """`a.py, b.py and 2 more`."""
     shown = ", ".join(one_line(path, 120) for path in paths[:most])
     return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

@@ -143,17 +143,17 @@ def _environment(project: Project, target: GateTarget, provider: BoxProvider) ->
 
 def _known(project: Project, tree: str, environment: str) -> GateVerdict | None:
     from watchtest.history.queries import run_queries as queries
-    from watchtest.history.store.database_file import history_path, reading
+    from watchtest.history.store.database_file import history_path, open_for_reading
 
     path = history_path(project.dirs.state, project.workspace)
     if not path.exists():
         return None
-    with reading(path) as connection:
-        run = queries.judged(connection, tree, environment)
-        detail = queries.detail(connection, run.id) if run is not None else None
+    with open_for_reading(path) as connection:
+        run = queries.full_verdict(connection, tree, environment)
+        detail = queries.run_detail(connection, run.id) if run is not None else None
     if run is None or detail is None:
         return None
-    results = tuple(past.result for past in detail.last_words)
+    results = tuple(past.result for past in detail.final_results)
     return GateVerdict(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
 
 

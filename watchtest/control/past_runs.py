@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from watchtest.control.gateway import Edge
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result
-from watchtest.history.queries.run_queries import PastRun, detail, recent
+from watchtest.history.queries.run_queries import PastRun, recent_runs, run_detail
 from watchtest.history.store.database import Connection
-from watchtest.history.store.database_file import is_there, reading
+from watchtest.history.store.database_file import history_exists, open_for_reading
 
 if TYPE_CHECKING:
     from watchtest.control.api.models import RunsQuery
@@ -27,7 +27,7 @@ class PastRuns:
 
     def run(self, run_id: str) -> RunReport | None:
         with self._reading() as connection:
-            found = detail(connection, run_id, self._workspace) if connection else None
+            found = run_detail(connection, run_id, self._workspace) if connection else None
         return None if found is None else _report(found.run)
 
     def runs(self, query: RunsQuery, before: Edge | None, limit: int) -> Sequence[RunReport]:
@@ -35,7 +35,7 @@ class PastRuns:
         with self._reading() as connection:
             if connection is None:
                 return ()
-            found = recent(
+            found = recent_runs(
                 connection, limit=limit, workspace=self._workspace, lane=query.lane, states=states, before=before
             )
         return tuple(map(_report, found))
@@ -43,15 +43,15 @@ class PastRuns:
     def results(self, run_id: str) -> Sequence[Result]:
         """All attempts, in the order of their names: the order in which they came is not kept."""
         with self._reading() as connection:
-            found = detail(connection, run_id, self._workspace) if connection else None
+            found = run_detail(connection, run_id, self._workspace) if connection else None
         return () if found is None else tuple(past.result for past in found.results)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection | None]:
-        if not is_there(self._path):
+        if not history_exists(self._path):
             yield None
             return
-        with reading(self._path) as connection:
+        with open_for_reading(self._path) as connection:
             yield connection
 
 

@@ -34,8 +34,8 @@ from watchtest.core.transitions import (
 from watchtest.errors import WatchtestError
 from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.store.columns import AttemptKind
-from watchtest.history.store.database import is_passing
-from watchtest.history.store.retention import Limits
+from watchtest.history.store.database import is_transient
+from watchtest.history.store.retention import RetentionLimits
 from watchtest.history.store.store import Store
 
 LEAVE_LIMIT_S = 5.0
@@ -61,13 +61,13 @@ class Recorder:
         on_problem: Callable[[str], None],
         *,
         is_watcher: bool = True,
-        limits: Limits | None = None,
+        limits: RetentionLimits | None = None,
     ) -> None:
         self._is_watcher = is_watcher
         self._store = store
         self._workspace = workspace
         self._on_problem = on_problem
-        self._limits = limits if limits is not None else Limits()
+        self._limits = limits if limits is not None else RetentionLimits()
         self._ended = 0
         self._is_behind = False
         self._told: set[str] = set()
@@ -81,8 +81,8 @@ class Recorder:
         self._thread.start()
 
     def __enter__(self) -> Self:
-        is_beside = not self._is_watcher
-        self._do(lambda: self._store.mend(self._workspace, time.time(), is_beside=is_beside))
+        is_gate = not self._is_watcher
+        self._do(lambda: self._store.end_dead_runs(self._workspace, time.time(), is_gate=is_gate))
         self._do(self._see_flaky)
         self._do(self._prune)
         return self
@@ -126,13 +126,13 @@ class Recorder:
             case RunStarted(run, started_at, _, waited_for):
                 yield partial(store.start, run, started_at, waited_for)
             case TreeTaken(run, snapshot, environment):
-                yield partial(store.snapshot_taken, run.id, snapshot, environment, at)
+                yield partial(store.set_snapshot, run.id, snapshot, environment, at)
             case TestsSelected(run):
-                yield partial(store.choose, run, at)
+                yield partial(store.set_selection, run, at)
             case TestsBegan(run):
                 yield partial(store.advance, run.id, RunState.RUNNING, at)
             case TestsPromised(run):
-                yield partial(store.reports, run.id, at)
+                yield partial(store.runner_started, run.id, at)
             case ResultsArrived(run, results, is_check):
                 kind = AttemptKind.CHECK if is_check else AttemptKind.WORD
                 yield partial(store.add_results, run.id, results, at, kind)
@@ -141,7 +141,7 @@ class Recorder:
                 if fact.crashed_in:
                     yield partial(store.add_results, run_id, fact.crashed_in, at, AttemptKind.BLAME)
                 if isinstance(ending, Judged) and ending.execution.by_chance:
-                    yield partial(store.by_chance, run_id, ending.execution.by_chance, at)
+                    yield partial(store.add_chance_failures, run_id, ending.execution.by_chance, at)
                 yield partial(self._end, run_id, finished.state, finished.reason, at, finished.raw_output)
             case RunWithdrawn(run):
                 if run.is_forced:
@@ -164,7 +164,7 @@ class Recorder:
             self._do(self._prune)
 
     def _see_flaky(self) -> None:
-        self.flaky = self._store.asked(lambda connection: flaky_now(connection, self._workspace, time.time()))
+        self.flaky = self._store.query(lambda connection: flaky_now(connection, self._workspace, time.time()))
 
     def _prune(self) -> None:
         if self._store.prune(self._limits, time.time()):
@@ -186,7 +186,7 @@ class Recorder:
                 self._waiting[0]()
             except Exception as error:  # noqa: BLE001  told, whatever it is: the watcher goes on without a history
                 self._tell(error)
-                if is_passing(error.__cause__):
+                if is_transient(error.__cause__):
                     return
             self._waiting.popleft()
 

@@ -23,14 +23,14 @@ WORKSPACE = Path("/work")
 def path(tmp_path: Path) -> Iterator[Path]:
     """Five runs, the last of them still under way; and one of another workspace."""
     file = tmp_path / "history.sqlite3"
-    with Store.open(file) as store:
+    with Store(file) as store:
         for number in range(1, 6):
             lane = Lane.COMMIT if number % 2 else Lane.SAVE
             selection = Only(("a", "b"), "two of them") if number == 2 else All("all of them")
             run = Run(f"s.{number}", lane, Trigger.SAVE, selection)
             store.begin(run, float(number), str(WORKSPACE))
             store.start(run, number + 0.1)
-            store.snapshot_taken(run.id, SNAPSHOT, "python")
+            store.set_snapshot(run.id, SNAPSHOT, "python")
             store.add_results(run.id, [PASSED, FAILED], number + 0.2)
             if number < 5:
                 store.end(run.id, RunState.FAILED if number > 2 else RunState.PASSED, "red", number + 0.5, "")

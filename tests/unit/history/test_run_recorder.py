@@ -24,11 +24,11 @@ from watchtest.core.events import (
 from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunState, StopReason
 from watchtest.core.step import leave
 from watchtest.history.queries.flaky_tests import flaky_now
-from watchtest.history.queries.run_queries import RunDetail, detail, recent
+from watchtest.history.queries.run_queries import RunDetail, recent_runs, run_detail
 from watchtest.history.run_recorder import Recorder
 from watchtest.history.store.columns import AttemptKind
-from watchtest.history.store.database_file import reading
-from watchtest.history.store.retention import Limits
+from watchtest.history.store.database_file import open_for_reading
+from watchtest.history.store.retention import RetentionLimits
 from watchtest.history.store.store import Store
 
 A, B = "tests/test_a.py::test_a", "tests/test_b.py::test_b"
@@ -45,19 +45,19 @@ class Kept:
 
     @property
     def flaky(self) -> frozenset[str]:
-        with reading(self.path) as connection:
+        with open_for_reading(self.path) as connection:
             return flaky_now(connection, "/w", self.story.now)
 
     def ends(self) -> None:
-        with Recorder(Store.open(self.path), "/w", self.problems.append) as recorder:
+        with Recorder(Store(self.path), "/w", self.problems.append) as recorder:
             for before, after, event in self.story.steps:
                 recorder.show(before, after, event)
             recorder.show(self.story.state, leave(self.story.state), None)
         assert self.problems == []
 
     def run(self, name: str) -> RunDetail:
-        with reading(self.path) as connection:
-            found = detail(connection, name)
+        with open_for_reading(self.path) as connection:
+            found = run_detail(connection, name)
         assert found is not None, f"{name} is not in the history"
         return found
 
@@ -153,8 +153,8 @@ def test_a_run_that_found_nothing_new_was_none(kept: Kept) -> None:
     story = kept.story.run("t1", passed(A)).change("a.py")
     story.on(RunEnded(Lane.SAVE, story.now, "s.2", Unchanged(snapshot("t1"))))
     kept.ends()
-    with reading(kept.path) as connection:
-        assert detail(connection, "s.2") is None
+    with open_for_reading(kept.path) as connection:
+        assert run_detail(connection, "s.2") is None
 
 
 def test_the_test_in_which_the_process_crashed_is_kept_as_its_result(kept: Kept) -> None:
@@ -225,7 +225,7 @@ def test_each_part_of_a_run_has_its_time(kept: Kept) -> None:
 
 def test_results_are_kept_before_the_views_behind_show_them(kept: Kept) -> None:
     story = kept.story.change("a.py").sync("t1").collect(A).results(passed(A))
-    with Recorder(Store.open(kept.path), "/w", kept.problems.append) as recorder:
+    with Recorder(Store(kept.path), "/w", kept.problems.append) as recorder:
         for before, after, event in story.steps:
             recorder.show(before, after, event)
         assert [each.result.test for each in kept.run("s.1").results] == [A]
@@ -235,16 +235,16 @@ def test_what_finds_no_room_is_kept_when_there_is_some(kept: Kept) -> None:
     names = [f"tests/test_a.py::test_{number}_{'x' * 200}" for number in range(200)]
     results = [passed(name) for name in names]
     story = kept.story.change("a.py").sync("t1").collect(*names).results(*results).end("t1", results)
-    store = Store.open(kept.path)
+    store = Store(kept.path)
     with Recorder(store, "/w", kept.problems.append) as recorder:
-        pages = store.asked(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
-        store.asked(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+        pages = store.query(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+        store.query(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
         for before, after, event in story.steps:
             recorder.show(before, after, event)
         deadline = time.monotonic() + 10
         while not kept.problems and time.monotonic() < deadline:
             time.sleep(0.01)
-        store.asked(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
+        store.query(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
     (problem,) = kept.problems
     assert "the disk is full" in problem
     assert (kept.run("s.1").run.state, len(kept.run("s.1").results)) == (RunState.PASSED, 200)
@@ -254,8 +254,8 @@ def test_a_watcher_lets_go_what_is_beyond_the_limits(kept: Kept) -> None:
     for number in range(4):
         kept.story.run(f"t{number}", passed(A))
     kept.ends()
-    with Recorder(Store.open(kept.path), "/w", kept.problems.append, limits=Limits(runs=2)):
+    with Recorder(Store(kept.path), "/w", kept.problems.append, limits=RetentionLimits(runs=2)):
         pass
-    with reading(kept.path) as connection:
-        assert [run.id for run in recent(connection, limit=9)] == ["s.4", "s.3"]
+    with open_for_reading(kept.path) as connection:
+        assert [run.id for run in recent_runs(connection, limit=9)] == ["s.4", "s.3"]
     assert kept.problems == []

@@ -6,15 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
-    NAMES_OF_RUNS,
+    RUN_NAMES,
     add_filters,
-    answer,
-    asked_workspace,
+    chosen_workspace,
     print_json,
-    run_named,
-    unknown_run,
+    query_history,
+    require_run,
+    unknown_run_error,
 )
-from watchtest.client.history_tables import Say, console_and_say, names, run_words
+from watchtest.client.history_tables import Styled, describe_run, list_paths, make_console
 from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -37,57 +37,59 @@ def add_to(subparsers: Subparsers) -> None:
         "and which files changed in between.",
         examples=("watchtest history analyse",),
     )
-    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
+    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
     add_filters(parser, lane=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.failure_analysis import analyse
-    from watchtest.history.queries.json_answers import brief, told
+    from watchtest.history.queries.json_answers import run_summary, to_json
 
     def question(connection: Connection) -> tuple[PastRun, tuple[Cluster, ...]]:
-        run = run_named(connection, arguments.name, asked_workspace(arguments), "analyse")
+        run = require_run(connection, arguments.name, chosen_workspace(arguments), "analyse")
         return run, analyse(connection, run)
 
-    found = answer(arguments, question)
+    found = query_history(arguments, question)
     if found is None:
-        raise unknown_run("analyse", arguments.name, [])
+        raise unknown_run_error("analyse", arguments.name, [])
     run, clusters = found
     if arguments.json:
-        print_json({"run": brief(run), "clusters": told(clusters)})
+        print_json({"run": run_summary(run), "clusters": to_json(clusters)})
         return 0
-    console, say = console_and_say()
-    console.print(say(f"{run_words(run)}: {run.state.value}{f', {run.reason}' if run.reason else ''}"), soft_wrap=True)
+    console, styled = make_console()
+    console.print(
+        styled(f"{describe_run(run)}: {run.state.value}{f', {run.reason}' if run.reason else ''}"), soft_wrap=True
+    )
     if not clusters:
-        console.print(say("no test was red"))
+        console.print(styled("no test was red"))
     for cluster in clusters:
-        _print(console, say, cluster)
+        _print(console, styled, cluster)
     return 0
 
 
-def _print(console: Console, say: Say, cluster: Cluster) -> None:
+def _print(console: Console, styled: Styled, cluster: Cluster) -> None:
     from watchtest.core.text import one_line, tests
 
     console.print()
-    console.print(say(f"{tests(len(cluster.tests))}: {cluster.signature}", "bold red"), soft_wrap=True)
+    console.print(styled(f"{tests(len(cluster.tests))}: {cluster.signature}", "bold red"), soft_wrap=True)
     at = cluster.example.crash or cluster.example.where
     place = f"{at.file}:{at.line}: " if at is not None else ""
-    console.print(say(f"  for example {place}{one_line(cluster.example.message)}", "dim"), soft_wrap=True)
+    console.print(styled(f"  for example {place}{one_line(cluster.example.message)}", "dim"), soft_wrap=True)
     for each in cluster.breaks:
-        _print_break(console, say, each)
+        _print_break(console, styled, each)
 
 
-def _print_break(console: Console, say: Say, each: Break) -> None:
+def _print_break(console: Console, styled: Styled, each: Break) -> None:
     for test in each.tests[:MOST_TESTS]:
-        console.print(say(f"  {test}"), soft_wrap=True)
+        console.print(styled(f"  {test}"), soft_wrap=True)
     if len(each.tests) > MOST_TESTS:
-        console.print(say(f"  … and {len(each.tests) - MOST_TESTS} more", "dim"))
-    passed = run_words(each.passed) if each.passed is not None else "in no run that is kept"
-    console.print(say(f"    last passed   {passed}"), soft_wrap=True)
-    console.print(say(f"    first failed  {run_words(each.failed)}"), soft_wrap=True)
-    suspects = "not known" if each.suspects is None else names(each.suspects, 15) or "none: nothing had changed"
-    console.print(say(f"    suspects      {suspects}", "bold"), soft_wrap=True)
+        console.print(styled(f"  … and {len(each.tests) - MOST_TESTS} more", "dim"))
+    passed = describe_run(each.passed) if each.passed is not None else "in no run that is kept"
+    console.print(styled(f"    last passed   {passed}"), soft_wrap=True)
+    console.print(styled(f"    first failed  {describe_run(each.failed)}"), soft_wrap=True)
+    suspects = "not known" if each.suspects is None else list_paths(each.suspects, 15) or "none: nothing had changed"
+    console.print(styled(f"    suspects      {suspects}", "bold"), soft_wrap=True)
     if each.this_way.number != each.failed.number:
-        console.print(say(f"    in this way   since {run_words(each.this_way)}"), soft_wrap=True)
+        console.print(styled(f"    in this way   since {describe_run(each.this_way)}"), soft_wrap=True)
         if each.turned_by:
-            console.print(say(f"    changed then  {names(each.turned_by, 15)}"), soft_wrap=True)
+            console.print(styled(f"    changed then  {list_paths(each.turned_by, 15)}"), soft_wrap=True)

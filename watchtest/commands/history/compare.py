@@ -5,8 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import add_filters, answer, asked_workspace, print_json, run_named, unknown_run
-from watchtest.client.history_tables import Say, console_and_say, names, run_words, seconds
+from watchtest.client.history_access import (
+    add_filters,
+    chosen_workspace,
+    print_json,
+    query_history,
+    require_run,
+    unknown_run_error,
+)
+from watchtest.client.history_tables import Styled, describe_run, format_seconds, list_paths, make_console
 from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from watchtest.history.queries.run_comparison import Comparison, Pair
+    from watchtest.history.queries.run_comparison import Comparison, TestPair
     from watchtest.history.store.database import Connection
 
 MOST_SHOWN = 30
@@ -36,33 +43,33 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.run_comparison import compare
 
     def question(connection: Connection) -> Comparison:
-        workspace = asked_workspace(arguments)
+        workspace = chosen_workspace(arguments)
         before, after = (
-            run_named(connection, name, workspace, "compare") for name in (arguments.before, arguments.after)
+            require_run(connection, name, workspace, "compare") for name in (arguments.before, arguments.after)
         )
         return compare(connection, before, after)
 
-    found = answer(arguments, question)
+    found = query_history(arguments, question)
     if found is None:
-        raise unknown_run("compare", arguments.before, [])
+        raise unknown_run_error("compare", arguments.before, [])
     if arguments.json:
-        print_json(told(found))
+        print_json(to_json(found))
     else:
         _print(found, 10**9 if arguments.all else MOST_SHOWN)
     return 0
 
 
 def _print(found: Comparison, most: int) -> None:
-    console, say = console_and_say()
-    console.print(say(f"from {run_words(found.before)}: {found.before.state.value}"), soft_wrap=True)
-    console.print(say(f"to   {run_words(found.after)}: {found.after.state.value}"), soft_wrap=True)
-    changed = "is not known" if found.paths is None else names(found.paths, 10) or "nothing"
-    console.print(say(f"changed between them: {changed}", "dim"), soft_wrap=True)
-    parts: list[tuple[str, str, tuple[Pair, ...], Callable[[Pair], str]]] = [
+    console, styled = make_console()
+    console.print(styled(f"from {describe_run(found.before)}: {found.before.state.value}"), soft_wrap=True)
+    console.print(styled(f"to   {describe_run(found.after)}: {found.after.state.value}"), soft_wrap=True)
+    changed = "is not known" if found.paths is None else list_paths(found.paths, 10) or "nothing"
+    console.print(styled(f"changed between them: {changed}", "dim"), soft_wrap=True)
+    parts: list[tuple[str, str, tuple[TestPair, ...], Callable[[TestPair], str]]] = [
         ("new failures", "bold red", found.new_failures, _new),
         ("still failing, in another way", "red", found.failing_otherwise, _otherwise),
         ("still failing, in the same way", "red", found.failing_alike, _alike),
@@ -73,57 +80,59 @@ def _print(found: Comparison, most: int) -> None:
         ("not run, or skipped, in one of the two", "dim", found.not_run, _not_run),
     ]
     for title, style, pairs, words in parts:
-        _print_part(console, say, title, style, pairs, words, most)
+        _print_part(console, styled, title, style, pairs, words, most)
     if not any(pairs for _, _, pairs, _ in parts):
-        console.print(say("\nno test differs"))
+        console.print(styled("\nno test differs"))
 
 
 def _print_part(
     console: Console,
-    say: Say,
+    styled: Styled,
     title: str,
     style: str,
-    pairs: tuple[Pair, ...],
-    words: Callable[[Pair], str],
+    pairs: tuple[TestPair, ...],
+    words: Callable[[TestPair], str],
     most: int,
 ) -> None:
     if not pairs:
         return
     console.print()
-    console.print(say(f"{title}: {len(pairs)}", style))
+    console.print(styled(f"{title}: {len(pairs)}", style))
     for pair in pairs[:most]:
-        console.print(say(f"  {pair.identity}{words(pair)}"), soft_wrap=True)
+        console.print(styled(f"  {pair.identity}{words(pair)}"), soft_wrap=True)
     if len(pairs) > most:
-        console.print(say(f"  … and {len(pairs) - most} more; --all shows them", "dim"))
+        console.print(styled(f"  … and {len(pairs) - most} more; --all shows them", "dim"))
 
 
-def _nothing(_: Pair) -> str:
+def _nothing(_: TestPair) -> str:
     return ""
 
 
-def _new(pair: Pair) -> str:
+def _new(pair: TestPair) -> str:
     was = pair.before.outcome.value if pair.before is not None else "not there, or not run"
     return f"  (was {was})  {pair.after.signature if pair.after else ''}"
 
 
-def _alike(pair: Pair) -> str:
+def _alike(pair: TestPair) -> str:
     return f"  {pair.after.signature}" if pair.after else ""
 
 
-def _otherwise(pair: Pair) -> str:
+def _otherwise(pair: TestPair) -> str:
     return f"\n    was {pair.before.signature}\n    is  {pair.after.signature}" if pair.before and pair.after else ""
 
 
-def _outcome(pair: Pair) -> str:
+def _outcome(pair: TestPair) -> str:
     return f"  {pair.after.outcome.value}" if pair.after else ""
 
 
-def _slower(pair: Pair) -> str:
+def _slower(pair: TestPair) -> str:
     return (
-        f"  {seconds(pair.before.duration_s)} -> {seconds(pair.after.duration_s)}" if pair.before and pair.after else ""
+        f"  {format_seconds(pair.before.duration_s)} -> {format_seconds(pair.after.duration_s)}"
+        if pair.before and pair.after
+        else ""
     )
 
 
-def _not_run(pair: Pair) -> str:
+def _not_run(pair: TestPair) -> str:
     sides = (("A", pair.before), ("B", pair.after))
     return f"  ({', '.join(f'{side.outcome.value} in {which}' for which, side in sides if side is not None)})"

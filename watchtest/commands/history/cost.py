@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     add_filters,
-    answer,
-    asked_since,
-    asked_workspace,
+    chosen_workspace,
     print_json,
+    query_history,
+    since_time,
 )
-from watchtest.client.history_tables import bar, console_and_say
+from watchtest.client.history_tables import bar, make_console
 from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.trends import cost
 
     found = (
-        answer(
+        query_history(
             arguments,
-            lambda connection: cost(connection, workspace=asked_workspace(arguments), since=asked_since(arguments)),
+            lambda connection: cost(connection, workspace=chosen_workspace(arguments), since=since_time(arguments)),
         )
         or ()
     )
     if arguments.json:
-        print_json({"lanes": told(found)})
+        print_json({"lanes": to_json(found)})
     elif found:
         _print_cost(found)
     else:
@@ -54,23 +54,23 @@ def run(arguments: argparse.Namespace) -> int:
 def _print_cost(found: tuple[Cost, ...]) -> None:
     from watchtest.core.text import duration
 
-    console, say = console_and_say()
+    console, styled = make_console()
     spent, saved = sum(each.spent_s for each in found), sum(each.saved_s for each in found)
     for each in found:
-        console.print(say(f"{each.lane} lane", "bold"))
-        console.print(say(f"  {each.runs} runs, {each.judged} with a verdict, {each.tests} results"))
-        console.print(say(f"  {duration(each.spent_s)} in all, {duration(each.testing_s)} of it in the tests"))
+        console.print(styled(f"{each.lane} lane", "bold"))
+        console.print(styled(f"  {each.runs} runs, {each.judged} with a verdict, {each.tests} results"))
+        console.print(styled(f"  {duration(each.spent_s)} in all, {duration(each.testing_s)} of it in the tests"))
         if each.wasted_s:
-            console.print(say(f"  {duration(each.wasted_s)} in runs that were cancelled, superseded or broken"))
+            console.print(styled(f"  {duration(each.wasted_s)} in runs that were cancelled, superseded or broken"))
         if each.narrowed:
             console.print(
-                say(f"  {duration(each.saved_s)} saved by leaving tests out of {each.narrowed} runs", "green")
+                styled(f"  {duration(each.saved_s)} saved by leaving tests out of {each.narrowed} runs", "green")
             )
     whole = spent + saved
     if any(each.narrowed for each in found) and whole > 0:
         width = max(10, min(40, console.width - 24))
         console.print()
         for name, part, style in (("spent", spent, "cyan"), ("saved", saved, "green")):
-            block = say(bar(part / whole, width, console.encoding), style)
-            console.print(say(f"{name}  {duration(part):>7}  "), block, sep="")
-        console.print(say("saved: against the usual time of the full runs before; an estimate", "dim"))
+            block = styled(bar(part / whole, width, console.encoding), style)
+            console.print(styled(f"{name}  {duration(part):>7}  "), block, sep="")
+        console.print(styled("saved: against the usual time of the full runs before; an estimate", "dim"))

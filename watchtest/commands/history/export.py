@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
-    NAMES_OF_RUNS,
     REPORT_FORMATS,
-    answer,
-    asked_workspace,
-    run_named,
-    unknown_run,
+    RUN_NAMES,
+    chosen_workspace,
+    query_history,
+    require_run,
+    unknown_run_error,
     write_report,
 )
 from watchtest.commands import Subparsers, add_command
@@ -36,7 +36,7 @@ def add_to(subparsers: Subparsers) -> None:
         description="Export one run for other tools.",
         examples=("watchtest history export last -o report.xml",),
     )
-    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
+    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
     text = "format of the report (default: ctrf for *.json, otherwise junit)"
     parser.add_argument("--format", choices=REPORT_FORMATS, help=text)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
@@ -44,9 +44,9 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    found = answer(arguments, lambda connection: _report(connection, arguments))
+    found = query_history(arguments, lambda connection: _report(connection, arguments))
     if found is None:
-        raise unknown_run("export", arguments.name, [])
+        raise unknown_run_error("export", arguments.name, [])
     run, text = found
     if run.state not in HAS_ITS_SAY:
         # Neither format has a word for it, and nobody shall take what is left of it for green.
@@ -65,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[PastRun, str]:
     from watchtest import __version__
     from watchtest.history.queries.flaky_tests import flaky_now
-    from watchtest.history.queries.run_queries import detail
+    from watchtest.history.queries.run_queries import run_detail
     from watchtest.history.reports.report_export import ctrf, junit
 
-    run = run_named(connection, arguments.name, asked_workspace(arguments), "export")
-    found = detail(connection, run.id)
+    run = require_run(connection, arguments.name, chosen_workspace(arguments), "export")
+    found = run_detail(connection, run.id)
     assert found is not None
     is_json = arguments.output is not None and arguments.output.suffix == ".json"
     if (arguments.format or ("ctrf" if is_json else "junit")) == "junit":

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     add_filters,
-    answer,
-    asked_lane,
-    asked_workspace,
-    limit,
+    chosen_lane,
+    chosen_workspace,
+    parse_limit,
     print_json,
-    test_named,
+    query_history,
+    require_test,
 )
-from watchtest.client.history_tables import Say, console_and_say, strip, when
+from watchtest.client.history_tables import Styled, format_time, make_console, outcome_strip
 from watchtest.client.settings import add_engine, engine_flag
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
@@ -43,10 +43,16 @@ def add_to(subparsers: Subparsers) -> None:
         examples=("watchtest history flaky", "watchtest history flaky --probe test_total -n 50"),
     )
     parser.add_argument("--all", action="store_true", help="include tests that have recovered")
-    parser.add_argument("--runs", type=limit, default=200, metavar="N", help="look at the latest N runs (default: 200)")
+    parser.add_argument(
+        "--runs", type=parse_limit, default=200, metavar="N", help="look at the latest N runs (default: 200)"
+    )
     parser.add_argument("--probe", metavar="ID", help="run this test repeatedly on the code as it is now")
     parser.add_argument(
-        "-n", dest="times", type=limit, metavar="N", help=f"with --probe: how many times (default: {DEFAULT_TIMES})"
+        "-n",
+        dest="times",
+        type=parse_limit,
+        metavar="N",
+        help=f"with --probe: how many times (default: {DEFAULT_TIMES})",
     )
     add_engine(parser)
     add_filters(parser)
@@ -57,17 +63,17 @@ def run(arguments: argparse.Namespace) -> int:
         return _probe(arguments)
     if arguments.times:
         raise UsageError("history flaky -n: that is how often --probe runs a test", hint="--runs N looks at N runs")
-    from watchtest.history.queries.flaky_tests import Standing, flaky_tests
-    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.flaky_tests import FlakyStatus, flaky_tests
+    from watchtest.history.queries.json_answers import to_json
 
     found = (
-        answer(
+        query_history(
             arguments,
             lambda connection: flaky_tests(
                 connection,
-                workspace=asked_workspace(arguments),
+                workspace=chosen_workspace(arguments),
                 now=time.time(),
-                lane=asked_lane(arguments),
+                lane=chosen_lane(arguments),
                 window=arguments.runs,
                 with_recovered=arguments.all,
             ),
@@ -75,42 +81,47 @@ def run(arguments: argparse.Namespace) -> int:
         or ()
     )
     if arguments.json:
-        print_json({"tests": told(found)})
+        print_json({"tests": to_json(found)})
         return 0
-    console, say = console_and_say()
+    console, styled = make_console()
     if not found:
-        console.print(say("no test is known to be flaky" + ("" if arguments.all else "; --all shows those that were")))
+        console.print(
+            styled("no test is known to be flaky" + ("" if arguments.all else "; --all shows those that were"))
+        )
     for test in found:
-        _print(console, say, test)
-    if any(test.standing is Standing.UNSTABLE for test in found):
-        console.print(say("\nwhether one that is unstable is flaky: watchtest history flaky --probe ID", "dim"))
+        _print(console, styled, test)
+    if any(test.standing is FlakyStatus.UNSTABLE for test in found):
+        console.print(styled("\nwhether one that is unstable is flaky: watchtest history flaky --probe ID", "dim"))
     return 0
 
 
-def _print(console: Console, say: Say, test: FlakyTest) -> None:
-    from watchtest.history.queries.flaky_tests import Standing
+def _print(console: Console, styled: Styled, test: FlakyTest) -> None:
+    from watchtest.history.queries.flaky_tests import FlakyStatus
     from watchtest.history.store.columns import OUTCOMES
 
-    styles = {Standing.FLAKY: "bold yellow", Standing.BROKEN: "bold red", Standing.RECOVERED: "green"}
+    styles = {FlakyStatus.FLAKY: "bold yellow", FlakyStatus.BROKEN: "bold red", FlakyStatus.RECOVERED: "green"}
     console.print(
-        say(f"{test.standing.value:<9}  ", styles.get(test.standing, "")), say(test.identity), sep="", soft_wrap=True
+        styled(f"{test.standing.value:<9}  ", styles.get(test.standing, "")),
+        styled(test.identity),
+        sep="",
+        soft_wrap=True,
     )
     width = max(10, console.width - 11)
     outcomes = [OUTCOMES[code] for code in test.codes[-width:]]
-    console.print(say("           "), strip(outcomes), sep="", soft_wrap=True)
+    console.print(styled("           "), outcome_strip(outcomes), sep="", soft_wrap=True)
     flips = f"{test.flips} flip{'' if test.flips == 1 else 's'}"
-    doubt = "; no proof: it may be edits" if test.standing is Standing.UNSTABLE else ""
-    console.print(say(f"           red in {test.failures} of {test.runs} runs, {flips}{doubt}", "dim"))
-    if test.standing is Standing.UNSTABLE:
+    doubt = "; no proof: it may be edits" if test.standing is FlakyStatus.UNSTABLE else ""
+    console.print(styled(f"           red in {test.failures} of {test.runs} runs, {flips}{doubt}", "dim"))
+    if test.standing is FlakyStatus.UNSTABLE:
         return
     if test.signature:
-        console.print(say(f"           {test.signature}", "red"), soft_wrap=True)
-    if test.standing is Standing.BROKEN:
-        console.print(say("           it was flaky; now it is red in run after run: broken", "dim"), soft_wrap=True)
+        console.print(styled(f"           {test.signature}", "red"), soft_wrap=True)
+    if test.standing is FlakyStatus.BROKEN:
+        console.print(styled("           it was flaky; now it is red in run after run: broken", "dim"), soft_wrap=True)
     for evidence in test.evidence:
-        console.print(say(f"           {_proof(evidence)}"), soft_wrap=True)
+        console.print(styled(f"           {_proof(evidence)}"), soft_wrap=True)
     if test.proofs > len(test.evidence):
-        console.print(say(f"           … and {test.proofs - len(test.evidence)} more such pairs", "dim"))
+        console.print(styled(f"           … and {test.proofs - len(test.evidence)} more such pairs", "dim"))
 
 
 def _proof(evidence: Evidence) -> str:
@@ -122,7 +133,7 @@ def _proof(evidence: Evidence) -> str:
         Proof.RERUN: f"in {evidence.failed_run} the runner repeated it until it passed",
         Proof.REPEAT: f"failed in {evidence.failed_run}, and passed when that run was repeated",
     }
-    return f"{words[evidence.proof]} (tree {short(evidence.tree)}, {when(evidence.at)})"
+    return f"{words[evidence.proof]} (tree {short(evidence.tree)}, {format_time(evidence.at)})"
 
 
 # -- a probe ---------------------------------------------------------------------------------------
@@ -138,7 +149,7 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     # Each repeat in a process of its own: what a warm one did would have to be made sure of first.
     project = project_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
-    test = answer(arguments, lambda connection: _id_of(connection, arguments.probe)) or str(arguments.probe)
+    test = query_history(arguments, lambda connection: _id_of(connection, arguments.probe)) or str(arguments.probe)
     folder = project.workspace / FOLDER
     make_folder(folder)
     try:
@@ -158,7 +169,7 @@ def _probe(arguments: argparse.Namespace) -> int:
 def _id_of(connection: Connection, name: str) -> str:
     from watchtest.history.queries.test_names import find_tests
 
-    return test_named(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
+    return require_test(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
 
 
 async def _repeat(arguments: argparse.Namespace, project: Project, test: str) -> list[Repeat]:
@@ -168,12 +179,12 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
     from watchtest.history.store.store import Store
     from watchtest.wiring import build_worktree, choose_provider
 
-    console, say = console_and_say()
+    console, styled = make_console()
     repeats: list[Repeat] = []
     provider = choose_provider(project, "gate", lambda text: None)
     path = history_path(project.dirs.state, project.workspace)
     try:
-        with Store.open(path) if project.config.history.enabled else nullcontext() as store:
+        with Store(path) if project.config.history.enabled else nullcontext() as store:
             source = build_worktree(project)
             times = arguments.times or DEFAULT_TIMES
             async with aclosing(probe(project, source, provider, test, times, store)) as running:
@@ -185,8 +196,8 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
                     if arguments.json:
                         continue
                     if len(repeats) == 1:
-                        console.print(say(f"{test} on tree {short(repeat.tree)}"), soft_wrap=True)
-                    console.print(strip(result.outcome for result in repeat.results), end="")
+                        console.print(styled(f"{test} on tree {short(repeat.tree)}"), soft_wrap=True)
+                    console.print(outcome_strip(result.outcome for result in repeat.results), end="")
     finally:
         provider.close()
         if repeats and not arguments.json:
@@ -195,21 +206,21 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
 
 
 def _tell(repeats: list[Repeat], red: int) -> None:
-    console, say = console_and_say()
+    console, styled = make_console()
     times = len(repeats)
     if red == 0:
-        console.print(say(f"passed {times} of {times} times", "green"))
+        console.print(styled(f"passed {times} of {times} times", "green"))
         # The rule of three.
         console.print(
-            say(f"one that fails more often than {min(1.0, 3 / times):.0%} of the time would have shown it", "dim")
+            styled(f"one that fails more often than {min(1.0, 3 / times):.0%} of the time would have shown it", "dim")
         )
         return
     if red == times:
-        console.print(say(f"failed {times} of {times} times: broken, not flaky", "bold red"))
+        console.print(styled(f"failed {times} of {times} times: broken, not flaky", "bold red"))
     else:
-        console.print(say(f"flaky: failed {red} of {times} times on the same tree", "bold yellow"))
+        console.print(styled(f"flaky: failed {red} of {times} times on the same tree", "bold yellow"))
     failed = next(repeat for repeat in repeats if repeat.is_red)
-    console.print(say(f"see: watchtest history show {failed.run}", "dim"))
+    console.print(styled(f"see: watchtest history show {failed.run}", "dim"))
 
 
 def _shape(test: str, repeats: list[Repeat]) -> dict[str, object]:

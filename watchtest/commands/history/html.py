@@ -7,8 +7,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from watchtest.client.history_access import age as age_of
-from watchtest.client.history_access import answer, asked_since, asked_workspace, limit, workspace_of, write_report
+from watchtest.client.history_access import (
+    chosen_workspace,
+    parse_limit,
+    query_history,
+    since_time,
+    workspace_of,
+    write_report,
+)
+from watchtest.client.history_access import parse_age as age_of
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 
@@ -26,7 +33,9 @@ def add_to(subparsers: Subparsers) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="file to write (default: watchtest-history.html)"
     )
     parser.add_argument("--open", action="store_true", help="open it in a browser")
-    parser.add_argument("--runs", type=limit, default=300, metavar="N", help="include the latest N runs (default: 300)")
+    parser.add_argument(
+        "--runs", type=parse_limit, default=300, metavar="N", help="include the latest N runs (default: 300)"
+    )
     parser.add_argument(
         "--since", type=age_of, default=None, metavar="AGE", help="only the last AGE: 90m, 12h, 7d, 4w, or all"
     )
@@ -35,16 +44,16 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import clean
-    from watchtest.history.reports.html_page import Wish, page, page_data
+    from watchtest.history.reports.html_page import PageOptions, page, page_data
 
-    wish = Wish(
+    options = PageOptions(
         name=workspace_of(arguments).name,
-        workspace=asked_workspace(arguments),
+        workspace=chosen_workspace(arguments),
         now=time.time(),
-        since=asked_since(arguments),
+        since=since_time(arguments),
         runs=arguments.runs,
     )
-    data = answer(arguments, lambda connection: page_data(connection, wish, clean))
+    data = query_history(arguments, lambda connection: page_data(connection, options, clean))
     if data is None:
         raise UsageError("history html: there are no runs yet", hint="start one: watchtest watch")
     # Without a name given, a page to look at does not belong into the project.

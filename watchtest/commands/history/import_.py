@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     REPORT_FORMATS,
-    path_of,
+    history_file,
     workspace_of,
 )
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError, WorkspaceError
 
 if TYPE_CHECKING:
-    from watchtest.history.reports.report_import import Report
+    from watchtest.history.reports.report_import import ImportedReport
 
 STAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     read = [
         (file, content, _read(content, file, arguments.format, workspace)) for file, content in _contents(arguments)
     ]
-    with Store.open(path_of(arguments)) as store:
+    with Store(history_file(arguments)) as store:
         for file, content, raw in read:
             report = under_known_names(store, raw)
             name, is_new = add_report(store, report, str(workspace), str(file), content, time.time())
@@ -68,8 +68,8 @@ def _contents(arguments: argparse.Namespace) -> list[tuple[Path, bytes]]:
     return found
 
 
-def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Report:
-    from watchtest.history.reports.report_import import Unreadable, read_ctrf
+def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> ImportedReport:
+    from watchtest.history.reports.report_import import InvalidReport, read_ctrf
     from watchtest.runners import junit
 
     is_json = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
@@ -77,23 +77,23 @@ def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Re
         if (chosen or ("ctrf" if is_json else "junit")) == "ctrf":
             return read_ctrf(content)
         return _of_junit(content, workspace)
-    except (Unreadable, junit.Unreadable) as error:
+    except (InvalidReport, junit.Unreadable) as error:
         raise UsageError(
             f"history import {file}: {error}", hint="JUnit XML and CTRF JSON can be read; --format says which it is"
         ) from error
 
 
-def _of_junit(content: bytes, workspace: Path) -> Report:
+def _of_junit(content: bytes, workspace: Path) -> ImportedReport:
     from dataclasses import replace
 
-    from watchtest.history.reports.report_import import Report, Unreadable, once
+    from watchtest.history.reports.report_import import ImportedReport, InvalidReport, once
     from watchtest.runners.junit import read_junit
 
     found = read_junit(content, "junit", str(workspace), "")
     if not found and b"<testsuite" not in content:
-        raise Unreadable("it has no testsuite: it is no JUnit report")
+        raise InvalidReport("it has no testsuite: it is no JUnit report")
     results = once([replace(result, test=result.test.removeprefix("junit::")) for result in found])
-    return Report(results, at=_begun(content), duration_s=sum(result.duration_s for result in results))
+    return ImportedReport(results, at=_begun(content), duration_s=sum(result.duration_s for result in results))
 
 
 def _begun(content: bytes) -> float | None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     add_filters,
-    answer,
-    asked_lane,
-    asked_since,
-    asked_workspace,
-    limit,
+    chosen_lane,
+    chosen_workspace,
+    parse_limit,
     print_json,
+    query_history,
+    since_time,
 )
-from watchtest.client.history_tables import STYLES, console_and_say, counts, plain_table, when, without_columns
+from watchtest.client.history_tables import STYLES, counts, drop_columns, format_time, make_console, plain_table
 from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import RunState
 
@@ -34,7 +34,9 @@ def add_to(subparsers: Subparsers) -> None:
         description="List the latest runs, newest first.",
         examples=("watchtest history list -n 50 --state failed",),
     )
-    parser.add_argument("-n", dest="limit", type=limit, default=20, metavar="N", help="number of runs (default: 20)")
+    parser.add_argument(
+        "-n", dest="limit", type=parse_limit, default=20, metavar="N", help="number of runs (default: 20)"
+    )
     parser.add_argument(
         "--state",
         action="append",
@@ -50,21 +52,21 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import run_shape
-    from watchtest.history.queries.run_queries import recent
+    from watchtest.history.queries.run_queries import recent_runs
 
-    workspace = asked_workspace(arguments)
+    workspace = chosen_workspace(arguments)
     runs = (
-        answer(
+        query_history(
             arguments,
-            lambda connection: recent(
+            lambda connection: recent_runs(
                 connection,
                 limit=arguments.limit,
                 workspace=workspace,
-                lane=asked_lane(arguments),
+                lane=chosen_lane(arguments),
                 states=[RunState(state) for state in arguments.state],
-                since=asked_since(arguments),
+                since=since_time(arguments),
                 branch=arguments.branch,
-                is_whole=arguments.full,
+                only_full=arguments.full,
             ),
         )
         or ()
@@ -82,10 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _print_list(runs: tuple[PastRun, ...], *, with_workspace: bool) -> None:
     from watchtest.core.text import duration, short
 
-    console, say = console_and_say()
+    console, styled = make_console()
     columns = {
         "run": [each.id for each in runs],
-        "when": [when(each.queued_at) for each in runs],
+        "when": [format_time(each.queued_at) for each in runs],
         "lane": [each.lane.value for each in runs],
         "by": [each.trigger.value if each.imported_from is None else "import" for each in runs],
         "state": [each.state.value for each in runs],
@@ -96,9 +98,9 @@ def _print_list(runs: tuple[PastRun, ...], *, with_workspace: bool) -> None:
     }
     if with_workspace:
         columns["workspace"] = [each.workspace for each in runs]
-    without_columns(columns, FIRST_TO_GO, console.width)
+    drop_columns(columns, FIRST_TO_GO, console.width)
     table = plain_table(list(columns), right=("took",))
     for run, row in zip(runs, zip(*columns.values(), strict=True), strict=True):
         styles = (STYLES.get(run.state, "") if heading == "state" else "" for heading in columns)
-        table.add_row(*map(say, row, styles))
+        table.add_row(*map(styled, row, styles))
     console.print(table)

@@ -6,12 +6,12 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import path_of, print_json
-from watchtest.client.history_tables import when
+from watchtest.client.history_access import history_file, print_json
+from watchtest.client.history_tables import format_time
 from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
-    from watchtest.history.store.retention import Plan
+    from watchtest.history.store.retention import PrunePlan
 
 BATCH = 500
 
@@ -34,30 +34,30 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import load_settings
-    from watchtest.history.store.database_file import is_there, reading
-    from watchtest.history.store.retention import MEGABYTE, Limits, planned, used_bytes
+    from watchtest.history.store.database_file import history_exists, open_for_reading
+    from watchtest.history.store.retention import MEGABYTE, RetentionLimits, plan_pruning, used_bytes
     from watchtest.history.store.store import Store
 
     history = load_settings(arguments)[1].config.history
-    limits = Limits(
+    limits = RetentionLimits(
         history.max_days if arguments.days is None else arguments.days,
         history.max_runs if arguments.runs is None else arguments.runs,
         history.max_mb if arguments.mb is None else arguments.mb,
     )
-    path = path_of(arguments)
-    if not is_there(path):
+    path = history_file(arguments)
+    if not history_exists(path):
         print_json({"dropped": 0, "reasons": []}) if arguments.json else print("there is no history")
         return 0
     now = time.time()
-    with reading(path) as connection:
-        plan, before = planned(connection, limits, now), used_bytes(connection)
+    with open_for_reading(path) as connection:
+        plan, before = plan_pruning(connection, limits, now), used_bytes(connection)
     after = before
     if plan and not arguments.dry_run:
-        with Store.open(path) as store:
+        with Store(path) as store:
             while store.drop(plan, BATCH):
                 pass
             store.shrink()
-        with reading(path) as connection:
+        with open_for_reading(path) as connection:
             after = used_bytes(connection)
     if arguments.json:
         shape = {"dropped": plan.runs, "reasons": plan.reasons, "dry_run": arguments.dry_run}
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _words(plan: Plan, is_dry: bool) -> str:
+def _words(plan: PrunePlan, is_dry: bool) -> str:
     from watchtest.core.text import count
 
     if not plan:
         return "nothing to drop: all runs are within the limits"
-    span = f"from {when(plan.oldest_at or 0)} to {when(plan.newest_at or 0)}"
+    span = f"from {format_time(plan.oldest_at or 0)} to {format_time(plan.newest_at or 0)}"
     does = "would be dropped" if is_dry else "dropped"
     return f"{count(plan.runs, 'run')} {does}, {span}: {'; '.join(plan.reasons)}"
 

@@ -6,14 +6,14 @@ import argparse
 from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
-    NAMES_OF_RUNS,
+    RUN_NAMES,
     add_filters,
-    answer,
-    asked_workspace,
+    chosen_workspace,
     print_json,
-    unknown_run,
+    query_history,
+    unknown_run_error,
 )
-from watchtest.client.history_tables import STYLES, Say, console_and_say, counts, seconds, when
+from watchtest.client.history_tables import STYLES, Styled, counts, format_seconds, format_time, make_console
 from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import Outcome, RunState
 
@@ -34,7 +34,7 @@ def add_to(subparsers: Subparsers) -> None:
         description="Show the states and failures of one run.",
         examples=("watchtest history show last-failed --output",),
     )
-    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=NAMES_OF_RUNS)
+    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
     parser.add_argument("--tests", action="store_true", help="show all tests, not only the failed ones")
     parser.add_argument("--output", action="store_true", help="show the complete output of the runner")
     add_filters(parser, lane=False)
@@ -42,18 +42,18 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import detail_shape
-    from watchtest.history.queries.run_queries import detail, recent
+    from watchtest.history.queries.run_queries import recent_runs, run_detail
     from watchtest.history.store.database import Connection
 
     def question(connection: Connection) -> RunDetail:
-        found = detail(connection, arguments.name, asked_workspace(arguments))
+        found = run_detail(connection, arguments.name, chosen_workspace(arguments))
         if found is None:
-            raise unknown_run("show", arguments.name, [run.id for run in recent(connection, limit=200)])
+            raise unknown_run_error("show", arguments.name, [run.id for run in recent_runs(connection, limit=200)])
         return found
 
-    found = answer(arguments, question)
+    found = query_history(arguments, question)
     if found is None:
-        raise unknown_run("show", arguments.name, [])
+        raise unknown_run_error("show", arguments.name, [])
     if arguments.json:
         print_json(detail_shape(found))
     else:
@@ -66,24 +66,24 @@ def _print_run(detail: RunDetail, *, with_tests: bool, with_output: bool) -> Non
 
     from watchtest.core.text import clean, tail
 
-    console, say = console_and_say()
+    console, styled = make_console()
     run = detail.run
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, fact in _facts(detail):
         if fact:
-            facts.add_row(name, say(fact, STYLES.get(run.state, "") if name == "state" else ""))
+            facts.add_row(name, styled(fact, STYLES.get(run.state, "") if name == "state" else ""))
     console.print(facts)
-    for past in detail.last_words:
+    for past in detail.final_results:
         if past.result.outcome.is_red:
-            _print_failure(console, say, past)
+            _print_failure(console, styled, past)
     if with_tests:
-        _print_tests(console, say, detail)
+        _print_tests(console, styled, detail)
     is_all_there_is = not detail.results and run.state not in (RunState.PASSED, RunState.NO_TESTS)
     if detail.raw_output and (with_output or is_all_there_is):
         lines = clean(detail.raw_output).splitlines() if with_output else tail(detail.raw_output, OUTPUT_LINES)
-        console.print(say("\n" + "\n".join(lines)), soft_wrap=True)
+        console.print(styled("\n" + "\n".join(lines)), soft_wrap=True)
 
 
 def _facts(detail: RunDetail) -> list[tuple[str, str]]:
@@ -97,7 +97,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
         ("run", run.id),
         ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
         ("tests", counts(run)),
-        ("when", when(run.queued_at)),
+        ("when", format_time(run.queued_at)),
         ("steps", steps),
         ("times", _times(run)),
         ("from", run.imported_from or ""),
@@ -113,25 +113,25 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
 def _times(run: PastRun) -> str:
     parts = ("wait", "sync", "select", "start", "run")
     spent = [(part, getattr(run.timings, f"{part}_s")) for part in parts]
-    return " · ".join(f"{part} {seconds(took)}" for part, took in spent if took is not None)
+    return " · ".join(f"{part} {format_seconds(took)}" for part, took in spent if took is not None)
 
 
-def _print_failure(console: Console, say: Say, past: PastResult) -> None:
+def _print_failure(console: Console, styled: Styled, past: PastResult) -> None:
     from watchtest.core.text import clean
 
     result, failure = past.result, past.result.failure
     where = f"  {failure.where.file}:{failure.where.line}" if failure and failure.where else ""
     attempt = f"  ({_attempt(past)})" if past.attempt > 1 else ""
     console.print()
-    console.print(say(f"{result.outcome.value.upper()} {result.test}{where}{attempt}", "bold red"), soft_wrap=True)
+    console.print(styled(f"{result.outcome.value.upper()} {result.test}{where}{attempt}", "bold red"), soft_wrap=True)
     if failure is None:
         return
     for part in (failure.text or failure.message, failure.output):
         for line in clean(part).rstrip().splitlines():
-            console.print(say(f"    {line}"), soft_wrap=True)
+            console.print(styled(f"    {line}"), soft_wrap=True)
 
 
-def _print_tests(console: Console, say: Say, detail: RunDetail) -> None:
+def _print_tests(console: Console, styled: Styled, detail: RunDetail) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -142,7 +142,9 @@ def _print_tests(console: Console, say: Say, detail: RunDetail) -> None:
         outcome = past.result.outcome
         style = "red" if outcome.is_red else "green" if outcome is Outcome.PASSED else ""
         attempt = f" ({_attempt(past)})" if past.attempt > 1 else ""
-        table.add_row(say(outcome.value, style), say(f"{past.result.duration_s:.3f}"), say(past.result.test + attempt))
+        table.add_row(
+            styled(outcome.value, style), styled(f"{past.result.duration_s:.3f}"), styled(past.result.test + attempt)
+        )
     console.print()
     console.print(table)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     add_filters,
-    answer,
-    asked_lane,
-    asked_workspace,
-    limit,
+    chosen_lane,
+    chosen_workspace,
+    parse_limit,
     print_json,
+    query_history,
 )
-from watchtest.client.history_tables import NARROW, bar, console_and_say, plain_table, seconds, spark
+from watchtest.client.history_tables import NARROW, bar, format_seconds, make_console, plain_table, sparkline
 from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -29,22 +29,26 @@ def add_to(subparsers: Subparsers) -> None:
         description="List the tests that take the most time.",
         examples=("watchtest history slowest -n 30",),
     )
-    parser.add_argument("-n", dest="limit", type=limit, default=15, metavar="N", help="number of tests (default: 15)")
-    parser.add_argument("--runs", type=limit, default=50, metavar="N", help="look at the latest N runs (default: 50)")
+    parser.add_argument(
+        "-n", dest="limit", type=parse_limit, default=15, metavar="N", help="number of tests (default: 15)"
+    )
+    parser.add_argument(
+        "--runs", type=parse_limit, default=50, metavar="N", help="look at the latest N runs (default: 50)"
+    )
     add_filters(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.slow_tests import slowest
 
     found = (
-        answer(
+        query_history(
             arguments,
             lambda connection: slowest(
                 connection,
-                workspace=asked_workspace(arguments),
-                lane=asked_lane(arguments),
+                workspace=chosen_workspace(arguments),
+                lane=chosen_lane(arguments),
                 limit=arguments.limit,
                 runs=arguments.runs,
             ),
@@ -52,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         or ()
     )
     if arguments.json:
-        print_json({"tests": told(found)})
+        print_json({"tests": to_json(found)})
     elif found:
         _print_slowest(found)
     else:
@@ -61,21 +65,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_slowest(found: tuple[SlowTest, ...]) -> None:
-    console, say = console_and_say()
+    console, styled = make_console()
     is_narrow = console.width < NARROW
     headings = ["median", "share", "test"] if is_narrow else ["median", "longest", "share", "", "latest", "test"]
     table = plain_table(headings, right=("median", "longest", "share"))
     most = max(test.share for test in found) or 1.0
     for test in found:
         grown = test.growth
-        name = say(test.identity)
+        name = styled(test.identity)
         if grown is not None and grown >= 1.3:
             name.append(f"  {grown:.1f}x slower than before", style="yellow")
         share = f"{test.share:.0%}"
         if is_narrow:
-            table.add_row(seconds(test.median_s), share, name)
+            table.add_row(format_seconds(test.median_s), share, name)
             continue
-        block = say(bar(test.share / most, 10, console.encoding), "cyan")
-        recent = say(spark(test.durations_s[-20:], console.encoding))
-        table.add_row(seconds(test.median_s), seconds(test.longest_s), share, block, recent, name)
+        block = styled(bar(test.share / most, 10, console.encoding), "cyan")
+        recent = styled(sparkline(test.durations_s[-20:], console.encoding))
+        table.add_row(format_seconds(test.median_s), format_seconds(test.longest_s), share, block, recent, name)
     console.print(table)

@@ -7,21 +7,31 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     add_filters,
-    answer,
-    asked_lane,
-    asked_workspace,
-    limit,
+    chosen_lane,
+    chosen_workspace,
+    parse_limit,
     print_json,
-    test_named,
+    query_history,
+    require_test,
 )
-from watchtest.client.history_tables import LETTERS, Say, console_and_say, names, run_words, seconds, spark, strip, when
+from watchtest.client.history_tables import (
+    LETTERS,
+    Styled,
+    describe_run,
+    format_seconds,
+    format_time,
+    list_paths,
+    make_console,
+    outcome_strip,
+    sparkline,
+)
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from watchtest.history.queries.test_history import TestHistory, Turn
+    from watchtest.history.queries.test_history import TestHistory, TurningPoint
     from watchtest.history.store.database import Connection
 
 
@@ -36,26 +46,26 @@ def add_to(subparsers: Subparsers) -> None:
     )
     parser.add_argument("test", metavar="ID", help="test id, or a part of it that only one test has")
     parser.add_argument(
-        "-n", dest="limit", type=limit, default=60, metavar="N", help="look at the latest N runs (default: 60)"
+        "-n", dest="limit", type=parse_limit, default=60, metavar="N", help="look at the latest N runs (default: 60)"
     )
     add_filters(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import one_line
-    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.test_history import history_of
 
     def question(connection: Connection) -> TestHistory | None:
         return history_of(
             connection,
-            test_named(connection, arguments.test, "test"),
-            workspace=asked_workspace(arguments),
-            lane=asked_lane(arguments),
+            require_test(connection, arguments.test, "test"),
+            workspace=chosen_workspace(arguments),
+            lane=chosen_lane(arguments),
             limit=arguments.limit,
         )
 
-    found = answer(arguments, question)
+    found = query_history(arguments, question)
     if found is None:
         lane = f" of the {arguments.lane} lane" if arguments.lane else ""
         raise UsageError(
@@ -63,32 +73,34 @@ def run(arguments: argparse.Namespace) -> int:
             hint="see: watchtest history list; --all-worktrees looks at all of them",
         )
     if arguments.json:
-        print_json(told(found))
+        print_json(to_json(found))
     else:
         _print(found)
     return 0
 
 
 def _print(found: TestHistory) -> None:
-    console, say = console_and_say()
+    console, styled = make_console()
     last = found.moments[-1]
-    console.print(say(found.test.identity, "bold"), soft_wrap=True)
+    console.print(styled(found.test.identity, "bold"), soft_wrap=True)
     for former in found.test.former:
-        console.print(say(f"  was {former}", "dim"), soft_wrap=True)
+        console.print(styled(f"  was {former}", "dim"), soft_wrap=True)
     console.print()
-    console.print(say(f"{last.outcome.value}", LETTERS[last.outcome][1]), say(_since(found)), sep="")
+    console.print(styled(f"{last.outcome.value}", LETTERS[last.outcome][1]), styled(_since(found)), sep="")
     if found.turn is not None:
-        _print_turn(console, say, found.turn)
+        _print_turn(console, styled, found.turn)
     console.print()
     width = max(10, console.width - 11)
     shown = found.moments[-width:]
-    console.print(say("outcomes   ", "dim"), strip(moment.outcome for moment in shown), sep="", soft_wrap=True)
+    console.print(
+        styled("outcomes   ", "dim"), outcome_strip(moment.outcome for moment in shown), sep="", soft_wrap=True
+    )
     took = [moment.duration_s for moment in shown]
-    console.print(say("durations  ", "dim"), say(spark(took, console.encoding)), sep="", soft_wrap=True)
-    print_facts(console, say, found)
+    console.print(styled("durations  ", "dim"), styled(sparkline(took, console.encoding)), sep="", soft_wrap=True)
+    print_facts(console, styled, found)
 
 
-def print_facts(console: Console, say: Say, found: TestHistory) -> None:
+def print_facts(console: Console, styled: Styled, found: TestHistory) -> None:
     from statistics import median
 
     from watchtest.core.text import count
@@ -96,14 +108,17 @@ def print_facts(console: Console, say: Say, found: TestHistory) -> None:
     took = [moment.duration_s for moment in found.moments]
     lane = f" of the {found.lane.value} lane" if found.lane is not None else ""
     runs = f"{count(len(found.moments), 'run')}{lane}, {count(found.flips, 'flip')}"
-    console.print(say(f"           {runs}; {seconds(median(took))} usually, {seconds(max(took))} at most", "dim"))
+    console.print(
+        styled(f"           {runs}; {format_seconds(median(took))} usually, {format_seconds(max(took))} at most", "dim")
+    )
     if found.red_runs:
-        console.print(say(f"           red in {count(found.red_runs, 'run')} of all that are kept", "dim"))
+        console.print(styled(f"           red in {count(found.red_runs, 'run')} of all that are kept", "dim"))
     for complaint in found.complaints:
         console.print()
-        console.print(say(f"{complaint.times}x  {complaint.signature}", "red"), soft_wrap=True)
+        console.print(styled(f"{complaint.times}x  {complaint.signature}", "red"), soft_wrap=True)
         console.print(
-            say(f"    first {run_words(complaint.first)}, last {run_words(complaint.last)}", "dim"), soft_wrap=True
+            styled(f"    first {describe_run(complaint.first)}, last {describe_run(complaint.last)}", "dim"),
+            soft_wrap=True,
         )
 
 
@@ -114,16 +129,16 @@ def _since(found: TestHistory) -> str:
     if found.turn is None:
         runs = count(len(found.moments), "run")
         none = "" if last.outcome.is_red else "; red in none that is kept"
-        return f" in the latest {runs}, since {when(found.moments[0].run.queued_at)}{none}"
-    return f" since {run_words(found.turn.first)}"
+        return f" in the latest {runs}, since {format_time(found.moments[0].run.queued_at)}{none}"
+    return f" since {describe_run(found.turn.first)}"
 
 
-def _print_turn(console: Console, say: Say, turn: Turn) -> None:
+def _print_turn(console: Console, styled: Styled, turn: TurningPoint) -> None:
     if turn.before is not None:
-        console.print(say(f"  before: {run_words(turn.before)}", "dim"))
+        console.print(styled(f"  before: {describe_run(turn.before)}", "dim"))
     if turn.paths is None:
-        console.print(say("  what changed then is not known", "dim"))
+        console.print(styled("  what changed then is not known", "dim"))
     elif not turn.paths:
-        console.print(say("  nothing had changed: the same tree"))
+        console.print(styled("  nothing had changed: the same tree"))
     else:
-        console.print(say(f"  changed then: {names(turn.paths, 10)}"), soft_wrap=True)
+        console.print(styled(f"  changed then: {list_paths(turn.paths, 10)}"), soft_wrap=True)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import (
     add_filters,
-    answer,
-    asked_lane,
-    asked_since,
-    asked_workspace,
+    chosen_lane,
+    chosen_workspace,
     print_json,
+    query_history,
+    since_time,
 )
-from watchtest.client.history_tables import NARROW, bar, console_and_say, plain_table, seconds
+from watchtest.client.history_tables import NARROW, bar, format_seconds, make_console, plain_table
 from watchtest.commands import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -38,24 +38,24 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import told
+    from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.trends import trend
 
     found = (
-        answer(
+        query_history(
             arguments,
             lambda connection: trend(
                 connection,
-                workspace=asked_workspace(arguments),
-                lane=asked_lane(arguments),
-                since=asked_since(arguments),
+                workspace=chosen_workspace(arguments),
+                lane=chosen_lane(arguments),
+                since=since_time(arguments),
                 by=arguments.by,
             ),
         )
         or ()
     )
     if arguments.json:
-        print_json({"by": arguments.by, "buckets": told(found)})
+        print_json({"by": arguments.by, "buckets": to_json(found)})
     elif found:
         _print_trend(found, arguments.by)
     else:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_trend(found: tuple[Bucket, ...], by: str) -> None:
-    console, say = console_and_say()
+    console, styled = make_console()
     left_out = len(found) - DAYS_SHOWN
     shown = found[-DAYS_SHOWN:]
     is_narrow = console.width < NARROW
@@ -74,14 +74,14 @@ def _print_trend(found: tuple[Bucket, ...], by: str) -> None:
     for bucket in shown:
         green = bucket.green / bucket.runs
         style = "green" if green == 1 else "red" if green == 0 else "yellow"
-        part, red = say(f"{green:.0%}", style), say(f"{bucket.red:.1f}", "red" if bucket.red else "dim")
-        name, took = say(bucket.name), seconds(bucket.run_s)
+        part, red = styled(f"{green:.0%}", style), styled(f"{bucket.red:.1f}", "red" if bucket.red else "dim")
+        name, took = styled(bucket.name), format_seconds(bucket.run_s)
         if is_narrow:
             table.add_row(name, part, red, took)
             continue
         runs, tests = str(bucket.runs), str(bucket.tests)
         blocks = (bar(green, 10, console.encoding), bar(bucket.run_s / longest, 15, console.encoding))
-        table.add_row(name, runs, part, say(blocks[0], "green"), tests, red, took, say(blocks[1], "cyan"))
+        table.add_row(name, runs, part, styled(blocks[0], "green"), tests, red, took, styled(blocks[1], "cyan"))
     if left_out > 0:
-        console.print(say(f"{left_out} before these; --by week, or --json, has them", "dim"))
+        console.print(styled(f"{left_out} before these; --by week, or --json, has them", "dim"))
     console.print(table)

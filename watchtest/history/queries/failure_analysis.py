@@ -6,13 +6,13 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from watchtest.core.model import Failure
-from watchtest.history.queries.run_queries import PastRun, identities
-from watchtest.history.queries.test_history import run_of, suspects
-from watchtest.history.queries.test_names import lines
-from watchtest.history.queries.timeline import Packs
+from watchtest.history.queries.run_queries import PastRun, test_ids
+from watchtest.history.queries.test_history import run_by_number, suspects
+from watchtest.history.queries.test_names import lineages
+from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import GREEN_CODES, RED_CODES
 from watchtest.history.store.database import Connection
-from watchtest.history.store.failure_texts import failure_of
+from watchtest.history.store.failure_texts import unpack_failure
 
 LONGEST_SEARCH = 5_000
 
@@ -59,13 +59,13 @@ class _Trail:
 
 def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
     """The largest cluster first; nothing where nothing was red."""
-    packs = Packs(connection)
-    red = packs.one(run.number).red()
+    packs = PackReader(connection)
+    red = packs.of_run(run.number).red()
     if not red:
         return ()
     signatures, contents = _said(connection, run.number, red)
     trails = _trails(connection, packs, run, red, signatures)
-    names = identities(connection, red)
+    names = test_ids(connection, red)
     breaks: dict[int, dict[_Trail, list[str]]] = defaultdict(lambda: defaultdict(list))
     for test in sorted(red, key=names.__getitem__):
         breaks[signatures.get(test, 0)][trails[test]].append(names[test])
@@ -97,31 +97,31 @@ def _said(connection: Connection, run: int, red: frozenset[int]) -> tuple[dict[i
     examples: dict[int, Failure] = {}
     for row in rows:
         if row["signature"] not in examples:
-            examples[row["signature"]] = failure_of(row["document"])
+            examples[row["signature"]] = unpack_failure(row["document"])
     return signatures, examples
 
 
 def _trails(
-    connection: Connection, packs: Packs, run: PastRun, red: frozenset[int], signatures: dict[int, int]
+    connection: Connection, packs: PackReader, run: PastRun, red: frozenset[int], signatures: dict[int, int]
 ) -> dict[int, _Trail]:
     """Back from the run until each of the tests has passed."""
-    line_of = lines(connection)
+    lineage_of = lineages(connection)
     kin: dict[int, set[int]] = defaultdict(set)
-    for number, line in line_of.items():
+    for number, line in lineage_of.items():
         kin[line] |= {number, line}
     trails = {test: _Trail(run.number, run.number) for test in red}
     open_ = set(red)
     # Reports of others lie between, in no order, and say nothing of trees.
     imports = "" if run.imported_from is not None else " AND imported_from IS NULL"
     where = f"workspace = ? AND lane = ? AND runs.number < ?{imports}"
-    for pack in packs.back(where, (run.workspace, run.lane.value, run.number), LONGEST_SEARCH):
+    for pack in packs.newest_first(where, (run.workspace, run.lane.value, run.number), LONGEST_SEARCH):
         if not open_:
             break
         outcomes = pack.outcomes()
         said: dict[int, int] | None = None
         for test in tuple(open_):
             trail = trails[test]
-            same = kin.get(line_of.get(test, test)) or {test}
+            same = kin.get(lineage_of.get(test, test)) or {test}
             code = next((outcomes[number] for number in same if number in outcomes), 0)
             if code in RED_CODES:
                 if said is None:
@@ -144,9 +144,9 @@ def _trails(
 def _break(connection: Connection, tests: tuple[str, ...], trail: _Trail) -> Break:
     return Break(
         tests,
-        None if trail.passed is None else run_of(connection, trail.passed),
-        run_of(connection, trail.failed),
+        None if trail.passed is None else run_by_number(connection, trail.passed),
+        run_by_number(connection, trail.failed),
         None if trail.passed is None else suspects(connection, trail.passed, trail.failed),
-        run_of(connection, trail.this_way),
+        run_by_number(connection, trail.this_way),
         () if trail.other_way is None else suspects(connection, trail.other_way, trail.this_way),
     )

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from watchtest.core.model import Lane
-from watchtest.history.queries.run_queries import identities, runs_where
+from watchtest.history.queries.run_queries import runs_where, test_ids
 from watchtest.history.queries.test_history import flips
-from watchtest.history.queries.test_names import lines
-from watchtest.history.queries.timeline import Packs
-from watchtest.history.store.columns import JUDGED, PASSED_CODE, RED_CODES, Proof
+from watchtest.history.queries.test_names import lineages
+from watchtest.history.queries.timeline import PackReader
+from watchtest.history.store.columns import JUDGED_STATES, PASSED_CODE, RED_CODES, Proof
 from watchtest.history.store.database import Connection, Row
 
 DAY_S = 86_400.0
@@ -37,7 +37,7 @@ IMPORTED = "imported"
 MOST_PROOFS = 5
 
 
-class Standing(StrEnum):
+class FlakyStatus(StrEnum):
     FLAKY = "flaky"
     BROKEN = "broken"
     RECOVERED = "recovered"
@@ -58,7 +58,7 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class FlakyTest:
     identity: str
-    standing: Standing
+    standing: FlakyStatus
     evidence: tuple[Evidence, ...]
     """Newest first, the latest few."""
     proofs: int
@@ -84,7 +84,7 @@ def flaky_now(connection: Connection, workspace: str, now: float) -> frozenset[s
     if connection.execute("SELECT 1 FROM evidence WHERE at >= ? LIMIT 1", (young,)).fetchone() is None:
         return frozenset()
     found = flaky_tests(connection, workspace=workspace, now=now, window=SHORT_WINDOW, with_unstable=False)
-    return frozenset(test.identity for test in found if test.standing is Standing.FLAKY)
+    return frozenset(test.identity for test in found if test.standing is FlakyStatus.FLAKY)
 
 
 def flaky_tests(
@@ -98,32 +98,32 @@ def flaky_tests(
     with_recovered: bool = False,
 ) -> tuple[FlakyTest, ...]:
     """Flaky ones first, those with the most failures before the others."""
-    line_of = lines(connection)
+    lineage_of = lineages(connection)
     # Of an older proof a test has recovered, whatever it does.
     young = 0.0 if with_recovered else now - RECOVERED_AFTER_S
-    proofs = _proofs(connection, line_of, young)
-    past = _Runs(connection, workspace, lane, window).past(line_of, set(proofs), with_unstable=with_unstable)
+    proofs = _proofs(connection, lineage_of, young)
+    past = _Runs(connection, workspace, lane, window).past(lineage_of, set(proofs), with_unstable=with_unstable)
     for row in connection.execute("SELECT DISTINCT test FROM evidence WHERE at < ?", (young,)):
-        line = line_of.get(row["test"], row["test"])
+        line = lineage_of.get(row["test"], row["test"])
         if line not in proofs:
             past.pop(line, None)
-    latest = identities(connection, [seen.number for seen in past.values()])
+    latest = test_ids(connection, [seen.number for seen in past.values()])
     found: list[FlakyTest] = []
     for line, seen in past.items():
         proof = proofs.get(line, ())
         turned = flips([code in RED_CODES for _, code in seen.results[-UNSTABLE_WITHIN:]])
         standing = _standing(seen.results, proof, turned, now)
-        if standing is not None and (with_recovered or standing is not Standing.RECOVERED):
+        if standing is not None and (with_recovered or standing is not FlakyStatus.RECOVERED):
             shown = tuple(each for each, _ in proof[:MOST_PROOFS])
             codes = tuple(code for _, code in seen.results)
             said = _last_signature(connection, line)
             found.append(FlakyTest(latest[seen.number], standing, shown, len(proof), codes, turned, said))
-    order = list(Standing)
+    order = list(FlakyStatus)
     return tuple(sorted(found, key=lambda test: (order.index(test.standing), -test.failures, test.identity)))
 
 
 @dataclass(slots=True)
-class _Seen:
+class _TestOutcomes:
     number: int = 0
     """Of its latest name."""
     place: str = ""
@@ -144,12 +144,12 @@ class _Seen:
 
 def _standing(
     results: Sequence[tuple[str, int]], proof: Sequence[tuple[Evidence, float]], turned: int, now: float
-) -> Standing | None:
+) -> FlakyStatus | None:
     if not proof:
-        return Standing.UNSTABLE if turned >= UNSTABLE_FLIPS else None
+        return FlakyStatus.UNSTABLE if turned >= UNSTABLE_FLIPS else None
     last = [code for _, code in results[-BROKEN_AFTER:]]
     if len(last) == BROKEN_AFTER and all(code in RED_CODES for code in last):
-        return Standing.BROKEN
+        return FlakyStatus.BROKEN
     trees = {each.tree for each, _ in proof}
     passes = 0
     for tree, code in reversed(results):
@@ -158,12 +158,12 @@ def _standing(
         passes += tree not in trees
     newest = max(at for _, at in proof)
     if passes >= RECOVERED_AFTER_PASSES or now - newest > RECOVERED_AFTER_S:
-        return Standing.RECOVERED
-    return Standing.FLAKY
+        return FlakyStatus.RECOVERED
+    return FlakyStatus.FLAKY
 
 
 def _proofs(
-    connection: Connection, line_of: Mapping[int, int], since: float
+    connection: Connection, lineage_of: Mapping[int, int], since: float
 ) -> dict[int, list[tuple[Evidence, float]]]:
     rows = connection.execute(
         """
@@ -177,7 +177,7 @@ def _proofs(
     found: dict[int, list[tuple[Evidence, float]]] = defaultdict(list)
     for row in rows:
         evidence = Evidence(row["failed_run"], row["passed_run"], row["tree"] or "", Proof(row["proof"]), row["at"])
-        found[line_of.get(row["test"], row["test"])].append((evidence, row["at"]))
+        found[lineage_of.get(row["test"], row["test"])].append((evidence, row["at"]))
     return dict(found)
 
 
@@ -185,24 +185,24 @@ class _Runs:
     """The latest runs that came to their own end."""
 
     def __init__(self, connection: Connection, workspace: str | None, lane: Lane | None, window: int) -> None:
-        where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED)
-        self._packs = list(Packs(connection).back(where, values, window))[::-1]
+        where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES)
+        self._packs = list(PackReader(connection).newest_first(where, values, window))[::-1]
         rows = connection.execute(
             f"SELECT number, tree, lane, workspace, imported_from FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
             (*values, window),
         )
         self._of = {row["number"]: (_place(row), row["tree"] or "") for row in rows}
 
-    def past(self, line_of: Mapping[int, int], proven: set[int], *, with_unstable: bool) -> dict[int, _Seen]:
+    def past(self, lineage_of: Mapping[int, int], proven: set[int], *, with_unstable: bool) -> dict[int, _TestOutcomes]:
         """What became of the tests in question: those with a proof, and those that were red at all."""
         wanted = set(proven)
         if with_unstable:
-            wanted |= {line_of.get(test, test) for pack in self._packs for test in pack.red()}
+            wanted |= {lineage_of.get(test, test) for pack in self._packs for test in pack.red()}
         numbers: dict[int, list[int]] = {line: [line] for line in wanted}
-        for number, line in line_of.items():
+        for number, line in lineage_of.items():
             if line in numbers:
                 numbers[line].append(number)
-        past: dict[int, _Seen] = {}
+        past: dict[int, _TestOutcomes] = {}
         for pack in self._packs:
             (place, tree), codes = self._of.get(pack.run, ("", "")), pack.codes
             for line, kin in numbers.items():
@@ -210,7 +210,7 @@ class _Runs:
                     at = pack.position(number)
                     if at is None or not (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
                         continue
-                    past.setdefault(line, _Seen()).add(number, place, tree, codes[at])
+                    past.setdefault(line, _TestOutcomes()).add(number, place, tree, codes[at])
                     break
         return past
 

@@ -92,11 +92,11 @@ HIDDEN = ("numbers",)
 """What is only the file's own."""
 
 
-def told(value: object) -> object:
+def to_json(value: object) -> object:
     """An answer as JSON: values by their fields, runs in brief, times as text, outcomes by name."""
     match value:
         case PastRun():
-            return brief(value)
+            return run_summary(value)
         case Failure():
             return _failure(value)
         case Proof():
@@ -106,14 +106,14 @@ def told(value: object) -> object:
         case float():
             return round(value, 6)
         case tuple() | list():
-            return [told(each) for each in value]
+            return [to_json(each) for each in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value) if field.name not in HIDDEN]
             shape: Shape = {name: _field(name, getattr(value, name)) for name in names}
             own = type(value)
             for name in PROPERTIES:
                 if isinstance(getattr(own, name, None), property):
-                    shape[name] = told(getattr(value, name))
+                    shape[name] = to_json(getattr(value, name))
             return shape
         case _:
             return value
@@ -124,10 +124,10 @@ def _field(name: str, value: object) -> object:
         return [OUTCOMES[code].value for code in value]
     if (name == "at" or name.endswith("_at")) and isinstance(value, float):
         return _time(value)
-    return told(value)
+    return to_json(value)
 
 
-def brief(run: PastRun) -> Shape:
+def run_summary(run: PastRun) -> Shape:
     """Enough to know it again."""
     return {
         "id": run.id,

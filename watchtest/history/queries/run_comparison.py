@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Outcome
-from watchtest.history.queries.run_queries import PastRun, identities
+from watchtest.history.queries.run_queries import PastRun, test_ids
 from watchtest.history.queries.test_history import paths_of
-from watchtest.history.queries.test_names import lines
-from watchtest.history.queries.timeline import Packs
-from watchtest.history.store.columns import JUDGED, OUTCOMES
+from watchtest.history.queries.test_names import lineages
+from watchtest.history.queries.timeline import PackReader
+from watchtest.history.store.columns import JUDGED_STATES, OUTCOMES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.tree_changes import changes_between
 
@@ -20,7 +20,7 @@ SLOWER_BY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class TestOutcome:
     """One test in one run."""
 
     identity: str
@@ -30,12 +30,12 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TestPair:
     """One test in both runs; None: it is not in that one."""
 
     identity: str
-    before: Side | None
-    after: Side | None
+    before: TestOutcome | None
+    after: TestOutcome | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,23 @@ class Comparison:
     after: PastRun
     paths: tuple[str, ...] | None
     """What differs between their trees; None: nobody knows."""
-    new_failures: tuple[Pair, ...]
-    fixed: tuple[Pair, ...]
-    failing_alike: tuple[Pair, ...]
-    failing_otherwise: tuple[Pair, ...]
-    added: tuple[Pair, ...]
-    removed: tuple[Pair, ...]
-    not_run: tuple[Pair, ...]
+    new_failures: tuple[TestPair, ...]
+    fixed: tuple[TestPair, ...]
+    failing_alike: tuple[TestPair, ...]
+    failing_otherwise: tuple[TestPair, ...]
+    added: tuple[TestPair, ...]
+    removed: tuple[TestPair, ...]
+    not_run: tuple[TestPair, ...]
     """In one of the two runs, which was one of some tests, or did not come to its end; or it was skipped there. Those
     that are red now are among the new failures."""
-    slower: tuple[Pair, ...]
+    slower: tuple[TestPair, ...]
 
 
 def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparison:
-    line_of = lines(connection)
-    old, new = _sides(connection, before, line_of), _sides(connection, after, line_of)
+    lineage_of = lineages(connection)
+    old, new = _sides(connection, before, lineage_of), _sides(connection, after, lineage_of)
     pairs = {
-        line: Pair((new.get(line) or old[line]).identity, old.get(line), new.get(line))
+        line: TestPair((new.get(line) or old[line]).identity, old.get(line), new.get(line))
         for line in sorted(old.keys() | new.keys(), key=lambda line: (new.get(line) or old[line]).identity)
     }
     both = [pair for pair in pairs.values() if pair.before and pair.after]
@@ -85,10 +85,10 @@ def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparis
     )
 
 
-def _sides(connection: Connection, run: PastRun, line_of: Mapping[int, int]) -> dict[int, Side]:
-    packs = Packs(connection)
-    pack, durations = packs.one(run.number), packs.durations(run.number)
-    names = identities(connection, pack.tests)
+def _sides(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) -> dict[int, TestOutcome]:
+    packs = PackReader(connection)
+    pack, durations = packs.of_run(run.number), packs.durations(run.number)
+    names = test_ids(connection, pack.tests)
     # Of several attempts the last one counts.
     rows = connection.execute(
         """
@@ -99,38 +99,40 @@ def _sides(connection: Connection, run: PastRun, line_of: Mapping[int, int]) -> 
     )
     signatures = {row["test"]: row["text"] for row in rows}
     return {
-        line_of.get(test, test): Side(names[test], OUTCOMES[code], spent / 1_000_000, signatures.get(test, ""))
+        lineage_of.get(test, test): TestOutcome(
+            names[test], OUTCOMES[code], spent / 1_000_000, signatures.get(test, "")
+        )
         for test, code, spent in zip(pack.tests, pack.codes, durations, strict=True)
     }
 
 
 def _is_all(run: PastRun) -> bool:
     """Whether what is not in it was not there."""
-    return run.selected is None and run.state in JUDGED
+    return run.selected is None and run.state in JUDGED_STATES
 
 
-def _is_red(side: Side | None) -> bool:
+def _is_red(side: TestOutcome | None) -> bool:
     return side is not None and side.outcome.is_red
 
 
-def _has_passed(side: Side | None) -> bool:
+def _has_passed(side: TestOutcome | None) -> bool:
     return side is not None and side.outcome in (Outcome.PASSED, Outcome.XPASSED)
 
 
-def _has_run(side: Side | None) -> bool:
+def _has_run(side: TestOutcome | None) -> bool:
     return side is not None and side.outcome is not Outcome.SKIPPED
 
 
-def _signature(side: Side | None) -> str:
+def _signature(side: TestOutcome | None) -> str:
     return "" if side is None else side.signature
 
 
-def _is_slower(pair: Pair) -> bool:
+def _is_slower(pair: TestPair) -> bool:
     if pair.before is None or pair.after is None or not (_has_passed(pair.before) and _has_passed(pair.after)):
         return False
     was, is_ = pair.before.duration_s, pair.after.duration_s
     return is_ > was * SLOWER_TIMES and is_ > was + SLOWER_BY_S
 
 
-def _lost(pair: Pair) -> float:
+def _lost(pair: TestPair) -> float:
     return pair.after.duration_s - pair.before.duration_s if pair.before and pair.after else 0.0

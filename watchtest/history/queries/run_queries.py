@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
-from watchtest.history.queries.timeline import Packs
-from watchtest.history.store.columns import BESIDE, OUTCOMES, RED_STATES, AttemptKind, workspace_key
+from watchtest.history.queries.timeline import PackReader
+from watchtest.history.store.columns import IS_GATE_OR_PROBE, OUTCOMES, RED_STATES, AttemptKind, workspace_key
 from watchtest.history.store.database import Connection, Row
-from watchtest.history.store.failure_texts import failure_of
+from watchtest.history.store.failure_texts import unpack_failure
 
 MOST_VARIABLES = 500
-NAMED: Mapping[str, frozenset[RunState]] = {
+NAMED_RUNS: Mapping[str, frozenset[RunState]] = {
     "last": frozenset(),
     "last-failed": RED_STATES,
     "last-green": frozenset({RunState.PASSED}),
@@ -95,12 +95,12 @@ class RunDetail:
     raw_output: str
 
     @property
-    def last_words(self) -> tuple[PastResult, ...]:
+    def final_results(self) -> tuple[PastResult, ...]:
         """The last attempt of each test: what it came to."""
         return tuple({past.result.test: past for past in self.results}.values())
 
 
-def recent(
+def recent_runs(
     connection: Connection,
     *,
     limit: int,
@@ -109,15 +109,15 @@ def recent(
     states: Collection[RunState] = (),
     since: float | None = None,
     branch: str | None = None,
-    is_whole: bool = False,
+    only_full: bool = False,
     before: tuple[float, str] | None = None,
 ) -> tuple[PastRun, ...]:
-    """The latest runs, newest first; None and nothing mean any. `is_whole`: only those of all tests. `before`: when a
+    """The latest runs, newest first; None and nothing mean any. `only_full`: only those of all tests. `before`: when a
     run was queued, and its id. By the time of a run, not of its number: a report that was imported may be old."""
     where, values = runs_where(workspace=workspace, lane=lane, states=states, since=since)
     if branch is not None:
         where, values = f"{where} AND branch = ?", (*values, branch)
-    if is_whole:
+    if only_full:
         where += " AND selected IS NULL"
     if before is not None:
         where, values = f"{where} AND (queued_at, id) < (?, ?)", (*values, *before)
@@ -150,13 +150,15 @@ def runs_where(
     return " AND ".join(conditions), tuple(values)
 
 
-def at_work(connection: Connection) -> tuple[tuple[str, bool], ...]:
+def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool], ...]:
     """The workspaces that have a run without an end; and whether it is one of a gate or a probe."""
-    rows = connection.execute(f"SELECT DISTINCT workspace, {BESIDE} AS is_beside FROM runs WHERE ended_at IS NULL")
-    return tuple((row["workspace"], bool(row["is_beside"])) for row in rows)
+    rows = connection.execute(
+        f"SELECT DISTINCT workspace, {IS_GATE_OR_PROBE} AS is_gate FROM runs WHERE ended_at IS NULL"
+    )
+    return tuple((row["workspace"], bool(row["is_gate"])) for row in rows)
 
 
-def judged(connection: Connection, tree: str, environment: str) -> PastRun | None:
+def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun | None:
     """The last run that spoke for every test of this very tree in this environment; None: nobody has yet."""
     ends = (*RED_STATES, RunState.PASSED, RunState.NO_TESTS)
     row = connection.execute(
@@ -170,7 +172,7 @@ def judged(connection: Connection, tree: str, environment: str) -> PastRun | Non
     return None if row is None else past_run(connection, row)
 
 
-def last_whole(connection: Connection, workspace: str) -> Mapping[str, Result]:
+def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Result]:
     """Outcome and duration of every test in the last run of all tests of a workspace; without the failures' words."""
     ends = (RunState.PASSED, RunState.FAILED)
     row = connection.execute(
@@ -182,16 +184,16 @@ def last_whole(connection: Connection, workspace: str) -> Mapping[str, Result]:
     ).fetchone()
     if row is None:
         return {}
-    packs = Packs(connection)
-    pack, durations = packs.one(row["number"]), packs.durations(row["number"])
-    names = identities(connection, pack.tests)
+    packs = PackReader(connection)
+    pack, durations = packs.of_run(row["number"]), packs.durations(row["number"])
+    names = test_ids(connection, pack.tests)
     return {
-        names[test]: _in_short(names[test], OUTCOMES[code], microseconds)
+        names[test]: _brief_result(names[test], OUTCOMES[code], microseconds)
         for test, code, microseconds in zip(pack.tests, pack.codes, durations, strict=True)
     }
 
 
-def identities(connection: Connection, tests: Collection[int]) -> dict[int, str]:
+def test_ids(connection: Connection, tests: Collection[int]) -> dict[int, str]:
     """The ids of tests by their numbers."""
     found: dict[int, str] = {}
     wanted = list(tests)
@@ -203,21 +205,21 @@ def identities(connection: Connection, tests: Collection[int]) -> dict[int, str]
     return found
 
 
-def _in_short(test: str, outcome: Outcome, microseconds: int) -> Result:
+def _brief_result(test: str, outcome: Outcome, microseconds: int) -> Result:
     return Result(test, outcome, microseconds / 1_000_000, Failure("", "") if outcome.is_red else None)
 
 
 def find_run(connection: Connection, name: str, workspace: str | None = None) -> PastRun | None:
-    """The run of this id, or the one that goes by this name (`NAMED`) in the workspace; None: there is none."""
-    if name in NAMED:
-        found = recent(connection, limit=1, workspace=workspace, states=NAMED[name])
+    """The run of this id, or the one that goes by this name (`NAMED_RUNS`) in the workspace; None: there is none."""
+    if name in NAMED_RUNS:
+        found = recent_runs(connection, limit=1, workspace=workspace, states=NAMED_RUNS[name])
         return found[0] if found else None
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (name,)).fetchone()
     return None if row is None else past_run(connection, row)
 
 
-def detail(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
-    """The run of this id, or the one that goes by this name (`NAMED`) in the workspace; None: there is none."""
+def run_detail(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
+    """The run of this id, or the one that goes by this name (`NAMED_RUNS`) in the workspace; None: there is none."""
     run = find_run(connection, name, workspace)
     if run is None:
         return None
@@ -236,7 +238,7 @@ def detail(connection: Connection, name: str, workspace: str | None = None) -> R
 def results_of(connection: Connection, run: int) -> tuple[PastResult, ...]:
     """Every attempt of every test, in the order of the tests."""
     failures = {
-        (row["test"], row["attempt"]): (failure_of(row["document"]), row["signature"])
+        (row["test"], row["attempt"]): (unpack_failure(row["document"]), row["signature"])
         for row in connection.execute(
             """
             SELECT test, attempt, document, signatures.text AS signature FROM failures
@@ -246,15 +248,15 @@ def results_of(connection: Connection, run: int) -> tuple[PastResult, ...]:
         )
     }
     rows = [tuple(row) for row in connection.execute(_ATTEMPTS, (run,))]
-    packs = Packs(connection)
-    pack, durations = packs.one(run), packs.durations(run)
+    packs = PackReader(connection)
+    pack, durations = packs.of_run(run), packs.durations(run)
     several = {test for test, *_ in rows}
     rows += [
         (test, 1, code, microseconds, AttemptKind.WORD)
         for test, code, microseconds in zip(pack.tests, pack.codes, durations, strict=True)
         if test not in several
     ]
-    names = identities(connection, pack.tests)
+    names = test_ids(connection, pack.tests)
     found = []
     for test, attempt, code, microseconds, kind in rows:
         failure, signature = failures.get((test, attempt), (None, ""))
@@ -295,7 +297,7 @@ def past_run(connection: Connection, row: Row) -> PastRun:
 def _counts(connection: Connection, row: Row) -> Mapping[Outcome, int]:
     if row["passed"] is not None:
         return {outcome: row[outcome.value] for outcome in Outcome if row[outcome.value]}
-    codes = Packs(connection).one(row["number"]).codes
+    codes = PackReader(connection).of_run(row["number"]).codes
     counted = {outcome: codes.count(code) for code, outcome in OUTCOMES.items()}
     return {outcome: counted[outcome] for outcome in Outcome if counted[outcome]}
 

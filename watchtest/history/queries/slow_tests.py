@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from watchtest.core.model import Lane
-from watchtest.history.queries.run_queries import identities, runs_where
-from watchtest.history.queries.test_names import lines
-from watchtest.history.queries.timeline import Packs
+from watchtest.history.queries.run_queries import runs_where, test_ids
+from watchtest.history.queries.test_names import lineages
+from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import PASSED_CODE, RED_CODES
 from watchtest.history.store.database import Connection
 
@@ -46,19 +46,19 @@ def slowest(
 ) -> tuple[SlowTest, ...]:
     """By their median over the latest runs, in which they did something: passed, or red."""
     where, values = runs_where(workspace=workspace, lane=lane)
-    packs, line_of = Packs(connection), lines(connection)
+    packs, lineage_of = PackReader(connection), lineages(connection)
     spent: dict[int, list[int]] = defaultdict(list)
     number_of: dict[int, int] = {}
-    for pack in reversed(list(packs.back(where, values, runs))):
+    for pack in reversed(list(packs.newest_first(where, values, runs))):
         for test, code, microseconds in zip(pack.tests, pack.codes, packs.durations(pack.run), strict=True):
             if code == PASSED_CODE or code in RED_CODES:
-                line = line_of.get(test, test)
+                line = lineage_of.get(test, test)
                 number_of[line] = test
                 spent[line].append(microseconds)
     medians = {line: median(each) for line, each in spent.items()}
     total = sum(medians.values()) or 1.0
     slow = sorted(medians, key=medians.__getitem__, reverse=True)[:limit]
-    names = identities(connection, [number_of[line] for line in slow])
+    names = test_ids(connection, [number_of[line] for line in slow])
     return tuple(
         SlowTest(
             names[number_of[line]],

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from watchtest.core.model import Lane, Outcome
 from watchtest.history.queries.run_queries import PastRun, past_run, runs_where
-from watchtest.history.queries.test_names import Named
-from watchtest.history.queries.timeline import Pack, Packs
+from watchtest.history.queries.test_names import PastTest
+from watchtest.history.queries.timeline import Pack, PackReader
 from watchtest.history.store.change_chain import Versions
-from watchtest.history.store.columns import GREEN_CODES, JUDGED, OUTCOMES, RED_CODES
+from watchtest.history.store.columns import GREEN_CODES, JUDGED_STATES, OUTCOMES, RED_CODES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.tree_changes import changes_between
 
@@ -25,7 +25,7 @@ LAST_WORD = """
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class HistoryPoint:
     """One run as one test saw it."""
 
     run: PastRun
@@ -34,7 +34,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurningPoint:
     """Where it turned: the first run of the present stretch, the one before it, and what differs between the two."""
 
     first: PastRun
@@ -44,7 +44,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class FailureMode:
     """One way in which it failed."""
 
     signature: str
@@ -57,13 +57,13 @@ class Complaint:
 class TestHistory:
     __test__ = False
 
-    test: Named
+    test: PastTest
     lane: Lane | None
-    moments: tuple[Moment, ...]
+    moments: tuple[HistoryPoint, ...]
     """Oldest first, the latest so many."""
-    turn: Turn | None
+    turn: TurningPoint | None
     """None: it did not turn in these runs, and was red in none before them."""
-    complaints: tuple[Complaint, ...]
+    complaints: tuple[FailureMode, ...]
     red_runs: int
     """In how many runs it was red, of all that are kept."""
 
@@ -78,16 +78,16 @@ def flips(reds: Sequence[bool]) -> int:
 
 
 def history_of(
-    connection: Connection, test: Named, *, workspace: str | None, lane: Lane | None, limit: int
+    connection: Connection, test: PastTest, *, workspace: str | None, lane: Lane | None, limit: int
 ) -> TestHistory | None:
     """In one lane (without one: the lane it last ran in); None: it ran in no run that is kept there."""
-    packs = Packs(connection)
+    packs = PackReader(connection)
     if lane is None:
         lane = _last_lane(connection, packs, test, workspace)
     where, values = runs_where(workspace=workspace, lane=lane)
     found: list[tuple[int, int, int]] = []
     turned: tuple[int, int | None] | None = None
-    for pack in packs.back(where, values, LONGEST_SEARCH):
+    for pack in packs.newest_first(where, values, LONGEST_SEARCH):
         seen = _seen(pack, test)
         if seen is None:
             continue
@@ -113,10 +113,10 @@ def history_of(
     )
 
 
-def turn(connection: Connection, first: int, before: int | None) -> Turn:
-    return Turn(
-        run_of(connection, first),
-        None if before is None else run_of(connection, before),
+def turn(connection: Connection, first: int, before: int | None) -> TurningPoint:
+    return TurningPoint(
+        run_by_number(connection, first),
+        None if before is None else run_by_number(connection, before),
         None if before is None else suspects(connection, before, first),
     )
 
@@ -124,7 +124,7 @@ def turn(connection: Connection, first: int, before: int | None) -> Turn:
 def suspects(connection: Connection, before: int, first: int) -> tuple[str, ...] | None:
     """What changed between two runs that a test was in; of that, only what came after the last run between them that
     proved that its changes do not concern the test, by leaving it out. None: it is not known."""
-    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED))
+    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED_STATES))
     row = connection.execute(
         f"""
         SELECT MAX(number) AS number FROM runs WHERE number > :before AND number < :first AND state IN ({states})
@@ -142,11 +142,11 @@ def paths_of(after: Versions) -> tuple[str, ...]:
     return tuple(after)
 
 
-def run_of(connection: Connection, number: int) -> PastRun:
+def run_by_number(connection: Connection, number: int) -> PastRun:
     return past_run(connection, connection.execute("SELECT * FROM runs WHERE number = ?", (number,)).fetchone())
 
 
-def _seen(pack: Pack, test: Named) -> tuple[int, int] | None:
+def _seen(pack: Pack, test: PastTest) -> tuple[int, int] | None:
     for number in test.numbers:
         at = pack.position(number)
         if at is not None:
@@ -159,21 +159,21 @@ def _colour(code: int) -> int | str:
     return "red" if code in RED_CODES else "green" if code in GREEN_CODES else code
 
 
-def _last_lane(connection: Connection, packs: Packs, test: Named, workspace: str | None) -> Lane | None:
+def _last_lane(connection: Connection, packs: PackReader, test: PastTest, workspace: str | None) -> Lane | None:
     where, values = runs_where(workspace=workspace)
     # Reports of others stand in for a lane only where there is nothing else.
     for condition in (f"{where} AND imported_from IS NULL", where):
-        for pack in packs.back(condition, values, LONGEST_SEARCH):
+        for pack in packs.newest_first(condition, values, LONGEST_SEARCH):
             if _seen(pack, test):
-                return run_of(connection, pack.run).lane
+                return run_by_number(connection, pack.run).lane
     return None
 
 
-def _moment(connection: Connection, packs: Packs, run: int, position: int, code: int) -> Moment:
-    return Moment(run_of(connection, run), OUTCOMES[code], packs.durations(run)[position] / 1_000_000)
+def _moment(connection: Connection, packs: PackReader, run: int, position: int, code: int) -> HistoryPoint:
+    return HistoryPoint(run_by_number(connection, run), OUTCOMES[code], packs.durations(run)[position] / 1_000_000)
 
 
-def _red_runs(connection: Connection, test: Named, where: str, values: Sequence[str | float]) -> list[int]:
+def _red_runs(connection: Connection, test: PastTest, where: str, values: Sequence[str | float]) -> list[int]:
     """Newest first."""
     rows = connection.execute(
         f"""
@@ -186,12 +186,12 @@ def _red_runs(connection: Connection, test: Named, where: str, values: Sequence[
 
 
 def _like_this_since(
-    packs: Packs, test: Named, where: str, values: Sequence[str | float], last_red: int
+    packs: PackReader, test: PastTest, where: str, values: Sequence[str | float], last_red: int
 ) -> tuple[int, int | None] | None:
     """The first run of the present stretch, and the one before it. It began behind the last red, if not later."""
     condition, more = f"{where} AND runs.number >= ?", (*values, last_red)
     first: tuple[int, int | str] | None = None
-    for pack in packs.back(condition, more, LONGEST_SEARCH):
+    for pack in packs.newest_first(condition, more, LONGEST_SEARCH):
         seen = _seen(pack, test)
         if seen is None:
             continue
@@ -202,8 +202,8 @@ def _like_this_since(
 
 
 def _complaints(
-    connection: Connection, test: Named, where: str, values: Sequence[str | float]
-) -> tuple[Complaint, ...]:
+    connection: Connection, test: PastTest, where: str, values: Sequence[str | float]
+) -> tuple[FailureMode, ...]:
     rows = connection.execute(
         f"""
         SELECT signatures.text, COUNT(DISTINCT failures.run) AS times, MIN(failures.run) AS first,
@@ -215,6 +215,8 @@ def _complaints(
         (*test.numbers, *values),
     ).fetchall()
     return tuple(
-        Complaint(row["text"], row["times"], run_of(connection, row["first"]), run_of(connection, row["last"]))
+        FailureMode(
+            row["text"], row["times"], run_by_number(connection, row["first"]), run_by_number(connection, row["last"])
+        )
         for row in rows
     )

@@ -43,14 +43,14 @@ class Pack:
         return frozenset(test for test, code in zip(self.tests, self.codes, strict=True) if code in RED_CODES)
 
 
-class Packs:
+class PackReader:
     """Unpacks what a query yields: rows with `run`, `roster` and `outcomes`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._rosters: dict[int, list[int]] = {}
 
-    def of(self, row: Row) -> Pack:
+    def unpack(self, row: Row) -> Pack:
         return Pack(row["run"], self.roster(row["roster"]), row["outcomes"])
 
     def roster(self, number: int) -> list[int]:
@@ -60,11 +60,11 @@ class Packs:
             found = self._rosters[number] = unpack_roster(row["tests"])
         return found
 
-    def one(self, run: int) -> Pack:
+    def of_run(self, run: int) -> Pack:
         """Of an ended run; of one under way, what it has said so far."""
         row = self._connection.execute("SELECT run, roster, outcomes FROM packs WHERE run = ?", (run,)).fetchone()
         if row is not None:
-            return self.of(row)
+            return self.unpack(row)
         rows = self._connection.execute(
             "SELECT test, outcome FROM results WHERE run = ? ORDER BY test, attempt", (run,)
         ).fetchall()
@@ -81,7 +81,7 @@ class Packs:
         ).fetchall()
         return list({each["test"]: each["duration_us"] for each in rows}.values())
 
-    def back(
+    def newest_first(
         self, where: str = "1", values: Collection[str | int | float] = (), most: int | None = None
     ) -> Iterator[Pack]:
         """Newest first, of the runs that a condition on `runs` holds for."""
@@ -93,7 +93,7 @@ class Packs:
             (*values, -1 if most is None else most),
         )
         for row in rows:
-            yield self.of(row)
+            yield self.unpack(row)
 
 
 def _compressed(codes: Collection[int]) -> bytes | None:

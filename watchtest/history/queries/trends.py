@@ -11,7 +11,7 @@ from typing import Literal
 
 from watchtest.core.model import Lane, RunState
 from watchtest.history.queries.run_queries import runs_where
-from watchtest.history.store.columns import JUDGED
+from watchtest.history.store.columns import JUDGED_STATES
 from watchtest.history.store.database import Connection, Row
 
 By = Literal["run", "day", "week"]
@@ -57,7 +57,7 @@ def trend(
     connection: Connection, *, workspace: str | None, lane: Lane | None = None, since: float | None = None, by: By
 ) -> tuple[Bucket, ...]:
     """Runs of all tests that were judged, alone: others say nothing of the whole. Oldest first."""
-    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED, since=since)
+    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES, since=since)
     rows = connection.execute(
         f"""
         SELECT id, queued_at, state, passed, failed, error, skipped, xfailed, xpassed,
@@ -108,7 +108,7 @@ def cost(connection: Connection, *, workspace: str | None, since: float | None =
     full: dict[str, list[float]] = {}
     found: dict[str, list[float]] = {}
     for row in rows:
-        is_judged = row["state"] in JUDGED
+        is_judged = row["state"] in JUDGED_STATES
         known = full.setdefault(row["workspace"], [])
         usual = median(known) if known else None
         if is_judged and row["selected"] is None:

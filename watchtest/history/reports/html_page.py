@@ -17,14 +17,14 @@ from statistics import median
 
 from watchtest.core.model import Outcome
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.queries.run_queries import PastRun, identities, recent, runs_where
+from watchtest.history.queries.run_queries import PastRun, recent_runs, runs_where, test_ids
 from watchtest.history.queries.test_history import LAST_WORD
-from watchtest.history.queries.test_names import lines
-from watchtest.history.queries.timeline import Packs
+from watchtest.history.queries.test_names import lineages
+from watchtest.history.queries.timeline import PackReader
 from watchtest.history.queries.trends import trend
 from watchtest.history.store.columns import OUTCOMES, RED_CODES
 from watchtest.history.store.database import Connection
-from watchtest.history.store.failure_texts import failure_of
+from watchtest.history.store.failure_texts import unpack_failure
 
 Shape = dict[str, object]
 Clean = Callable[[str], str]
@@ -44,7 +44,7 @@ LETTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PageOptions:
     """What the page is about."""
 
     name: str
@@ -54,22 +54,22 @@ class Wish:
     runs: int = MOST_RUNS
 
 
-def page_data(connection: Connection, wish: Wish, clean: Clean) -> Shape:
+def page_data(connection: Connection, options: PageOptions, clean: Clean) -> Shape:
     """`clean` takes out of a text what steers terminals and readers."""
-    runs = recent(connection, limit=wish.runs, workspace=wish.workspace, since=wish.since)[::-1]
+    runs = recent_runs(connection, limit=options.runs, workspace=options.workspace, since=options.since)[::-1]
     position = {run.number: index for index, run in enumerate(runs)}
     tests, index_of = _tests(connection, runs, clean)
     flaky = {
         clean(test.identity): test.standing.value
-        for test in flaky_tests(connection, workspace=wish.workspace, now=wish.now)
+        for test in flaky_tests(connection, workspace=options.workspace, now=options.now)
     }
-    buckets = trend(connection, workspace=wish.workspace, since=wish.since, by="day")[-120:]
+    buckets = trend(connection, workspace=options.workspace, since=options.since, by="day")[-120:]
     return {
-        "name": clean(wish.name),
-        "made_at": wish.now,
+        "name": clean(options.name),
+        "made_at": options.now,
         "runs": [_run(run, clean) for run in runs],
         "tests": tests,
-        "failures": _failures(connection, wish.workspace, position, index_of, clean),
+        "failures": _failures(connection, options.workspace, position, index_of, clean),
         "flaky": flaky,
         "trend": [[each.name, each.runs, each.green, each.tests, round(each.red, 2), each.run_s] for each in buckets],
     }
@@ -94,18 +94,18 @@ def _run(run: PastRun, clean: Clean) -> Shape:
 
 def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> tuple[list[Shape], dict[int, int]]:
     """A test each: in which of the runs it was, what it became, how long it took; and which number is which of them."""
-    packs, line_of = Packs(connection), lines(connection)
+    packs, lineage_of = PackReader(connection), lineages(connection)
     seen: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     latest: dict[int, int] = {}
     for index, run in enumerate(runs):
-        pack = packs.one(run.number)
+        pack = packs.of_run(run.number)
         for test, code, spent in zip(pack.tests, pack.codes, packs.durations(run.number), strict=True):
-            line = line_of.get(test, test)
+            line = lineage_of.get(test, test)
             latest[line] = test
             seen[line].append((index, code, spent))
     red = {line: sum(code in RED_CODES for _, code, _ in each) for line, each in seen.items()}
     kept = sorted(seen, key=lambda line: (-red[line], line))[:MOST_TESTS]
-    names = identities(connection, [latest[line] for line in kept])
+    names = test_ids(connection, [latest[line] for line in kept])
     # What a run shown here did not find any more is gone, whatever it was.
     shown = {run.number for run in runs}
     rows = connection.execute("SELECT number, gone FROM tests WHERE gone IS NOT NULL").fetchall()
@@ -125,7 +125,7 @@ def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> t
                 "gone": latest[line] in gone,
             }
         )
-    for number, line in line_of.items():
+    for number, line in lineage_of.items():
         if line in index_of:
             index_of[number] = index_of[line]
     return shapes, index_of
@@ -151,7 +151,7 @@ def _failures(
     for row in rows:
         if row["run"] not in position or row["test"] not in index_of or len(found) >= MOST_FAILURES:
             continue
-        failure = failure_of(row["document"])
+        failure = unpack_failure(row["document"])
         place = f"{failure.where.file}:{failure.where.line}" if failure.where is not None else ""
         text = clean(failure.text or failure.message)[-TEXT_LIMIT:]
         output = clean(failure.output)[-TEXT_LIMIT:]

@@ -29,7 +29,7 @@ _UNSPEAKABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def junit(detail: RunDetail) -> str:
-    run, results = detail.run, detail.last_words
+    run, results = detail.run, detail.final_results
     counts = Counter(past.result.outcome for past in results)
     spent = sum(past.result.duration_s for past in results)
     skipped = counts[Outcome.SKIPPED] + counts[Outcome.XFAILED]
@@ -113,7 +113,7 @@ def _speakable(text: str) -> str:
 
 
 def ctrf(detail: RunDetail, version: str, flaky: frozenset[str]) -> str:
-    run, results = detail.run, detail.last_words
+    run, results = detail.run, detail.final_results
     counts = Counter(STATUSES[past.result.outcome] for past in results)
     start = run.queued_at
     stop = run.ended_at if run.ended_at is not None else start

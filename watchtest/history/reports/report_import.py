@@ -21,12 +21,12 @@ LATEST = 4_102_444_800.0
 OUTCOMES = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "skipped": Outcome.SKIPPED, "pending": Outcome.SKIPPED}
 
 
-class Unreadable(Exception):
+class InvalidReport(Exception):
     """What is wrong with the document, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ImportedReport:
     """What somebody else's run came to."""
 
     results: tuple[Result, ...]
@@ -37,24 +37,24 @@ class Report:
     tool: str = ""
 
 
-def read_ctrf(document: bytes) -> Report:
-    """Raises Unreadable. A test that is there twice counts once, and red wins."""
+def read_ctrf(document: bytes) -> ImportedReport:
+    """Raises InvalidReport. A test that is there twice counts once, and red wins."""
     if len(document) > LARGEST:
-        raise Unreadable(f"it is larger than {LARGEST // 1024 // 1024} MiB")
+        raise InvalidReport(f"it is larger than {LARGEST // 1024 // 1024} MiB")
     try:
         raw = json.loads(document)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not valid JSON: {error}") from error
+        raise InvalidReport(f"not valid JSON: {error}") from error
     body = raw.get("results") if isinstance(raw, dict) else None
     tests = body.get("tests") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(tests, list):
-        raise Unreadable("it has no results.tests: it is no CTRF report")
+        raise InvalidReport("it has no results.tests: it is no CTRF report")
     results = [found for each in tests if (found := _result(each)) is not None]
     if tests and not results:
-        raise Unreadable("none of its tests has a name and a status")
+        raise InvalidReport("none of its tests has a name and a status")
     summary, environment, tool = (_object(body.get(name)) for name in ("summary", "environment", "tool"))
     start, stop = (_number(summary.get(name), LATEST * 1000) / 1000 for name in ("start", "stop"))
-    return Report(
+    return ImportedReport(
         results=once(results),
         at=start or None,
         duration_s=max(0.0, stop - start),
@@ -73,27 +73,27 @@ def once(results: Sequence[Result]) -> tuple[Result, ...]:
     return tuple(found.values())
 
 
-def under_known_names(store: Store, report: Report) -> Report:
+def under_known_names(store: Store, report: ImportedReport) -> ImportedReport:
     """JUnit XML has no ids: where a test of that name is known, it is that test."""
-    rows = store.asked(lambda connection: connection.execute("SELECT identity FROM tests").fetchall())
+    rows = store.query(lambda connection: connection.execute("SELECT identity FROM tests").fetchall())
     known = {junit_name(row["identity"]): row["identity"] for row in rows}
     results = (replace(each, test=known.get(each.test, each.test)) for each in report.results)
     return replace(report, results=tuple(results))
 
 
 def add_report(
-    store: Store, report: Report, workspace: str, source: str, content: bytes, now: float
+    store: Store, report: ImportedReport, workspace: str, source: str, content: bytes, now: float
 ) -> tuple[str, bool]:
     """As a run that has ended; its id, and whether it is new: the same report is not kept twice."""
     digest = hashlib.sha256(content + workspace.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     name = f"import-{digest}"
-    if store.asked(lambda c: c.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone()) is not None:
+    if store.query(lambda c: c.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone()) is not None:
         return name, False
     at = min(report.at, now) if report.at is not None else now
     by = f" by {report.tool}" if report.tool else ""
     run = Run(name, Lane.COMMIT, Trigger.MANUAL, All(f"all that the report has{by}"), is_forced=True)
     store.begin(run, at, workspace, "a report was imported", imported_from=source)
-    store.code_known(name, report.head, report.branch)
+    store.set_code(name, report.head, report.branch)
     if report.results:
         store.add_results(name, report.results, at)
     is_red = any(result.outcome.is_red for result in report.results)

@@ -1,6 +1,6 @@
 """What changed between the trees of two runs: each run says what differs from the one before it, as a chain. Pure.
 
-Trees themselves are not kept. A path that changed and was changed back between two runs did not change.
+TreeHistory themselves are not kept. A path that changed and was changed back between two runs did not change.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _pack(content: object) -> bytes:
     return zlib.compress(json.dumps(content, separators=(",", ":")).encode("utf-8", "backslashreplace"), 1)
 
 
-def net(links: Mapping[int, Link], earlier: int, later: int) -> tuple[Versions, Versions] | None:
+def net_changes(links: Mapping[int, Link], earlier: int, later: int) -> tuple[Versions, Versions] | None:
     """What differs between the trees of two runs; None: the chain between them is broken."""
     if earlier == later:
         return {}, {}

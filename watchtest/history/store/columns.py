@@ -30,11 +30,11 @@ GREEN_CODES = frozenset({OUTCOME_CODES[Outcome.PASSED], OUTCOME_CODES[Outcome.XP
 """It ran, and all was well. What was skipped, or had to fail, says neither."""
 
 RED_STATES = frozenset({RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT})
-JUDGED = frozenset({RunState.PASSED, RunState.FAILED})
-"""Runs in which every test had its say: what they say of a test is evidence. In a run that was ended from outside, or
+JUDGED_STATES = frozenset({RunState.PASSED, RunState.FAILED})
+"""Runs in which every test had its warn: what they say of a test is evidence. In a run that was ended from outside, or
 whose process died, a test may be red for that reason."""
 
-BESIDE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
+IS_GATE_OR_PROBE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
 """A condition on `runs`: those of a gate or a probe, beside the watcher's own."""
 
 

@@ -19,7 +19,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 # The low byte of an extended result code is the kind of the error.
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_BUSY,
@@ -85,13 +85,13 @@ def is_damage(error: BaseException | None) -> bool:
     return isinstance(error, sqlite3.Error) and _kind(error) in _DAMAGE
 
 
-def is_passing(error: BaseException | None) -> bool:
+def is_transient(error: BaseException | None) -> bool:
     """Whether the same call may well succeed later: a full disk, a lock, a folder that is out of reach."""
-    return isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and _kind(error) in _PASSING)
+    return isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and _kind(error) in _TRANSIENT)
 
 
 @contextmanager
-def said_plainly(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Turns an error of the database into a WorkspaceError that names the file and what to do."""
     try:
         yield

@@ -23,12 +23,12 @@ from watchtest.history.store.database import (
     is_damage,
     is_sound,
     prepare_for_writing,
-    said_plainly,
     transaction,
+    translated_errors,
 )
 from watchtest.history.store.schema import MIGRATIONS, Migration, migrate, refuse_newer, version_of
 
-Say = Callable[[str], None]
+Warn = Callable[[str], None]
 
 CHECKED_SIZE_LIMIT = 32 * 1024 * 1024
 """A larger file is read through only when an error made it suspect: a start must not take seconds."""
@@ -38,16 +38,16 @@ COMPANIONS = ("", "-wal", "-shm")
 
 
 def open_for_writing(
-    path: Path, say: Say, *, migrations: Sequence[Migration] = MIGRATIONS, is_suspect: bool = False
+    path: Path, warn: Warn, *, migrations: Sequence[Migration] = MIGRATIONS, is_suspect: bool = False
 ) -> Connection:
     """A sound, current database at `path`, made where there is none. What had to be set aside is told to `say`."""
-    with said_plainly(path), _system_said_plainly(path):
+    with translated_errors(path), _translated_system_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(path):
-            connection = _open_sound(path, is_suspect)
+        with _opening_lock(path):
+            connection = _open_if_sound(path, is_suspect)
             if connection is None:
                 kept = _set_aside(path)
-                say(f"the history {path} was damaged: it is kept as {kept.name}, and a new one is begun")
+                warn(f"the history {path} was damaged: it is kept as {kept.name}, and a new one is begun")
                 connection = connect(path, "rwc")
             try:
                 prepare_for_writing(connection)
@@ -61,13 +61,13 @@ def open_for_writing(
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Connection]:
+def open_for_reading(path: Path) -> Iterator[Connection]:
     """One consistent view of the history for the length of the block. Raises where there is none."""
-    with said_plainly(path):
-        connection = connect(path, "ro", is_immutable=_is_frozen(path))
+    with translated_errors(path):
+        connection = connect(path, "ro", is_immutable=_is_immutable(path))
         try:
             if version_of(connection) < len(MIGRATIONS):
-                open_for_writing(path, say=_say_nothing).close()
+                open_for_writing(path, warn=_say_nothing).close()
             refuse_newer(connection, path)
             with transaction(connection, "DEFERRED"):
                 yield connection
@@ -75,9 +75,9 @@ def reading(path: Path) -> Iterator[Connection]:
             connection.close()
 
 
-def is_there(path: Path) -> bool:
+def history_exists(path: Path) -> bool:
     """Whether there is a history; not being allowed to see is an error, not a no."""
-    with _system_said_plainly(path):
+    with _translated_system_errors(path):
         return path.exists()
 
 
@@ -86,7 +86,7 @@ def _say_nothing(_: str) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _opening_lock(path: Path) -> Iterator[None]:
     lock = FileLock(path.with_name(path.name + ".lock"), timeout=LOCK_TIMEOUT_S)
     try:
         lock.acquire()
@@ -101,9 +101,9 @@ def _alone(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _open_sound(path: Path, is_suspect: bool) -> Connection | None:
+def _open_if_sound(path: Path, is_suspect: bool) -> Connection | None:
     """A connection, or None where the file is damaged."""
-    if _has_lost_its_head(path):
+    if _has_lost_its_header(path):
         return None
     connection = connect(path, "rwc")
     try:
@@ -120,7 +120,7 @@ def _open_sound(path: Path, is_suspect: bool) -> Connection | None:
     return None
 
 
-def _has_lost_its_head(path: Path) -> bool:
+def _has_lost_its_header(path: Path) -> bool:
     """Seen before SQLite sees it: beside a file without its header it would throw the log away."""
     try:
         with path.open("rb") as file:
@@ -143,7 +143,7 @@ def _set_aside(path: Path) -> Path:
     return kept
 
 
-def _is_frozen(path: Path) -> bool:
+def _is_immutable(path: Path) -> bool:
     """A folder nobody here can write, and no log in it: SQLite reads such a file only when told not to lock it."""
     effective = os.access in os.supports_effective_ids
     can_write = os.access(path.parent, os.W_OK, effective_ids=effective)
@@ -151,7 +151,7 @@ def _is_frozen(path: Path) -> bool:
 
 
 @contextmanager
-def _system_said_plainly(path: Path) -> Iterator[None]:
+def _translated_system_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, NotImplementedError) as error:

@@ -39,8 +39,8 @@ def signature(failure: Failure, test: str = "") -> str:
 
     A test that itself says no is no function that several tests have in common: then, too, it is the file.
     """
-    said = masked(failure.message)
-    kind = masked(failure.kind) or "unknown"
+    said = mask(failure.message)
+    kind = mask(failure.kind) or "unknown"
     # pytest and others put the kind in front of the message already.
     words = said if said.startswith(kind) else f"{kind}: {said}" if said else kind
     at = failure.crash or failure.where
@@ -49,7 +49,7 @@ def signature(failure: Failure, test: str = "") -> str:
     return f"{words[:LIMIT]} in {place}" if place else words[:LIMIT]
 
 
-def masked(message: str) -> str:
+def mask(message: str) -> str:
     """Without numbers, addresses, times, ids and temporary paths; blanks in a row are one."""
     # Text of a box may be of any length: what is not kept is not looked at either.
     text = message[:_LOOKED_AT]
@@ -82,7 +82,7 @@ def add_failure(
     )
 
 
-def failure_of(document: bytes) -> Failure:
+def unpack_failure(document: bytes) -> Failure:
     """As it was told."""
     raw: dict[str, Any] = json.loads(zlib.decompress(document))
     return Failure(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watchtest.history.queries.timeline import Packs
-from watchtest.history.store.columns import JUDGED, PASSED_CODE, Proof
+from watchtest.history.queries.timeline import PackReader
+from watchtest.history.store.columns import JUDGED_STATES, PASSED_CODE, Proof
 from watchtest.history.store.database import Connection
 
 BY_HAND = " by hand"
@@ -28,9 +28,9 @@ def add_proof(connection: Connection, run: int, tests: Iterable[int], proof: Pro
 def compare_with_others(connection: Connection, run: int, at: float) -> None:
     """The run, which has just ended, against the others of its tree and environment."""
     own = connection.execute("SELECT tree, environment, state FROM runs WHERE number = ?", (run,)).fetchone()
-    if own["tree"] is None or own["state"] not in JUDGED or (own["environment"] or "").endswith(BY_HAND):
+    if own["tree"] is None or own["state"] not in JUDGED_STATES or (own["environment"] or "").endswith(BY_HAND):
         return
-    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED))
+    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED_STATES))
     others = connection.execute(
         f"""
         SELECT packs.run, roster, outcomes FROM runs JOIN packs ON packs.run = runs.number
@@ -41,11 +41,11 @@ def compare_with_others(connection: Connection, run: int, at: float) -> None:
     ).fetchall()
     if not others:
         return
-    packs = Packs(connection)
-    mine = packs.one(run)
+    packs = PackReader(connection)
+    mine = packs.of_run(run)
     red, green = mine.red(), {test for test, code in mine.outcomes().items() if code == PASSED_CODE}
     for row in others:
-        other = packs.of(row)
+        other = packs.unpack(row)
         found = [(test, run, other.run) for test in red if other.code(test) == PASSED_CODE]
         found += [(test, other.run, run) for test in other.red() & green]
         connection.executemany(_ADD, [(*each, int(Proof.RUNS), at) for each in found])

@@ -31,14 +31,14 @@ LEVEL = 6
 def pack_roster(tests: Sequence[int]) -> tuple[bytes, bytes]:
     """Ascending numbers as a blob, and the digest that all equal rosters share."""
     steps = array("I", (later - earlier for earlier, later in pairwise((0, *tests))))
-    data = _ordered(steps).tobytes()
+    data = _little_endian(steps).tobytes()
     return zlib.compress(data, LEVEL), hashlib.blake2b(data, digest_size=12).digest()
 
 
 def unpack_roster(blob: bytes) -> list[int]:
     steps = array("I")
     steps.frombytes(zlib.decompress(blob))
-    return list(accumulate(_ordered(steps)))
+    return list(accumulate(_little_endian(steps)))
 
 
 def pack_outcomes(codes: bytes) -> bytes | None:
@@ -51,8 +51,8 @@ def unpack_outcomes(blob: bytes | None, size: int) -> bytes:
 
 
 def pack_durations(microseconds: Iterable[int]) -> bytes:
-    codes = array("H", map(_rounded, microseconds))
-    data = _ordered(codes).tobytes()
+    codes = array("H", map(_duration_code, microseconds))
+    data = _little_endian(codes).tobytes()
     # The high bytes of a suite are much alike: beside one another they cost next to nothing.
     return zlib.compress(data[1::2] + data[0::2], LEVEL)
 
@@ -70,14 +70,14 @@ _LIMITS = tuple((DIGITS - 0.5) * power for power in _POWERS)
 assert set(OUTCOME_CODES.values()) < set(range(256))
 
 
-def _rounded(microseconds: int) -> int:
+def _duration_code(microseconds: int) -> int:
     for power, limit in enumerate(_LIMITS):
         if microseconds < limit:
             return power * DIGITS + min(int(microseconds / _POWERS[power] + 0.5), DIGITS - 1)
     return LARGEST_POWER * DIGITS + DIGITS - 1
 
 
-def _ordered(numbers: array[int]) -> array[int]:
+def _little_endian(numbers: array[int]) -> array[int]:
     """In little-endian order on every machine: the file may be carried to another."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)

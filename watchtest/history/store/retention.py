@@ -21,7 +21,7 @@ KEPT_IN_ANY_CASE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RetentionLimits:
     """What is kept at most; 0 is no limit."""
 
     days: int = 0
@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PrunePlan:
     """The runs before `first_kept` would go, and those that were queued before `oldest_kept`, and why."""
 
     first_kept: int
@@ -52,7 +52,7 @@ def used_bytes(connection: Connection) -> int:
     return int((pages - free) * size)
 
 
-def planned(connection: Connection, limits: Limits, now: float) -> Plan:
+def plan_pruning(connection: Connection, limits: RetentionLimits, now: float) -> PrunePlan:
     """Reads a few numbers; drops nothing."""
     cuts: list[tuple[int, float, str]] = []
     if limits.days:
@@ -81,13 +81,13 @@ def planned(connection: Connection, limits: Limits, now: float) -> Plan:
         for number, at, reason in cuts
         if connection.execute(f"SELECT 1 FROM runs WHERE {_GOES} LIMIT 1", (number, at)).fetchone()
     )
-    return Plan(first_kept, oldest_kept, found["runs"], found["oldest"], found["newest"], reasons)
+    return PrunePlan(first_kept, oldest_kept, found["runs"], found["oldest"], found["newest"], reasons)
 
 
 _GOES = "(number < ? OR queued_at < ?) AND ended_at IS NOT NULL"
 
 
-def drop_some(connection: Connection, plan: Plan, most: int) -> int:
+def drop_batch(connection: Connection, plan: PrunePlan, most: int) -> int:
     """The oldest of them, with the words that only they said, in a transaction of the caller's; how many."""
     rows = connection.execute(
         f"SELECT number FROM runs WHERE {_GOES} ORDER BY number LIMIT ?",

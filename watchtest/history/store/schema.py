@@ -18,7 +18,7 @@ from watchtest.history.store.failure_texts import add_failure
 from watchtest.history.store.pack import compact
 
 
-def refill(connection: Connection) -> None:
+def fill_version_3(connection: Connection) -> None:
     """Failures by signature and content, ended runs as packs, times of the steps that were kept."""
     for row in connection.execute("SELECT * FROM failures_of_version_2"):
         add_failure(connection, row["run"], row["test"], row["attempt"], _failure(row))
@@ -215,7 +215,7 @@ THIRD: Migration = (
     """,
     "CREATE INDEX evidence_of_failed ON evidence (failed_run)",
     "CREATE INDEX evidence_of_passed ON evidence (passed_run)",
-    refill,
+    fill_version_3,
     "DROP TABLE failures_of_version_2",
 )
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from watchtest.history.queries.test_names import lines
-from watchtest.history.queries.timeline import Packs
+from watchtest.history.queries.test_names import lineages
+from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.change_chain import Versions
-from watchtest.history.store.columns import JUDGED
+from watchtest.history.store.columns import JUDGED_STATES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.tree_changes import changes_between
 
-ALIKE = 0.6
+MIN_SIMILARITY = 0.6
 """So large a part of the names of both files has to be the same, where the content is not."""
 
 
@@ -39,10 +39,10 @@ def moved_files(before: Versions, after: Versions, tests: Mapping[str, Collectio
         if path in found or not tests.get(path):
             continue
         ranked = sorted(
-            ((_likeness(tests[path], tests.get(old, ())), old) for old in gone if old not in found.values()),
+            ((_similarity(tests[path], tests.get(old, ())), old) for old in gone if old not in found.values()),
             reverse=True,
         )
-        is_clear = ranked and ranked[0][0] >= ALIKE and (len(ranked) == 1 or ranked[1][0] < ALIKE)
+        is_clear = ranked and ranked[0][0] >= MIN_SIMILARITY and (len(ranked) == 1 or ranked[1][0] < MIN_SIMILARITY)
         if is_clear:
             found[path] = ranked[0][1]
     return found
@@ -78,7 +78,7 @@ def _named(function: tuple[str, str], parameters_of: str) -> str:
     return "::".join(part for part in function if part) + bracket + parameters
 
 
-def _likeness(one: Collection[str], other: Collection[str]) -> float:
+def _similarity(one: Collection[str], other: Collection[str]) -> float:
     """Of all names that either has, the part that both have."""
     both = set(one) | set(other)
     return len(set(one) & set(other)) / len(both) if both else 0.0
@@ -88,11 +88,11 @@ def _base(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def follow_names(connection: Connection, run: int, whole: Collection[str]) -> None:
+def trace_renames(connection: Connection, run: int, whole: Collection[str]) -> None:
     """For the tests that are new in this run, which has just ended. `whole`: the files that it ran every test of."""
-    ran = set(Packs(connection).one(run).tests)
-    _part_ways(connection, ran)
-    gone = _see_gone(connection, run, ran, whole)
+    ran = set(PackReader(connection).of_run(run).tests)
+    _split_lineages(connection, ran)
+    gone = _mark_gone_tests(connection, run, ran, whole)
     last = _last_judged(connection, run)
     is_new = "first_run > ? AND lineage IS NULL"
     rows = connection.execute(f"SELECT number, identity, file FROM tests WHERE {is_new}", (last,)).fetchall()
@@ -115,7 +115,7 @@ def follow_names(connection: Connection, run: int, whole: Collection[str]) -> No
 
 def _last_judged(connection: Connection, run: int) -> int:
     """The run of this lane before: what it did not have is new. Some that had no verdict may lie between."""
-    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED))
+    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED_STATES))
     row = connection.execute(
         f"""
         SELECT MAX(number) AS number FROM runs WHERE number < :run AND imported_from IS NULL AND state IN ({states})
@@ -126,14 +126,14 @@ def _last_judged(connection: Connection, run: int) -> int:
     return int(row["number"] or 0)
 
 
-def _see_gone(connection: Connection, run: int, ran: set[int], whole: Collection[str]) -> dict[str, set[str]]:
+def _mark_gone_tests(connection: Connection, run: int, ran: set[int], whole: Collection[str]) -> dict[str, set[str]]:
     """Notes which tests are there no more: they were, and a run of all tests, or of all in their file, had them not.
     By file, those that this run was the first to miss."""
     known = connection.execute("SELECT number FROM tests WHERE gone IS NOT NULL").fetchall()
     back = [(each["number"],) for each in known if each["number"] in ran]
     connection.executemany("UPDATE tests SET gone = NULL WHERE number = ?", back)
     row = connection.execute("SELECT selected, state, imported_from FROM runs WHERE number = ?", (run,)).fetchone()
-    if row["state"] not in JUDGED or row["imported_from"] is not None:
+    if row["state"] not in JUDGED_STATES or row["imported_from"] is not None:
         return {}
     rows = connection.execute("SELECT number, identity, file FROM tests WHERE gone IS NULL").fetchall()
     # The result of a file itself: it could not be read, and nobody knows what is in there.
@@ -164,13 +164,13 @@ def _join(connection: Connection, was: Mapping[str, str]) -> None:
         connection.execute(f"UPDATE tests SET lineage = ({line}) WHERE identity = ?", (former, identity))
 
 
-def _part_ways(connection: Connection, ran: set[int]) -> None:
+def _split_lineages(connection: Connection, ran: set[int]) -> None:
     """Two that run side by side are not one: the older name has come back, and the newer is a test of its own."""
-    line_of = lines(connection)
-    if not line_of:
+    lineage_of = lineages(connection)
+    if not lineage_of:
         return
     side_by_side: dict[int, list[int]] = defaultdict(list)
     for number in ran:
-        side_by_side[line_of.get(number, number)].append(number)
+        side_by_side[lineage_of.get(number, number)].append(number)
     alone = [(number,) for numbers in side_by_side.values() if len(numbers) > 1 for number in numbers]
     connection.executemany("UPDATE tests SET lineage = NULL WHERE number = ?", alone)

@@ -13,7 +13,7 @@ from watchtest.history.store.change_chain import (
     Link,
     Versions,
     changed_between,
-    net,
+    net_changes,
     pack_link,
     pack_versions,
     unpack_link,
@@ -29,16 +29,16 @@ LONGEST_WALK = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LastTree:
     run: int
     snapshot: Snapshot
     manifest: int
     """The run whose whole tree is in the file."""
 
 
-class Trees:
+class TreeHistory:
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._seen: dict[tuple[str, str], _LastTree] = {}
 
     def add(self, connection: Connection, run: int, place: tuple[str, str], snapshot: Snapshot) -> None:
         """`place`: workspace and lane."""
@@ -57,7 +57,7 @@ class Trees:
                 "INSERT OR REPLACE INTO manifests (workspace, lane, run, versions) VALUES (?, ?, ?, ?)",
                 (*place, run, pack_versions(versions(snapshot.entries))),
             )
-        self._seen[place] = _Seen(run, snapshot, manifest)
+        self._seen[place] = _LastTree(run, snapshot, manifest)
 
     def forget(self) -> None:
         """What is in the file is not what was written last: it is read again."""
@@ -76,7 +76,7 @@ def changes_between(connection: Connection, earlier: int, later: int) -> tuple[V
             return None
         links[link.run] = link
         ends[younger] = link.since
-    return net(links, earlier, later)
+    return net_changes(links, earlier, later)
 
 
 def _link(connection: Connection, run: int) -> Link | None:

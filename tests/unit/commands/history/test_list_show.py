@@ -60,7 +60,7 @@ def ask(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys
 @pytest.fixture
 def filled(tmp_path: Path, workspace: Path) -> Store:
     """s.1 passed, s.2 failed, s.3 could not go, s.4 under way in another worktree."""
-    with Store.open(history_path(tmp_path / "state", workspace)) as store:
+    with Store(history_path(tmp_path / "state", workspace)) as store:
         ends = ((1, RunState.PASSED), (2, RunState.FAILED), (3, RunState.BROKEN))
         for number, state in ends:
             run = Run(f"s.{number}", Lane.SAVE, Trigger.SAVE, All("all tests"))
@@ -68,7 +68,7 @@ def filled(tmp_path: Path, workspace: Path) -> Store:
             if state is not RunState.BROKEN:
                 snapshot = Snapshot("deadbeefcafe", {}, head="c0ffee", branch="main", dirty=True)
                 store.start(run, 1_700_000_000.25 + number)
-                store.snapshot_taken(run.id, snapshot, "python:3.11")
+                store.set_snapshot(run.id, snapshot, "python:3.11")
                 store.advance(run.id, RunState.RUNNING, 1_700_000_000.5 + number)
                 passed = [Result(f"tests/test_a.py::test_{i}", Outcome.PASSED, 0.1) for i in range(3)]
                 store.add_results(run.id, [*passed, RED] if number == 2 else passed, 1_700_000_001.0 + number)

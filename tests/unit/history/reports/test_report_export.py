@@ -22,7 +22,7 @@ from watchtest.core.model import Outcome, Result, RunState
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.history.reports.html_page import embedded
 from watchtest.history.reports.report_export import junit_name, parts
-from watchtest.history.reports.report_import import Unreadable, read_ctrf
+from watchtest.history.reports.report_import import InvalidReport, read_ctrf
 from watchtest.history.store.database_file import history_path
 
 Ask = Callable[..., str]
@@ -167,14 +167,14 @@ def test_a_report_has_its_own_time_and_never_one_to_come(ask: Ask, tmp_path: Pat
 
 
 def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path: Path) -> None:
-    from watchtest.history.queries.run_queries import last_whole
-    from watchtest.history.store.database_file import reading
+    from watchtest.history.queries.run_queries import last_full_results
+    from watchtest.history.store.database_file import open_for_reading
 
     file = tmp_path / "other.json"
     file.write_text(json.dumps({"results": {"tests": [{"name": "x", "status": "passed", "duration": 5}]}}))
     ask("import", file)
-    with reading(bench.path) as connection:
-        assert "x" not in last_whole(connection, bench.workspace)
+    with open_for_reading(bench.path) as connection:
+        assert "x" not in last_full_results(connection, bench.workspace)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_strange_values_in_a_report_are_bounded() -> None:
     assert [by_name[name].duration_s for name in ("a", "bbbbb", "f::c")] == [0, 0, 0]
     assert by_name["d"].reruns == 2
     assert (report.at, report.head) == (None, None)
-    with pytest.raises(Unreadable, match="MiB"):
+    with pytest.raises(InvalidReport, match="MiB"):
         read_ctrf(b" " * (64 * 1024 * 1024 + 1))
 
 

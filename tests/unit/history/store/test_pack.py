@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, EntryKind, Failure, Location
-from watchtest.history.store.change_chain import Link, changed_between, net, pack_link, unpack_link
-from watchtest.history.store.failure_texts import LIMIT, masked, signature
+from watchtest.history.store.change_chain import Link, changed_between, net_changes, pack_link, unpack_link
+from watchtest.history.store.failure_texts import LIMIT, mask, signature
 from watchtest.history.store.pack import (
     pack_durations,
     pack_outcomes,
@@ -69,14 +69,14 @@ def test_a_green_run_of_five_hundred_tests_takes_less_than_two_bytes_a_test() ->
     ],
 )
 def test_what_differs_by_chance_is_masked(one: str, other: str) -> None:
-    assert masked(one) == masked(other)
+    assert mask(one) == mask(other)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("KeyError: 'name'", "KeyError: 'size'"), ("test_a failed", "test_b failed"), ("utf8", "utf16x")]
 )
 def test_what_differs_in_meaning_is_not(one: str, other: str) -> None:
-    assert masked(one) != masked(other)
+    assert mask(one) != mask(other)
 
 
 def test_a_signature_names_exception_message_and_function() -> None:
@@ -107,7 +107,7 @@ def test_a_signature_is_short_whatever_was_said(message: str) -> None:
 
 
 def test_a_huge_message_takes_no_time() -> None:
-    assert len(masked("1a" * 5_000_000)) <= LIMIT
+    assert len(mask("1a" * 5_000_000)) <= LIMIT
 
 
 # -- chains ----------------------------------------------------------------------------------------
@@ -131,19 +131,19 @@ def test_a_link_holds_what_was_and_what_is() -> None:
 
 def test_what_was_changed_back_has_not_changed() -> None:
     links = {2: link(2, 1, a=("x", "y"), b=("1", "2")), 3: link(3, 2, a=("y", "x"))}
-    found = net(links, 1, 3)
+    found = net_changes(links, 1, 3)
     assert found is not None
     assert found == ({"b": "1"}, {"b": "2"})
 
 
 def test_two_branches_meet_where_they_parted() -> None:
     links = {2: link(2, 1, a=("x", "y")), 3: link(3, 1, a=("x", "z"), b=(None, "n"))}
-    assert net(links, 2, 3) == ({"a": "y", "b": None}, {"a": "z", "b": "n"})
-    assert net(links, 1, 1) == ({}, {})
+    assert net_changes(links, 2, 3) == ({"a": "y", "b": None}, {"a": "z", "b": "n"})
+    assert net_changes(links, 1, 1) == ({}, {})
 
 
 def test_a_broken_chain_tells_nothing() -> None:
-    assert net({9: link(9, 8, a=("x", "y"))}, 1, 9) is None
+    assert net_changes({9: link(9, 8, a=("x", "y"))}, 1, 9) is None
 
 
 # -- moves -----------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ import pytest
 
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import WorkspaceError
-from watchtest.history.queries.run_queries import recent, results_of
-from watchtest.history.store.database_file import open_for_writing, reading
+from watchtest.history.queries.run_queries import recent_runs, results_of
+from watchtest.history.store.database_file import open_for_reading, open_for_writing
 from watchtest.history.store.schema import MIGRATIONS, Migration
 from watchtest.history.store.store import Store
 
@@ -35,7 +35,7 @@ def a_run(number: int) -> Run:
 
 
 def fill(path: Path, runs: int = 30) -> None:
-    with Store.open(path) as store:
+    with Store(path) as store:
         for number in range(runs):
             store.begin(a_run(number), 1.0, "/w")
             store.add_results(f"s.{number}", [Result(f"t.py::{i}", Outcome.PASSED, 0.1) for i in range(50)], 2.0)
@@ -43,8 +43,8 @@ def fill(path: Path, runs: int = 30) -> None:
 
 
 def run_ids(path: Path) -> list[str]:
-    with reading(path) as connection:
-        return [run.id for run in recent(connection, limit=1000)]
+    with open_for_reading(path) as connection:
+        return [run.id for run in recent_runs(connection, limit=1000)]
 
 
 def version(path: Path) -> int:
@@ -117,7 +117,7 @@ def test_a_newer_file_is_refused_by_writer_and_reader_and_left_alone(tmp_path: P
     before = path.read_bytes()
 
     with pytest.raises(WorkspaceError, match="upgrade watchtest"):
-        Store.open(path)
+        Store(path)
     with pytest.raises(WorkspaceError, match="upgrade watchtest"):
         run_ids(path)
 
@@ -127,7 +127,7 @@ def test_a_newer_file_is_refused_by_writer_and_reader_and_left_alone(tmp_path: P
 
 def test_a_file_that_is_migrated_beside_an_open_store_is_not_written_by_it(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite3"
-    with Store.open(path) as store:
+    with Store(path) as store:
         open_for_writing(path, ignore, migrations=[*MIGRATIONS, ("CREATE TABLE newer (x)",)]).close()
         with pytest.raises(WorkspaceError, match="upgrade watchtest"):
             store.begin(a_run(1), 1.0, "/w")
@@ -164,7 +164,7 @@ def test_a_damaged_file_is_set_aside_whole_and_said(tmp_path: Path, offset: int,
     damaged = path.read_bytes()
     said: list[str] = []
 
-    with Store.open(path, said.append) as store:
+    with Store(path, said.append) as store:
         store.begin(a_run(999), 1.0, "/w")
 
     assert run_ids(path) == ["s.999"]
@@ -177,7 +177,7 @@ def test_a_second_damaged_file_does_not_replace_the_first(tmp_path: Path) -> Non
     path = tmp_path / "history.sqlite3"
     for content in (b"first" * 1000, b"second" * 1000):
         path.write_bytes(content)
-        Store.open(path, ignore).close()
+        Store(path, ignore).close()
 
     assert (tmp_path / "history.damaged-1.sqlite3").read_bytes() == b"first" * 1000
     assert (tmp_path / "history.damaged-2.sqlite3").read_bytes() == b"second" * 1000
@@ -189,7 +189,7 @@ def test_a_log_is_set_aside_with_its_file_and_not_replayed_into_the_new_one(tmp_
     path.write_bytes(content)
     (tmp_path / "history.sqlite3-wal").write_bytes(b"log")
 
-    Store.open(path, ignore).close()
+    Store(path, ignore).close()
 
     assert (tmp_path / "history.damaged-1.sqlite3-wal").read_bytes() == b"log"
 
@@ -208,9 +208,9 @@ def test_damage_while_it_is_open_is_an_error_once_and_healed_at_the_next_call(tm
     path = tmp_path / "history.sqlite3"
     fill(path)
     said: list[str] = []
-    with Store.open(path, said.append) as store:
+    with Store(path, said.append) as store:
         # Another writer's commit makes the store read the pages again; the checkpoint brings them all to the file.
-        with Store.open(path) as other:
+        with Store(path) as other:
             other.begin(a_run(999), 1.0, "/w")
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -227,7 +227,7 @@ def test_damage_while_it_is_open_is_an_error_once_and_healed_at_the_next_call(tm
 
 def test_a_file_that_was_moved_away_is_begun_anew_and_the_moved_one_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history.sqlite3"
-    with Store.open(path) as store:
+    with Store(path) as store:
         store.begin(a_run(1), 1.0, "/w")
         path.parent.rename(tmp_path / "moved")
 
@@ -247,7 +247,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
 
     with pytest.raises(WorkspaceError, match="WATCHTEST_STATE_DIR"):
-        Store.open(tmp_path / "state" / "project" / "history.sqlite3")
+        Store(tmp_path / "state" / "project" / "history.sqlite3")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX rights")
@@ -258,7 +258,7 @@ def test_a_read_only_folder_can_be_read_and_not_written() -> None:
         drop_privilege(folder)
 
         with pytest.raises(WorkspaceError, match="history"):
-            Store.open(path)
+            Store(path)
         assert run_ids(path) == ["s.2", "s.1", "s.0"]
 
 
@@ -267,7 +267,7 @@ def test_a_folder_that_may_not_be_entered_is_a_clear_error() -> None:
     with without_privilege() as folder:
         drop_privilege(folder)
         with pytest.raises(WorkspaceError, match="cannot be used"):
-            Store.open(folder / "project" / "history.sqlite3")
+            Store(folder / "project" / "history.sqlite3")
 
 
 FULL = """
@@ -277,7 +277,7 @@ from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trig
 from watchtest.errors import WorkspaceError
 from watchtest.history.store.store import Store
 
-store = Store.open(Path(sys.argv[1]))
+store = Store(Path(sys.argv[1]))
 store.begin(Run("s.1", Lane.SAVE, Trigger.SAVE, All("")), 1.0, "/w")
 store.add_results("s.1", [Result("t.py::first", Outcome.PASSED, 0.1)], 2.0)
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -304,7 +304,7 @@ def test_when_no_more_can_be_written_it_is_said_and_what_was_committed_stays(tmp
     assert "said: the history" in ended.stdout
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-    with reading(path) as connection:
-        (run,) = recent(connection, limit=9)
+    with open_for_reading(path) as connection:
+        (run,) = recent_runs(connection, limit=9)
         names = {past.result.test for past in results_of(connection, run.number)}
     assert names == {"t.py::first", "t.py::last"}

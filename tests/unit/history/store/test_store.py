@@ -25,8 +25,8 @@ from watchtest.core.model import (
     Trigger,
 )
 from watchtest.errors import WorkspaceError
-from watchtest.history.queries.run_queries import PastRun, RunDetail, detail, last_whole, recent
-from watchtest.history.store.database_file import reading
+from watchtest.history.queries.run_queries import PastRun, RunDetail, last_full_results, recent_runs, run_detail
+from watchtest.history.store.database_file import open_for_reading
 from watchtest.history.store.store import Store
 
 
@@ -41,26 +41,26 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    with Store.open(path) as opened:
+    with Store(path) as opened:
         yield opened
 
 
 def shown(path: Path, name: str = "last", workspace: str | None = None) -> RunDetail:
-    with reading(path) as connection:
-        found = detail(connection, name, workspace)
+    with open_for_reading(path) as connection:
+        found = run_detail(connection, name, workspace)
     assert found is not None
     return found
 
 
 def listed(path: Path, limit: int = 100) -> tuple[PastRun, ...]:
-    with reading(path) as connection:
-        return recent(connection, limit=limit)
+    with open_for_reading(path) as connection:
+        return recent_runs(connection, limit=limit)
 
 
 def test_a_whole_run_is_read_back_as_it_was_told(store: Store, path: Path) -> None:
     store.begin(a_run(), 100.0, "/w", "a.py changed")
     store.start(a_run(), 100.1, "waited: paused")
-    store.snapshot_taken("s.1", SNAPSHOT, "image:1")
+    store.set_snapshot("s.1", SNAPSHOT, "image:1")
     store.advance("s.1", RunState.RUNNING, 100.2)
     store.add_results("s.1", [PASSED], 100.5)
     store.add_results("s.1", [FAILED], 101.0)
@@ -131,8 +131,8 @@ def test_the_last_run_of_all_tests_tells_the_next_watcher_what_failed_and_what_i
         store.end(f"s.{number}", state, "", 3.0, "")
 
     def known() -> dict[str, tuple[Outcome, float]]:
-        with reading(path) as connection:
-            return {test: (one.outcome, one.duration_s) for test, one in last_whole(connection, "/w").items()}
+        with open_for_reading(path) as connection:
+            return {test: (one.outcome, one.duration_s) for test, one in last_full_results(connection, "/w").items()}
 
     assert known() == {}
     ran(1, [PASSED, FAILED], RunState.FAILED)
@@ -169,14 +169,14 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, path: Path) -> 
         store.begin(a_run(number, lane), float(number), "/w")
         store.end(f"s.{number}", state, "", number + 0.5, "")
 
-    with reading(path) as connection:
-        assert [run.id for run in recent(connection, limit=2)] == ["s.3", "s.2"]
-        assert [run.id for run in recent(connection, limit=9, lane=Lane.SAVE)] == ["s.3", "s.1"]
-        assert [run.id for run in recent(connection, limit=9, states=[RunState.FAILED, RunState.PASSED])] == [
+    with open_for_reading(path) as connection:
+        assert [run.id for run in recent_runs(connection, limit=2)] == ["s.3", "s.2"]
+        assert [run.id for run in recent_runs(connection, limit=9, lane=Lane.SAVE)] == ["s.3", "s.1"]
+        assert [run.id for run in recent_runs(connection, limit=9, states=[RunState.FAILED, RunState.PASSED])] == [
             "s.2",
             "s.1",
         ]
-        assert recent(connection, limit=9, workspace="/elsewhere") == ()
+        assert recent_runs(connection, limit=9, workspace="/elsewhere") == ()
 
 
 def test_last_last_failed_and_last_green_name_runs_of_one_workspace(store: Store, path: Path) -> None:
@@ -190,9 +190,9 @@ def test_last_last_failed_and_last_green_name_runs_of_one_workspace(store: Store
     assert shown(path, "last-failed", "/w").run.id == "s.2"
     assert shown(path, "last-green", "/w").run.id == "s.1"
     assert shown(path, "last").run.id == "s.4"
-    with reading(path) as connection:
-        assert detail(connection, "last-green", "/other") is None
-        assert detail(connection, "s.99") is None
+    with open_for_reading(path) as connection:
+        assert run_detail(connection, "last-green", "/other") is None
+        assert run_detail(connection, "s.99") is None
 
 
 def test_a_workspace_is_the_same_through_a_symlink(store: Store, path: Path, tmp_path: Path) -> None:
@@ -205,13 +205,13 @@ def test_a_workspace_is_the_same_through_a_symlink(store: Store, path: Path, tmp
 def test_mending_ends_the_open_runs_of_this_workspace_and_no_others(store: Store, path: Path) -> None:
     store.begin(a_run(1), 1.0, "/w")
     store.begin(a_run(2), 2.0, "/w")
-    store.snapshot_taken("s.2", SNAPSHOT, "", 2.5)
+    store.set_snapshot("s.2", SNAPSHOT, "", 2.5)
     store.begin(a_run(3), 3.0, "/w")
     store.end("s.3", RunState.PASSED, "", 3.5, "")
     store.begin(a_run(4), 4.0, "/other")
 
-    assert store.mend("/w", 9.0) == 2
-    assert store.mend("/w", 10.0) == 0
+    assert store.end_dead_runs("/w", 9.0) == 2
+    assert store.end_dead_runs("/w", 10.0) == 0
 
     states = {run.id: (run.state, run.reason, run.ended_at) for run in listed(path)}
     assert states == {
@@ -231,13 +231,13 @@ def test_a_watcher_and_a_gate_beside_it_mend_only_what_is_their_own(store: Store
     def open_runs() -> set[str]:
         return {run.id for run in listed(path) if run.ended_at is None}
 
-    store.mend("/w", 200.0)
+    store.end_dead_runs("/w", 200.0)
     assert open_runs() == {"a1-gate.1", "a2-probe.7"}, "they may be alive"
     store.begin(replace(a_run(), id="s.2"), 200.0, "/w")
-    store.mend("/w", 200.0, is_beside=True)
+    store.end_dead_runs("/w", 200.0, is_gate=True)
     assert open_runs() == {"s.2"}
     store.begin(replace(a_run(), id="a3-gate.1"), 300.0, "/w")
-    store.mend("/w", 300.0 + 2 * 3600)
+    store.end_dead_runs("/w", 300.0 + 2 * 3600)
     assert open_runs() == set(), "that one is long dead"
 
 
@@ -328,7 +328,7 @@ def test_one_store_may_be_used_by_several_threads(store: Store, path: Path) -> N
 
 
 def test_a_closed_store_says_so(path: Path) -> None:
-    store = Store.open(path)
+    store = Store(path)
     store.close()
     store.close()
 

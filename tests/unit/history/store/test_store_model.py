@@ -14,12 +14,12 @@ from support.history_records import NOON, Bench, green, red, tree
 from watchtest.core.model import All, Lane, Only, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import WorkspaceError
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.queries.run_queries import RunDetail, Timings, detail, recent
+from watchtest.history.queries.run_queries import RunDetail, Timings, recent_runs, run_detail
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.store.columns import AttemptKind, Proof
 from watchtest.history.store.database import transaction
-from watchtest.history.store.database_file import open_for_writing, reading
-from watchtest.history.store.retention import DAY_S, Limits, planned, used_bytes
+from watchtest.history.store.database_file import open_for_reading, open_for_writing
+from watchtest.history.store.retention import DAY_S, RetentionLimits, plan_pruning, used_bytes
 from watchtest.history.store.schema import MIGRATIONS
 from watchtest.history.store.store import Store
 from watchtest.history.store.tree_changes import changes_between
@@ -36,20 +36,20 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def shown(bench: Bench, name: str) -> RunDetail:
-    with reading(bench.path) as connection:
-        found = detail(connection, name)
+    with open_for_reading(bench.path) as connection:
+        found = run_detail(connection, name)
     assert found is not None
     return found
 
 
 def proofs(bench: Bench) -> list[tuple[str, Proof, str, str]]:
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         found = flaky_tests(connection, workspace="/w", now=bench.now)
     return [(test.identity, each.proof, each.failed_run, each.passed_run) for test in found for each in test.evidence]
 
 
 def rows(bench: Bench, table: str) -> int:
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
 
 
@@ -81,16 +81,16 @@ def test_a_red_that_a_fresh_process_refutes_is_ours_and_no_sign_of_chance(bench:
     assert found.run.counts == {Outcome.PASSED: 2}
     assert found.run.state is RunState.PASSED
     assert [each.result.outcome for each in found.results] == [Outcome.PASSED, Outcome.FAILED, Outcome.PASSED]
-    assert [each.result.outcome for each in found.last_words] == [Outcome.PASSED, Outcome.PASSED]
+    assert [each.result.outcome for each in found.final_results] == [Outcome.PASSED, Outcome.PASSED]
     assert proofs(bench) == []
 
 
 def test_what_passed_when_the_same_run_was_repeated_is_a_proof(bench: Bench) -> None:
     bench.store.begin(begun("s.9"), NOON, "/w")
-    bench.store.snapshot_taken("s.9", T1, "e")
+    bench.store.set_snapshot("s.9", T1, "e")
     bench.store.add_results("s.9", [red(B)], NOON)
     bench.store.add_results("s.9", [green(B)], NOON, AttemptKind.CHECK)
-    bench.store.by_chance("s.9", [B, "never seen"], NOON)
+    bench.store.add_chance_failures("s.9", [B, "never seen"], NOON)
     bench.store.end("s.9", RunState.PASSED, "", NOON + 1, "")
     assert proofs(bench) == [(B, Proof.REPEAT, "s.9", "s.9")]
 
@@ -150,7 +150,7 @@ def test_each_part_of_a_run_has_its_time(bench: Bench) -> None:
 
 
 def changed(bench: Bench, earlier: str, later: str) -> set[str] | None:
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         found = changes_between(connection, shown(bench, earlier).run.number, shown(bench, later).run.number)
     return None if found is None else set(found[1])
 
@@ -159,7 +159,7 @@ def test_what_changed_between_two_runs_is_known_also_after_a_new_start(bench: Be
     bench.ran(T1, [green(A)])
     bench.ran(T2, [green(A)])
     bench.store.close()
-    bench.store = Store.open(bench.path)
+    bench.store = Store(bench.path)
     with bench.store:
         bench.ran(tree("t3", {"src/a.py": "2", "new.py": "n"}), [green(A)])
     assert changed(bench, "s.1", "s.2") == {"src/a.py"}
@@ -184,7 +184,7 @@ def test_a_test_is_the_same_when_its_file_was_moved(bench: Bench) -> None:
     bench.ran(T1, [green(A), green(B)])
     bench.ran(moved, [], state=RunState.CANCELLED)
     bench.ran(moved, [green("tests/shop/test_a.py::test_one"), green("tests/shop/test_a.py::test_new")])
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         (by_old,) = find_tests(connection, A)
         (by_new,) = find_tests(connection, "tests/shop/test_a.py::test_one")
         (other,) = find_tests(connection, "tests/shop/test_a.py::test_new")
@@ -199,13 +199,13 @@ def test_a_copied_file_holds_other_tests(bench: Bench) -> None:
         tree("t2", {"src/a.py": "1", "tests/test_a.py": "t", "tests/test_b.py": "t"}),
         [green(A), green("tests/test_b.py::test_one")],
     )
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         (found,) = find_tests(connection, "tests/test_b.py::test_one")
     assert found.former == ()
 
 
 def same_test(bench: Bench, new: str, former: tuple[str, ...]) -> bool:
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         (found,) = find_tests(connection, new)
     return (found.identity, found.former) == (new, former)
 
@@ -266,7 +266,7 @@ def test_a_test_that_was_only_not_asked_for_was_not_renamed(bench: Bench) -> Non
     bench.ran(T1, [green(A), green(B)])
     wish = Run("w", Lane.SAVE, Trigger.MANUAL, Only((new, A), "asked for"))
     bench.store.begin(wish, bench.now, "/w")
-    bench.store.snapshot_taken("w", edited("x"), "e")
+    bench.store.set_snapshot("w", edited("x"), "e")
     bench.store.add_results("w", [green(new), green(A)], bench.now)
     bench.store.end("w", RunState.PASSED, "", bench.now, "")
     assert same_test(bench, new, ())
@@ -290,9 +290,9 @@ def test_old_runs_go_with_all_that_only_they_spoke_of(bench: Bench) -> None:
     bench.ran(T1, [green("gone.py::a"), green("gone.py::b")])
     for _ in range(3):
         bench.ran(T2, [green(A)])
-    assert not bench.store.prune(Limits(runs=3), bench.now)
-    with reading(bench.path) as connection:
-        assert [run.id for run in recent(connection, limit=9)] == ["s.5", "s.4", "s.3"]
+    assert not bench.store.prune(RetentionLimits(runs=3), bench.now)
+    with open_for_reading(bench.path) as connection:
+        assert [run.id for run in recent_runs(connection, limit=9)] == ["s.5", "s.4", "s.3"]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     left = ("rosters", "contents", "signatures", "tests", "evidence", "failures", "packs", "timings")
     assert [rows(bench, table) for table in left] == [1, 0, 0, 1, 0, 0, 3, 3]
@@ -303,18 +303,18 @@ def test_the_tree_of_a_worktree_that_nobody_has_runs_of_any_more_goes(bench: Ben
     bench.ran(T1, [green(A)])
     bench.workspace = "/w"
     bench.ran(T1, [green(A)])
-    bench.store.prune(Limits(runs=1), bench.now)
-    with reading(bench.path) as connection:
+    bench.store.prune(RetentionLimits(runs=1), bench.now)
+    with open_for_reading(bench.path) as connection:
         assert [row["workspace"] for row in connection.execute("SELECT workspace FROM manifests")] == ["/w"]
 
 
 def test_a_plan_says_what_would_go_and_drops_nothing(bench: Bench) -> None:
     for _ in range(4):
         bench.ran(T1, [green(A)])
-    with reading(bench.path) as connection:
-        plan = planned(connection, Limits(days=1, runs=3), bench.now)
-        later = planned(connection, Limits(days=1, runs=3), bench.now + 2 * DAY_S)
-        none = planned(connection, Limits(), bench.now + 999 * DAY_S)
+    with open_for_reading(bench.path) as connection:
+        plan = plan_pruning(connection, RetentionLimits(days=1, runs=3), bench.now)
+        later = plan_pruning(connection, RetentionLimits(days=1, runs=3), bench.now + 2 * DAY_S)
+        none = plan_pruning(connection, RetentionLimits(), bench.now + 999 * DAY_S)
     assert (plan.runs, plan.reasons) == (1, ("beyond the latest 3 runs",))
     assert (later.runs, later.oldest_at) == (4, NOON + 60)
     assert not none
@@ -326,12 +326,12 @@ def test_an_old_report_that_is_imported_takes_no_younger_run_with_it(bench: Benc
     bench.store.begin(begun("old"), NOON - 400 * DAY_S, "/w", imported_from="report.xml")
     bench.store.end("old", RunState.PASSED, "", NOON - 400 * DAY_S, "")
     bench.ran(T1, [green(A)])
-    with reading(bench.path) as connection:
-        plan = planned(connection, Limits(days=365, runs=3), bench.now)
+    with open_for_reading(bench.path) as connection:
+        plan = plan_pruning(connection, RetentionLimits(days=365, runs=3), bench.now)
     assert (plan.runs, plan.reasons) == (1, ("older than 365 days",))
-    bench.store.prune(Limits(days=365), bench.now)
-    with reading(bench.path) as connection:
-        assert [run.id for run in recent(connection, limit=9)] == ["s.2", "s.1"]
+    bench.store.prune(RetentionLimits(days=365), bench.now)
+    with open_for_reading(bench.path) as connection:
+        assert [run.id for run in recent_runs(connection, limit=9)] == ["s.2", "s.1"]
 
 
 def test_the_latest_runs_stay_however_large_the_file_is(bench: Bench) -> None:
@@ -339,19 +339,19 @@ def test_the_latest_runs_stay_however_large_the_file_is(bench: Bench) -> None:
     wide = tree("t1", {f"src/{Random(number).randbytes(40).hex()}.py": "1" for number in range(30_000)})
     for _ in range(12):
         bench.ran(wide, [green(A)])
-    while bench.store.prune(Limits(megabytes=1), bench.now):
+    while bench.store.prune(RetentionLimits(megabytes=1), bench.now):
         pass
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         assert used_bytes(connection) > 1024 * 1024
-        assert len(recent(connection, limit=99)) == 10
+        assert len(recent_runs(connection, limit=99)) == 10
 
 
 def test_a_run_under_way_is_never_dropped(bench: Bench) -> None:
     bench.store.begin(begun("x"), NOON, "/w")
     bench.ran(T1, [green(A)])
-    bench.store.prune(Limits(days=1), bench.now + 9 * DAY_S)
-    with reading(bench.path) as connection:
-        assert [run.id for run in recent(connection, limit=9)] == ["x"]
+    bench.store.prune(RetentionLimits(days=1), bench.now + 9 * DAY_S)
+    with open_for_reading(bench.path) as connection:
+        assert [run.id for run in recent_runs(connection, limit=9)] == ["x"]
 
 
 def test_a_file_that_is_too_large_is_brought_below_its_limit_a_little_at_a_time(bench: Bench) -> None:
@@ -360,14 +360,14 @@ def test_a_file_that_is_too_large_is_brought_below_its_limit_a_little_at_a_time(
     for _ in range(60):
         said = [replace(each.failure, text=random.randbytes(2000).hex()) for each in long if each.failure]
         bench.ran(T1, [replace(each, failure=failure) for each, failure in zip(long, said, strict=True)])
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         assert used_bytes(connection) > 1024 * 1024
     rounds = 0
-    while bench.store.prune(Limits(megabytes=1), bench.now, most=5):
+    while bench.store.prune(RetentionLimits(megabytes=1), bench.now, most=5):
         rounds += 1
-    with reading(bench.path) as connection:
+    with open_for_reading(bench.path) as connection:
         assert used_bytes(connection) <= 1024 * 1024
-        kept = recent(connection, limit=99)
+        kept = recent_runs(connection, limit=99)
     assert rounds >= 1
     assert kept[0].id == "s.60"
     assert len(kept) >= 10
@@ -402,12 +402,12 @@ def test_a_history_of_version_2_is_carried_over_whole(tmp_path: Path) -> None:
                'text', 'out')"""
         )
 
-    with Store.open(path) as store:
+    with Store(path) as store:
         store.add_results("s.2", [green("a.py::two")], 4.0)
         store.end("s.2", RunState.PASSED, "", 5.0, "")
 
-    with reading(path) as connection:
-        old, new = (detail(connection, name) for name in ("s.1", "s.2"))
+    with open_for_reading(path) as connection:
+        old, new = (run_detail(connection, name) for name in ("s.1", "s.2"))
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     assert old is not None
@@ -432,8 +432,8 @@ def test_a_history_of_version_2_is_carried_over_whole(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_ended_for_want_of_room_keeps_its_results_and_is_ended_later(bench: Bench) -> None:
     bench.store.begin(begun("x"), NOON, "/w")
     bench.store.add_results("x", [green(A), red(B)], NOON)
-    pages = bench.store.asked(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
-    bench.store.asked(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    pages = bench.store.query(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+    bench.store.query(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
     output = Random(1).randbytes(300_000).hex()
 
     with pytest.raises(WorkspaceError, match="the disk is full"):
@@ -444,7 +444,7 @@ def test_a_run_that_cannot_be_ended_for_want_of_room_keeps_its_results_and_is_en
         B: Outcome.FAILED,
     }
     assert shown(bench, "x").run.state is RunState.RUNNING
-    bench.store.asked(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
+    bench.store.query(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
     bench.store.end("x", RunState.FAILED, "", NOON + 1, output)
     assert shown(bench, "x").run.counts == {Outcome.PASSED: 1, Outcome.FAILED: 1}
     assert shown(bench, "x").raw_output == output

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from watchtest.core.model import RunState
-from watchtest.history.queries.run_queries import detail, recent
-from watchtest.history.store.database_file import reading
+from watchtest.history.queries.run_queries import recent_runs, run_detail
+from watchtest.history.store.database_file import open_for_reading
 from watchtest.history.store.store import Store
 
 BEGINNING = """
@@ -26,7 +26,7 @@ from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trig
 from watchtest.history.store.store import Store
 
 path, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-store = Store.open(path)
+store = Store(path)
 def begin(number):
     store.begin(Run(f"{name}.{number}", Lane.SAVE, Trigger.SAVE, All("all")), 1.0, f"/{name}")
 """
@@ -84,12 +84,12 @@ def test_a_killed_writer_leaves_all_it_had_committed_and_a_run_that_can_be_mende
     promised = [int(line) for line in "".join([*lines, rest]).splitlines(keepends=True) if line.endswith("\n")]
     assert promised, errors
 
-    with reading(path) as connection:
-        before = detail(connection, "a.1")
-    with Store.open(path, say=pytest.fail) as store:
-        assert store.mend("/a", 9.0) == 1
-    with reading(path) as connection:
-        after_mending = detail(connection, "a.1")
+    with open_for_reading(path) as connection:
+        before = run_detail(connection, "a.1")
+    with Store(path, warn=pytest.fail) as store:
+        assert store.end_dead_runs("/a", 9.0) == 1
+    with open_for_reading(path) as connection:
+        after_mending = run_detail(connection, "a.1")
 
     assert before is not None
     assert before.run.state is RunState.RUNNING
@@ -112,10 +112,10 @@ def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_lo
             if not path.exists():
                 time.sleep(0.01)
                 continue
-            with reading(path) as connection:
-                for run in recent(connection, limit=10):
+            with open_for_reading(path) as connection:
+                for run in recent_runs(connection, limit=10):
                     assert run.ended_at is None or sum(run.counts.values()) == 50
-                found = detail(connection, "last")
+                found = run_detail(connection, "last")
                 assert found is None or found.run.ended_at is None or len(found.results) == 50
             asked += 1
         return asked
@@ -129,8 +129,8 @@ def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_lo
 
     assert all(answers)
     expected = {f"{name}.{n + 1}" for name, (runs, _) in zip("ab", said, strict=True) for n in range(int(runs))}
-    with reading(path) as connection:
-        runs = recent(connection, limit=100_000)
+    with open_for_reading(path) as connection:
+        runs = recent_runs(connection, limit=100_000)
     assert {run.id for run in runs} == expected
     assert {sum(run.counts.values()) for run in runs} == {50}
     assert {run.state for run in runs} == {RunState.PASSED}
@@ -148,6 +148,6 @@ def test_many_processes_may_open_a_new_or_a_damaged_history_at_once(tmp_path: Pa
         said = [writer.communicate(timeout=60) for writer in writers]
 
         assert [writer.returncode for writer in writers] == [0, 0, 0, 0], said
-        with reading(path) as connection:
-            assert len(recent(connection, limit=100_000)) == sum(int(runs) for runs, _ in said)
+        with open_for_reading(path) as connection:
+            assert len(recent_runs(connection, limit=100_000)) == sum(int(runs) for runs, _ in said)
         assert len(list(path.parent.glob("*damaged*.sqlite3"))) == (1 if kind == "damaged" else 0)
