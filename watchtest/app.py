@@ -26,7 +26,7 @@ from watchtest.control.run_reports import timestamp
 from watchtest.control.server import ControlServer, PortWish
 from watchtest.core.events import EVERYTHING, Event, NoteAdded, RunRequested, SourceChanged
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
-from watchtest.core.state import AuditSchedule, LaneState, State
+from watchtest.core.state import AuditSchedule, LaneSettings, LaneState, State
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exit_codes import EXIT_CODES
@@ -96,9 +96,12 @@ async def run_watcher(
         lanes = _Lanes(project, on)
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
-        on_change = OnChange(project.config.runner.on_change)
-        audit = AuditSchedule(project.config.selection.audit_runs, project.config.selection.audit_idle_s)
-        settle_s = watch_timing(project).settle_s
+        selection = project.config.selection
+        settings = LaneSettings(
+            OnChange(project.config.runner.on_change),
+            watch_timing(project).settle_s,
+            AuditSchedule() if show.once else AuditSchedule(selection.audit_runs, selection.audit_idle_s),
+        )
         keeper = MapKeeper(
             maps_folder(project.dirs.state, project.workspace),
             {lane: pipeline.executor.selector for lane, pipeline in lanes.pipelines.items()},
@@ -109,10 +112,8 @@ async def run_watcher(
                 lane,
                 policy,
                 f"{session}{_suffix(lane)}",
-                on_change=on_change,
-                settle_s=settle_s,
+                settings,
                 unjudged_results=earlier,
-                audit=AuditSchedule() if show.once else audit,
                 knowledge=await asyncio.to_thread(keeper.resume, lane, earlier),
             )
             for lane, policy in on.items()
@@ -326,7 +327,7 @@ def exit_code(state: State, once: bool) -> int:
     """Of a watcher that ran once: the worst of its lanes."""
     if not once:
         return 0
-    ends = [lane.last.state if lane.last else RunState.CANCELLED for lane in state.ranked]
+    ends = [lane.runs.last.state if lane.runs.last else RunState.CANCELLED for lane in state.ranked]
     return max((EXIT_CODES[end] for end in ends), key=_WORST.index)
 
 

@@ -211,7 +211,7 @@ class TestExecutor:
             runner.arguments,
             tests,
             runner.folder,
-            order=file_order(context.start.known, context.changed),
+            order=file_order(context.start.latest_results, context.changed),
             is_warm=may_be_warm and self.warm != "off",
             record=self.selector.is_recording,
             first=_first(context.run),
@@ -252,7 +252,7 @@ class TestExecutor:
     async def _made_sure(self, runner: Pytest, wish: PytestCommand, warm: Execution, context: RunContext) -> Execution:
         """Red that could be of our own making is only red when a fresh process says so, too."""
         is_trusted = context.environment in self._trusted
-        tests = doubtful_tests(warm, context.start.judged, is_trusted)
+        tests = doubtful_tests(warm, context.start.knowledge.results, is_trusted)
         if tests == () or warm.stopped is not None:
             return warm
         log.info("run %s: %s again in a fresh process", context.run.id, "all" if tests is None else f"{len(tests)}")

@@ -318,7 +318,7 @@ class Loop:
 
     async def _hold_back(self, lane: Lane, began: float) -> None:
         """A verdict is not given in the middle of a save: what belongs to it is heard of, and looked at, before."""
-        await asyncio.sleep(max(0.0, began + self.state.lanes[lane].settle_s - time.monotonic()))
+        await asyncio.sleep(max(0.0, began + self.state.lanes[lane].settings.settle_s - time.monotonic()))
         if peeks := self._peeks.get(lane):
             await asyncio.wait(tuple(peeks), timeout=PEEK_LIMIT_S)
 

@@ -31,11 +31,11 @@ class Housekeeping:
         self._trimmed_at = float("-inf")
 
     def tick(self, state: State, now: float) -> None:
-        if not self._is_set_aside and any(lane.last is not None for lane in state.lanes.values()):
+        if not self._is_set_aside and any(lane.runs.last is not None for lane in state.lanes.values()):
             self._is_set_aside = True
             gc.collect()
             gc.freeze()
-        runs = sum(lane.runs for lane in state.lanes.values())
+        runs = sum(lane.runs.started for lane in state.lanes.values())
         if self._is_set_aside and runs != self._runs and not 0 <= now - self._trimmed_at < TRIM_EVERY_S:
             self._runs, self._trimmed_at = runs, now
             self._trim()

@@ -145,12 +145,13 @@ class Pipeline:
         def seen(info: BoxInfo) -> None:
             post(BoxConnected(self.lane, time.time(), info))
 
-        run, known = start.run, start.known_snapshot
+        run, judged_tree = start.run, start.knowledge.last_judged_tree
         loop = asyncio.get_running_loop()
         ready = await self._sync_to_source(start.paths, _Listeners(note, warn, seen), wish)
         if ready is None or wish.stop:
             return Halted(wish.stop or StopReason.CANCELLED)
-        is_known = known is not None and ready.snapshot.entries == known.entries and ready.info.id == start.known_box
+        is_same_box = ready.info.id == start.knowledge.box
+        is_known = is_same_box and judged_tree is not None and ready.snapshot.entries == judged_tree.entries
         if not is_known or run.is_forced:
             self._announce(run, ready, post, warn)
         # Even with nothing to run: a box that was brought back has to be whole again.
@@ -205,10 +206,10 @@ class Pipeline:
         """What a look at more tests than were selected has shown."""
         selector = self.executor.selector
         if isinstance(start.run.selection, Only):
-            if tests := green_in_company(start.judged, execution):
+            if tests := green_in_company(start.knowledge.results, execution):
                 note(selector.keep_together(tests))
             return
-        if left_out := missed_by_selection(start.judged, execution):
+        if left_out := missed_by_selection(start.knowledge.results, execution):
             note(selector.admit(start.run.id, left_out))
         selector.journal = []
 
@@ -356,16 +357,17 @@ def _selection_input(start: StartRun, ready: _SyncedBox, environment: str, pytho
     return SelectionInput(
         snapshot=ready.snapshot,
         environment=environment,
-        base=start.base if start.known_box == ready.info.id else None,
-        known=frozenset(start.judged),
-        must_run=start.must_run,
+        base=start.knowledge.base if start.knowledge.box == ready.info.id else None,
+        known=frozenset(start.knowledge.tests),
+        must_run=start.knowledge.must_run,
         fetch=fetch,
     )
 
 
 def _changed(start: StartRun, snapshot: Snapshot) -> frozenset[str]:
     """What differs from the tree of the last verdict; from an unfinished one, what the watch has named."""
-    if start.known_snapshot is None:
+    judged_tree = start.knowledge.last_judged_tree
+    if judged_tree is None:
         return start.paths - {EVERYTHING}
-    delta = difference(start.known_snapshot.entries, snapshot.entries)
+    delta = difference(judged_tree.entries, snapshot.entries)
     return frozenset((*delta.write, *delta.remove))

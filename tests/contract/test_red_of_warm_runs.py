@@ -51,7 +51,7 @@ class Bench:
         self._bench.sync(tree)
         session = self._bench.open()
         run = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
-        start = StartRun(run, frozenset(), None, known=self.known)
+        start = StartRun(run, frozenset(), unjudged_results=self.known)
         occasion = RunContext(
             session,
             tree.snapshot(),

@@ -194,7 +194,7 @@ def test_an_audit_finds_what_a_selection_has_left_out_and_owns_up(project: Proje
     outside.write_text("2")  # not in the workspace: nobody looks there
     after_a_save(project, watcher, "shop.py", f"# A shop.\n{SHOP}")
     project.save("shop.py", SHOP.replace("sum(basket)", "sum(basket) + 0"))
-    watcher.wait_for_words("to check that selections have left nothing out")
+    watcher.wait_for_words("to check that the selections left nothing out")
     watcher.wait_for_words("failed 1 of 5 tests")
     status = watcher.wait_for_verdict("failed")
     assert [failure["id"] for failure in status["failures"]] == ["test_hidden.py::test_hidden"]

@@ -165,7 +165,7 @@ def test_who_waits_for_a_run_that_is_superseded_hears_of_the_end_of_its_successo
         scene.open_the_gate()
         said = waiting.result()
     assert (said.returncode, scene.states()) == (1, ["passed", "superseded", "failed"])
-    assert "goes on as run" in said.stderr
+    assert "continues as run" in said.stderr
     assert " failed (1 passed, 1 failed)" in said.stdout
 
 

@@ -104,7 +104,7 @@ def an_occasion(
     known: frozenset[str] = frozenset(),
 ) -> RunContext:
     """A run of `tree`; of TREE, all that is known is known."""
-    start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset(), None)
+    start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset())
     nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
     selection_input = SelectionInput(tree, "", TREE if known else None, known, frozenset(), nobody)
     box = cast(BoxSession, session)

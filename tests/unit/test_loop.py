@@ -163,7 +163,7 @@ def change(*paths: str) -> SourceChanged:
 
 
 def is_idle_after_a_run(state: State) -> bool:
-    return isinstance(state.top.activity, Idle) and state.top.last is not None
+    return isinstance(state.top.activity, Idle) and state.top.runs.last is not None
 
 
 # -- parts that fail -------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def test_a_run_that_fails_by_a_bug_is_broken_and_says_where(caplog: pytest.LogCa
         assert "KeyError: 'a bug of ours' (fails, line" in problem.message
 
     last = watched.play(scene)
-    assert last.top.last is not None
-    assert last.top.last.state is RunState.BROKEN
+    assert last.top.runs.last is not None
+    assert last.top.runs.last.state is RunState.BROKEN
     assert any(record.exc_info for record in caplog.records), "the traceback is in the log"
 
 
@@ -351,7 +351,7 @@ def test_a_change_of_what_is_still_to_run_supersedes_the_run_and_is_run() -> Non
         await watched.until(is_idle_after_a_run)
 
     last = watched.play(scene)
-    assert last.top.recent_states == (RunState.SUPERSEDED, RunState.PASSED)
+    assert last.top.runs.recent_states == (RunState.SUPERSEDED, RunState.PASSED)
     assert [event.paths for event in watched.events if isinstance(event, SourceCompared)] == [frozenset({"a.py"})]
 
 
@@ -368,7 +368,7 @@ def test_a_look_that_fails_ends_no_run_and_a_bug_in_it_is_said(error: Exception,
         watched.loop.post(change("a.py"))
         await watched.until(lambda _state: bool(watched.notes) or not says)
         await asyncio.sleep(0.05)
-        assert watched.loop.state.top.last is None, "the run goes on"
+        assert watched.loop.state.top.runs.last is None, "the run goes on"
         assert watched.loop.state.top.pending.paths == {"a.py"}
 
     watched.play(scene)
@@ -404,4 +404,4 @@ def test_what_is_asked_for_while_the_watcher_leaves_has_an_end() -> None:
     ends = watched.ends
     assert watched.queued == ends.keys() == {"ssave.1", "s.waits", "s.late"}
     assert ends["s.waits"] == (RunState.CANCELLED, "the watcher left before it began")
-    assert ends["s.late"] == (RunState.CANCELLED, "refused: the watcher leaves")
+    assert ends["s.late"] == (RunState.CANCELLED, "refused: the watcher is stopping")

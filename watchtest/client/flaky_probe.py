@@ -100,7 +100,7 @@ class _Once:
         if store is not None:
             store.begin(run, at, self._workspace, BEGUN_BY_HAND)
             store.start(run, at)
-        start = StartRun(replace(run, lane=Lane.COMMIT), frozenset({EVERYTHING}), known_snapshot=None)
+        start = StartRun(replace(run, lane=Lane.COMMIT), frozenset({EVERYTHING}))
         end, reason, raw_output = RunState.CANCELLED, "the probe was ended", ""
         results: tuple[Result, ...] = ()
         try:

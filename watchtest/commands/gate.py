@@ -200,7 +200,7 @@ def _run_here(project: Project, target: GateTarget, provider: BoxProvider, deadl
 
 def _from_state(target: GateTarget, last: State) -> GateVerdict:
     lane = last.top
-    finished, snapshot = lane.last, lane.knowledge.snapshot
+    finished, snapshot = lane.runs.last, lane.knowledge.snapshot
     if finished is None or finished.state not in JUDGED:
         reason = finished.reason if finished is not None else ""
         raise BoxError(f"{target.name} could not be tested: {reason or 'it was cancelled'}")

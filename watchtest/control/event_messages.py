@@ -44,7 +44,7 @@ def status_of(lane: LaneState) -> Told:
         **lane_summary(lane),
         "paused": lane.is_paused,
         "waits_for": lane.waits_for or None,
-        "waiting_runs": len(lane.asked),
+        "waiting_runs": len(lane.queue.waiting),
     }
     return Told("status", lambda: document)
 
@@ -69,7 +69,7 @@ def tell(
             continue
         if was.problem != lane.problem:
             yield _of_lane("problem", lane, problem_document(lane))
-        if was.box != lane.box or was.services != lane.services:
+        if was.box.info != lane.box.info or was.box.services != lane.box.services:
             yield _of_lane("box", lane, box_document(lane))
         if _outline(was) != _outline(lane):
             yield status_of(lane)
@@ -104,6 +104,6 @@ def _outline(lane: LaneState) -> tuple[object, ...]:
         lane.knowledge.verdict,
         lane.knowledge.at,
         lane.waits_for,
-        len(lane.asked),
+        len(lane.queue.waiting),
         lane.problem,
     )

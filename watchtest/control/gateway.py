@@ -267,7 +267,7 @@ def _is_in_the_box(lane: LaneState) -> bool:
         case Working(phase=Executing()):
             return True
         case _:
-            return lane.last is not None
+            return lane.runs.last is not None
 
 
 def _edge(report: RunReport) -> Edge:

@@ -108,12 +108,12 @@ class Metrics(Collector):
             for outcome, count in counts.items():
                 known.add_metric((name, outcome), count)
             pending.add_metric((name,), len(lane.pending.paths | (working.changes.paths if working else frozenset())))
-            queue.add_metric((name,), len(lane.asked))
+            queue.add_metric((name,), len(lane.queue.waiting))
             under_way.add_metric((name,), float(working is not None))
             paused.add_metric((name,), float(lane.is_paused))
             box.add_metric((name,), float(_has_sound_box(lane, working)))
-            restarts.add_metric((name,), lane.box.restarts if lane.box else 0)
-            for service in lane.services:
+            restarts.add_metric((name,), lane.box.info.restarts if lane.box.info else 0)
+            for service in lane.box.services:
                 services.add_metric((name, service.name), float(service.state == "ready"))
         yield from (activity, verdict, known, pending, queue, under_way, paused, box, restarts, services)
 
@@ -136,4 +136,4 @@ def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
 
 def _has_sound_box(lane: LaneState, working: Working | None) -> bool:
     is_broken = isinstance(lane.activity, Broken) or (working is not None and working.problem is not None)
-    return lane.box is not None and not is_broken
+    return lane.box.info is not None and not is_broken

@@ -131,7 +131,7 @@ class Reports:
         for lane in state.ranked:
             if isinstance(lane.activity, Working):
                 yield self._working(lane.activity)
-            for asked in lane.asked:
+            for asked in lane.queue.waiting:
                 run = requested_run(asked, lane.lane)
                 yield _report(run, RunState.QUEUED, reason=_hindrance(lane), queued_at=asked.at)
 

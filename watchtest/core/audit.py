@@ -1,9 +1,8 @@
-"""When more tests run than a change asks for, to check what selections say. Pure.
+"""Runs of more tests than a change requires, to check the selections. Pure.
 
-Now and then all of them, to see that nothing was left out; and after new red all of a file, to see that it is not red
-for being alone.
-
-An audit is a run in the background: any change ends it, and it is not owed to anybody.
+From time to time all tests run, to detect tests that a selection wrongly left out. After a new failure the whole file
+runs, to detect tests that fail only when they run alone. An audit runs in the background: any change ends it, and it is
+not repeated then.
 """
 
 from __future__ import annotations
@@ -12,92 +11,92 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtest.core.events import Effects, SetTimer
-from watchtest.core.model import All, Execution, Only, Result, Run
+from watchtest.core.model import All, Execution, Only, Result, Run, Selection
 from watchtest.core.run_queue import allot_id
-from watchtest.core.state import Idle, Knowledge, LaneState, QueuedRun
+from watchtest.core.state import AuditState, Idle, Knowledge, LaneState, QueuedRun
 from watchtest.core.verdict import file_of
-
-WHY = "to check that selections have left nothing out"
 
 
 def count_narrowed_run(lane: LaneState, run: Run) -> LaneState:
-    """After a judged run: how many in a row have left tests out."""
+    """Count the judged runs in a row that have left tests out."""
     match run.selection:
         case All() if lane.knowledge.is_complete:
-            return replace(lane, narrowed=0, audit_at=None)
+            return replace(lane, audit=AuditState(confirmed_red=lane.audit.confirmed_red))
         case Only(is_proof=True):
-            return replace(lane, narrowed=lane.narrowed + 1)
+            return replace(lane, audit=replace(lane.audit, narrowed_runs=lane.audit.narrowed_runs + 1))
         case _:
             return lane
 
 
 def plan_audit(lane: LaneState, at: float) -> tuple[LaneState, Effects]:
-    """A lane that has come to rest: it is due at once, or when it has rested for long enough."""
-    if not lane.narrowed or not _rests(lane):
+    """Queue an audit of all tests if it is due, or set a timer for it. To be called when a run has ended."""
+    schedule, narrowed = lane.settings.audit, lane.audit.narrowed_runs
+    if not narrowed or not _is_at_rest(lane):
         return lane, ()
-    if 0 < lane.audit.runs <= lane.narrowed:
-        return _asked(lane, at), ()
-    if not lane.audit.idle_s:
+    if 0 < schedule.runs <= narrowed:
+        return _queue_full_audit(lane, at), ()
+    if not schedule.idle_s:
         return lane, ()
-    due = at + lane.audit.idle_s
-    return replace(lane, audit_at=due), (SetTimer(lane.lane, due),)
+    due_at = at + schedule.idle_s
+    return replace(lane, audit=replace(lane.audit, due_at=due_at)), (SetTimer(lane.lane, due_at),)
 
 
 def audit_if_due(lane: LaneState, at: float) -> LaneState:
-    is_due = lane.audit_at is not None and at >= lane.audit_at
-    return _asked(lane, at) if is_due and lane.narrowed and _rests(lane) else lane
+    audit = lane.audit
+    is_due = audit.due_at is not None and at >= audit.due_at and audit.narrowed_runs > 0
+    return _queue_full_audit(lane, at) if is_due and _is_at_rest(lane) else lane
 
 
-def _rests(lane: LaneState) -> bool:
-    is_at_rest = isinstance(lane.activity, Idle) and not lane.activity.is_held
-    return is_at_rest and not lane.pending and not lane.asked and not lane.is_paused
+def _is_at_rest(lane: LaneState) -> bool:
+    is_idle = isinstance(lane.activity, Idle) and not lane.activity.is_held
+    return is_idle and not lane.pending and not lane.queue and not lane.is_paused
 
 
-def _asked(lane: LaneState, at: float) -> LaneState:
-    lane, allotted = allot_id(lane)
-    audit = QueuedRun(allotted, at, All(because=f"all tests, {WHY}"), reason="an audit", is_audit=True)
-    return replace(lane, asked=(*lane.asked, audit), audit_at=None)
+def _queue_full_audit(lane: LaneState, at: float) -> LaneState:
+    everything = All(because="all tests, to check that the selections left nothing out")
+    return _queue_audit(replace(lane, audit=replace(lane.audit, due_at=None)), everything, at)
 
 
-# -- company -----------------------------------------------------------------------------------------
+def _queue_audit(lane: LaneState, selection: Selection, at: float) -> LaneState:
+    lane, run_id = allot_id(lane)
+    audit = QueuedRun(run_id, at, selection, reason="an audit", is_audit=True)
+    return replace(lane, queue=replace(lane.queue, waiting=(*lane.queue.waiting, audit)))
+
+
+def missed_by_selection(judged: Mapping[str, Result], execution: Execution) -> tuple[str, ...]:
+    """Return the tests that an audit found red although they were judged green on this very tree."""
+    red = (test for test, result in execution.results.items() if result.outcome.is_red)
+    return tuple(sorted(test for test in red if test in judged and not judged[test].outcome.is_red))
+
+
+# -- tests that depend on other tests of their file ------------------------------------------------
 
 
 def plan_company_check(before: LaneState, after: LaneState, run: Run, execution: Execution, at: float) -> LaneState:
-    """After red of a selection that left out others of a file: see whether it is red among them, too.
+    """Queue a run of the whole file for tests that turned red while other tests of their file were left out.
 
-    Nobody waits for that: red is said at once, and taken back if it turns out that it was only for being alone.
+    The failure is shown at once, and withdrawn if the test passes together with the others.
     """
     if run.is_audit:
-        red = {known.result.test for known in after.knowledge.red}
-        return replace(after, independent=after.independent | (red & execution.results.keys()))
-    if not isinstance(run.selection, Only) or not run.selection.is_proof or after.pending or after.asked:
+        red = {known.result.test for known in after.knowledge.red} & execution.results.keys()
+        return replace(after, audit=replace(after.audit, confirmed_red=after.audit.confirmed_red | red))
+    if not isinstance(run.selection, Only) or not run.selection.is_proof or after.pending or after.queue:
         return after
-    tests = sorted(newly_red_alone(execution, before.knowledge) - after.independent)
+    tests = sorted(newly_red_alone(execution, before.knowledge) - after.audit.confirmed_red)
     if not tests:
         return after
     files = tuple(sorted({file_of(test) for test in tests}))
-    why = f"to see whether {tests[0]} fails among the others of its file, too"
-    after, allotted = allot_id(after)
-    return replace(after, asked=(QueuedRun(allotted, at, Only(files, why), reason="an audit", is_audit=True),))
+    return _queue_audit(after, Only(files, f"to see whether {tests[0]} also fails when its whole file runs"), at)
 
 
 def newly_red_alone(execution: Execution, before: Knowledge) -> frozenset[str]:
-    """Newly red tests that ran without others of their file: they may count on what those leave behind."""
-    short = {file_of(test) for test in before.tests if test not in execution.promised}
-    red = {test for test, result in execution.results.items() if result.outcome.is_red and file_of(test) in short}
+    """Return newly red tests that ran without other tests of their file; they may depend on those."""
+    incomplete = {file_of(test) for test in before.tests if test not in execution.promised}
+    red = {test for test, result in execution.results.items() if result.outcome.is_red and file_of(test) in incomplete}
     return frozenset(test for test in red if test in before.tests and not before.tests[test].result.outcome.is_red)
 
 
-def green_in_company(known: Mapping[str, Result], execution: Execution) -> tuple[str, ...]:
-    """Tests that were red by themselves and pass in company."""
+def green_in_company(judged: Mapping[str, Result], execution: Execution) -> tuple[str, ...]:
+    """Return the tests that failed alone and pass together with the others of their file."""
     green = (test for test, result in execution.results.items() if not result.outcome.is_red)
-    return tuple(sorted(test for test in green if test in known and known[test].outcome.is_red))
-
-
-# -- misses ------------------------------------------------------------------------------------------
-
-
-def missed_by_selection(known: Mapping[str, Result], execution: Execution) -> tuple[str, ...]:
-    """The tests that an audit found red, and that were held to be green on this very tree."""
-    red = (test for test, result in execution.results.items() if result.outcome.is_red)
-    return tuple(sorted(test for test in red if test in known and not known[test].outcome.is_red))
+    return tuple(sorted(test for test in green if test in judged and judged[test].outcome.is_red))

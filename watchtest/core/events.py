@@ -1,11 +1,12 @@
-"""Everything that can happen to a lane, and everything `step` can ask for in return.
+"""Everything that can happen to a lane (events), and everything `step` can request in return (effects).
 
-    Event   Changed · Peeked · Hindered · RunAsked · CancelAsked · PauseAsked · ResumeAsked · PolicyAsked · QuitAsked
-            Woke · Noted · BoxSeen · BoxLost · ServicesSeen
-            SnapshotTaken · Selected · Collected · TestsEnded · RunEnded
-    Effect  StartRun · StopRun · WakeAt · LookAgain · Peek · Leave
+    Event   SourceChanged · SourceCompared · SourceBlocked · TimerFired · NoteAdded
+            RunRequested · CancelRequested · PauseRequested · ResumeRequested · PolicyRequested · QuitRequested
+            BoxConnected · BoxLost · ServicesChanged
+            SnapshotTaken · SelectionMade · TestsCollected · TestsEnded · RunEnded
+    Effect  StartRun · StopRun · SetTimer · RecheckSource · CompareSource · Leave
 
-Each event says when it happened (`at`, seconds of the epoch), so `step` needs no clock.
+Each event has a time (`at`, in seconds since the epoch), so that `step` needs no clock.
 """
 
 from __future__ import annotations
@@ -27,24 +28,23 @@ from watchtest.core.model import (
     Snapshot,
     StopReason,
 )
+from watchtest.core.state import Knowledge
+from watchtest.core.text import names
 
 EVERYTHING = "*"
-"""In place of a path: anything may have changed (start, overflow, wake from sleep)."""
-NAMES_SHOWN = 3
+"""Used in place of a path when anything may have changed: at the start, after an overflow or a sleep."""
 
 
 def describe_changes(paths: Collection[str]) -> str:
-    """`a.py, b.py, c.py and 2 more changed`."""
+    """Return a phrase like `a.py, b.py, c.py and 2 more changed`."""
     if EVERYTHING in paths:
         return "anything may have changed"
-    names = sorted(paths)
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return f"{', '.join(names[:NAMES_SHOWN])}{more} changed"
+    return f"{names(paths)} changed"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChanged:
-    """The source of a lane changed, or may have."""
+    """The source of a lane has changed, or may have changed."""
 
     lane: Lane
     at: float
@@ -53,7 +53,7 @@ class SourceChanged:
 
 @dataclass(frozen=True, slots=True)
 class SourceCompared:
-    """The answer to a `CompareSource`: the paths that really differ from the snapshot of that run."""
+    """The answer to `CompareSource`: the paths whose content or mode differs from the snapshot of that run."""
 
     lane: Lane
     at: float
@@ -63,7 +63,7 @@ class SourceCompared:
 
 @dataclass(frozen=True, slots=True)
 class SourceBlocked:
-    """The source is not to be looked at for now, and why (a rebase stands); with no reason: it may be again."""
+    """The source must not be read for now, for example during a rebase. An empty reason means that it may be again."""
 
     lane: Lane
     at: float
@@ -72,18 +72,18 @@ class SourceBlocked:
 
 @dataclass(frozen=True, slots=True)
 class RunRequested:
-    """The user wants a run, changed or not; without a selection the lane's policy decides."""
+    """The user wants a run, even if nothing has changed. Without a selection, the policy of the lane decides."""
 
     lane: Lane
     at: float
     selection: Selection | None = None
     id: str = ""
-    """What the run shall be called, where the asker has to know it at once (see `state.asked_id`)."""
+    """The id of the run, if the client needs to know it in advance (see `state.requested_run_id`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """The user wants a run to end: that one, under way or waiting; without a name the one under way."""
+    """The user wants to stop a run, active or queued. Without an id, the active one is meant."""
 
     lane: Lane
     at: float
@@ -105,7 +105,7 @@ class ResumeRequested:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequested:
-    """The user wants another policy for the lane, until he wants yet another; None: the one that was configured."""
+    """The user sets the policy of the lane until further notice; None restores the configured one."""
 
     lane: Lane
     at: float
@@ -120,24 +120,24 @@ class QuitRequested:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The time a `SetTimer` asked for has come."""
+    """The time of a `SetTimer` has come."""
 
     lane: Lane
     at: float
 
 
-# -- what a run reports on its way -----------------------------------------------------------------
+# -- what a run reports while it is active ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NoteAdded:
-    """A line worth showing now, such as a step of setup."""
+    """A line to show now, such as a step of the setup."""
 
     lane: Lane
     at: float
     text: str
     is_kept: bool = False
-    """Worth reading when the run is over, too: a warning, a file left out."""
+    """Keep it on screen after the run, like a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class BoxConnected:
 
 @dataclass(frozen=True, slots=True)
 class BoxLost:
-    """The connection to the box ended without our doing. A run under way finds out by itself."""
+    """The connection to the box was lost. An active run notices that by itself."""
 
     lane: Lane
     at: float
@@ -158,7 +158,7 @@ class BoxLost:
 
 @dataclass(frozen=True, slots=True)
 class ServicesChanged:
-    """A service of the box changed its state, during a run or between runs. All of them as they are now."""
+    """A service of the box has changed its state. `services` lists all of them."""
 
     lane: Lane
     at: float
@@ -172,12 +172,12 @@ class SnapshotTaken:
     run: str
     snapshot: Snapshot
     environment: str = ""
-    """Everything but the tree that a verdict depends on, as one word."""
+    """Identifies everything else that the verdict depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionMade:
-    """What the run shall run, now that its tree is known."""
+    """The final selection of a run, made when its tree is known."""
 
     lane: Lane
     at: float
@@ -187,7 +187,7 @@ class SelectionMade:
 
 @dataclass(frozen=True, slots=True)
 class TestsCollected:
-    """The tests that this run promises to report on."""
+    """Tests that the run promises to report on."""
 
     lane: Lane
     at: float
@@ -202,7 +202,7 @@ class TestsEnded:
     run: str
     results: tuple[Result, ...]
     is_check: bool = False
-    """A fresh process says it of tests that a warm one has reported already, to confirm or to refute."""
+    """The results come from a fresh process that repeats tests of a warm one to confirm them."""
 
 
 # -- how a run ends --------------------------------------------------------------------------------
@@ -210,36 +210,36 @@ class TestsEnded:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The runner ran on this snapshot and came to its end, or to its time limit."""
+    """The runner tested this snapshot until its end or its time limit."""
 
     snapshot: Snapshot
     execution: Execution
     box: str = ""
-    """The id of the box it ran in."""
+    """The id of the box that it ran in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The snapshot is the very one the last verdict names: there is nothing to run."""
+    """The snapshot is the one of the last verdict, so there was nothing to run."""
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """Ended from outside before it could be judged; its changes are given back."""
+    """The run was stopped before it could be judged; its changes become pending again."""
 
     stop: StopReason
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """The tool, not the code, failed; its changes are given back. A passing problem is tried again by itself."""
+    """The tool failed, not the code; the changes become pending again. A transient problem is retried."""
 
     problem: Problem
     is_transient: bool
     retries_forever: bool = False
-    """Tried again without an end: it is somebody else's to mend."""
+    """Retry without a limit, because the cause lies outside, like an engine that is not running."""
 
 
 Ending = Judged | Unchanged | Halted | ToolFailure
@@ -284,18 +284,15 @@ Post = Callable[[Event], None]
 class StartRun:
     run: Run
     paths: frozenset[str]
-    """What may have changed since the last snapshot, as the watch named it."""
-    known_snapshot: Snapshot | None
-    """The snapshot of the last verdict: an unforced run of the same tree in the same box has nothing to do."""
-    known_box: str = ""
-    known: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    """The last word on every test, judged or not: what `order.file_order` goes by."""
-    judged: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    """The same by judged runs alone: what `doubt.doubtful` goes by."""
-    base: Snapshot | None = None
-    """The last tree of which all was known, in the box `known_box`: a selection begins with what changed since."""
-    must_run: frozenset[str] = frozenset()
-    """Tests of which something else was heard since then, or that are red."""
+    """The paths that may have changed since the last snapshot."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """What the lane knew when the run started."""
+    unjudged_results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def latest_results(self) -> Mapping[str, Result]:
+        """The last result of every test, judged or not; `policy.file_order` uses it."""
+        return {**self.knowledge.results, **self.unjudged_results}
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +310,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class RecheckSource:
-    """The lane is at rest: make sure, in due time, that its source still is this snapshot."""
+    """Check a little later that the source of the idle lane still equals this snapshot."""
 
     lane: Lane
     snapshot: Snapshot
@@ -321,7 +318,7 @@ class RecheckSource:
 
 @dataclass(frozen=True, slots=True)
 class CompareSource:
-    """See which of these paths really differ from the snapshot that a run tests: a touch is no change."""
+    """Find out which of these paths differ from the snapshot that a run tests: a touched file has not changed."""
 
     lane: Lane
     run: str
@@ -331,7 +328,7 @@ class CompareSource:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The watcher's work is done."""
+    """End the watcher."""
 
 
 Effect = StartRun | StopRun | SetTimer | RecheckSource | CompareSource | Leave

@@ -1,4 +1,4 @@
-"""The nouns of watchtest as frozen values. Knows nothing of files, boxes or screens."""
+"""The values that all of watchtest speaks about: lanes, snapshots, tests, runs. Frozen, and free of I/O."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Literal
 
 EngineName = Literal["auto", "docker", "podman", "local"]
-"""What makes a box, as the user names it."""
+"""What runs the box, as the user names it in the settings."""
 
 
 class Lane(StrEnum):
-    """One trigger with its source, its box and its own state; the order is their rank."""
+    """One trigger with its own source, box and state. Lanes are declared in order of priority."""
 
     SAVE = "save"
     STAGE = "stage"
@@ -20,7 +20,7 @@ class Lane(StrEnum):
 
 
 class Trigger(StrEnum):
-    """What began a run."""
+    """What started a run."""
 
     SAVE = "save"
     STAGE = "stage"
@@ -29,7 +29,7 @@ class Trigger(StrEnum):
 
 
 class Policy(StrEnum):
-    """How much a trigger runs."""
+    """Which tests a trigger runs."""
 
     OFF = "off"
     AFFECTED = "affected"
@@ -38,18 +38,18 @@ class Policy(StrEnum):
 
 
 class OnChange(StrEnum):
-    """What becomes of a run when its source changes while the tests run."""
+    """What happens to a run when its source changes while the tests run."""
 
     SMART = "smart"
-    """It is superseded if the change reaches tests that have not finished."""
+    """The run is superseded if the change affects tests that have not finished."""
     RESTART = "restart"
-    """It is superseded."""
+    """The run is superseded."""
     QUEUE = "queue"
-    """It goes on; the change runs after it."""
+    """The run continues; the change is tested after it."""
 
 
 class EntryKind(StrEnum):
-    """What a path of a snapshot is. A folder is an entry of its own only while it is empty."""
+    """The type of a path in a snapshot. Only empty folders are entries of their own."""
 
     FILE = "file"
     SYMLINK = "symlink"
@@ -58,7 +58,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path of a tree. `digest` is git's blob id of the content (of the target, for a symlink)."""
+    """One path of a tree. `digest` is git's blob id of the content; for a symlink, of its target."""
 
     kind: EntryKind
     mode: int
@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedPath:
-    """A path that is in the source and cannot be in the snapshot, and why."""
+    """A path of the source that cannot be part of the snapshot, and the reason."""
 
     path: str
     reason: str
@@ -76,7 +76,7 @@ class ExcludedPath:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A source at one instant. `id` is the git tree id of exactly these entries."""
+    """A source at one moment. `id` is the git tree id of exactly these entries."""
 
     id: str
     entries: Mapping[str, Entry]
@@ -88,7 +88,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What turns one tree into another: `write` holds new and changed paths, `remove` what is gone."""
+    """The difference between two trees: `write` holds new and changed paths, `remove` the deleted ones."""
 
     write: Mapping[str, Entry]
     remove: tuple[str, ...]
@@ -98,16 +98,17 @@ class Delta:
 
 
 def difference(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Delta:
-    """The delta from `old` to `new`. Entries of unchanged paths are mostly the same objects: that is asked first."""
+    """Return the delta from `old` to `new`."""
+    # Unchanged entries are usually the same objects, and comparing identities is much faster.
     write = {path: entry for path, entry in new.items() if (before := old.get(path)) is not entry and before != entry}
     return Delta(write, tuple(sorted(old.keys() - new.keys())))
 
 
-# -- tests and what became of them -----------------------------------------------------------------
+# -- tests and their results -----------------------------------------------------------------------
 
 
 class Outcome(StrEnum):
-    """What became of one test."""
+    """The outcome of one test."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -123,7 +124,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A line of a file; `file` is relative to the workspace and POSIX where it lies inside it. Lines are 1-based."""
+    """A line of a file, counted from 1. `file` is a POSIX path relative to the workspace if it lies inside it."""
 
     file: str
     line: int
@@ -142,19 +143,19 @@ class Failure:
     text: str = ""
     output: str = ""
     function: str = ""
-    """The function that `crash` lies in, where it is known."""
+    """The function that `crash` lies in, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One test as one run saw it. A red outcome always carries its failure."""
+    """The result of one test in one run. A red outcome always has a failure."""
 
     test: str
     outcome: Outcome
     duration_s: float
     failure: Failure | None = None
     reruns: int = 0
-    """How often the runner itself had repeated it, because it failed, before it said this."""
+    """How often the runner itself repeated the failing test before it reported this result."""
 
 
 # -- selections ------------------------------------------------------------------------------------
@@ -169,20 +170,20 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """These tests and no others. A proof: the change cannot affect the tests that are left out."""
+    """These tests and no others. If it is a proof, the change cannot affect the tests that are left out."""
 
     tests: tuple[str, ...]
-    """Ids of tests; one of a file stands for all that are in it."""
+    """Test ids; the id of a file stands for all tests in it."""
     because: str
     is_proof: bool = False
     first: tuple[str, ...] = ()
-    """The first wave: those of them that are most likely to have something to say."""
+    """The first wave: the tests that are most likely to be affected."""
     reasons: tuple[str, ...] = ()
-    """All that `because` has no room for, a line each."""
+    """The reasons that `because` has no room for, one line each."""
     collects_all: bool = False
-    """Every file is looked at for them: there may be tests now where none were before."""
+    """Collect from every file, because files that had no tests before may have some now."""
     whole: tuple[str, ...] = ()
-    """Names of runners that run all of their tests, those that nobody knows of yet, too; the known ones are listed."""
+    """Names of runners that run all of their tests, including unknown ones; `tests` lists the known ones."""
 
 
 Selection = All | Only
@@ -192,7 +193,7 @@ Selection = All | Only
 
 
 class RunState(StrEnum):
-    """Every state a run can be in; the first three are on the way, the others are ends."""
+    """Every state a run can be in. The first three are states of an active run; the others are final."""
 
     QUEUED = "queued"
     SYNCING = "syncing"
@@ -209,7 +210,7 @@ class RunState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What is known of the code of one snapshot."""
+    """What is known about the code of one snapshot."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -224,23 +225,23 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution that was decided on: which lane, what began it, what it shall run."""
+    """A run that `step` has decided on: its lane, its trigger and its selection."""
 
     id: str
     lane: Lane
     trigger: Trigger
     selection: Selection
     is_forced: bool = False
-    """A forced run goes even when the tree has not changed since the last verdict."""
+    """A forced run executes tests even if the tree has not changed since the last verdict."""
     is_narrowable: bool = False
-    """Once its tree is known, it may turn out that fewer tests will do."""
+    """The selection may be narrowed to fewer tests once the tree is known."""
     is_audit: bool = False
-    """It checks what others have left out: nobody waits for it, and any change ends it."""
+    """An audit checks earlier selections in the background, and any change ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that stands between the user and a verdict: a stable word, one line, and what to do."""
+    """What prevents a verdict: a stable code for programs, a one-line message, and a hint what to do."""
 
     code: str
     message: str
@@ -248,7 +249,7 @@ class Problem:
 
 
 class StopReason(StrEnum):
-    """Why a run was brought to an end before its own."""
+    """Why a run was stopped before it finished."""
 
     CANCELLED = "cancelled"
     KILLED = "killed"
@@ -258,43 +259,43 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What the runner said when it ended, all of it, believed by nobody yet."""
+    """Everything that a runner reported, before `verdict.judge` has checked it."""
 
     exit_code: int | None
-    """None: it was ended by a signal or its end was not seen."""
+    """None if a signal ended the runner, or if its end was not observed."""
     promised: frozenset[str]
     results: Mapping[str, Result]
     collection_errors: tuple[Result, ...] = ()
     stopped: StopReason | None = None
     reason: str = ""
-    """In one line why it ended as it did, where the exit code does not say (signal, limit, out of memory)."""
+    """Why it ended, in one line, if the exit code does not tell (signal, time limit, out of memory)."""
     raw_output: str = ""
     duration_s: float = 0.0
     withdrawn: str = ""
-    """Why the runner itself left tests out that it had promised (`-x`, `--maxfail`), in its words."""
+    """Why the runner itself skipped tests that it had promised (`-x`, `--maxfail`)."""
     has_collected: bool = True
-    """The collection came to its end: what is not promised is not there."""
+    """The collection was complete: a test that is not promised does not exist."""
     collects_first: bool = True
-    """Its tests are known before the first of them runs; other tools learn of them as they run, or at the end."""
+    """All tests are known before the first one runs. Other tools discover tests while they run, or at the end."""
     has_finished: bool = True
-    """The runner said that it was through, and did not just stop."""
+    """The runner reported that it was done; it did not just stop."""
     current: str = ""
-    """The test that had begun and not ended when the process was gone."""
+    """The test that was running when the process ended."""
     stacks: str = ""
-    """Where the threads of a process that hung were, in its own words."""
+    """The stacks of all threads of a process that hung."""
     runner: str = ""
-    """Who says so, by name; needed where several runners test one workspace."""
+    """The name of the runner, if several runners test one workspace."""
     is_needless: bool = False
-    """There was nothing to run: no test can be affected."""
+    """There was nothing to run, because no test can be affected."""
     by_chance: tuple[str, ...] = ()
-    """Tests that failed first, and passed when the very same run was repeated."""
+    """Tests that failed first and passed when the same run was repeated."""
     parts: tuple[Execution, ...] = ()
-    """What each runner said, where this is all of them in one; each is judged by itself."""
+    """The executions of the single runners, if this is a merged one; each of them is judged by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxInfo:
-    """The box as it stands."""
+    """The box and its present state."""
 
     engine: str
     id: str
@@ -304,19 +305,19 @@ class BoxInfo:
     restarts: int = 0
     python: str = ""
     isolation: str = ""
-    """What it does not isolate, in words; empty for a container."""
+    """Describes what it does not isolate; empty for a container."""
     notes: tuple[str, ...] = field(default=())
     origin: str = ""
-    """What it grew from, by its content."""
+    """The content id of the image that it was created from."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """A service of the box as its steward last told: starting, ready, backoff, failed or stopped."""
+    """A service of the box with its last reported state: starting, ready, backoff, failed or stopped."""
 
     name: str
     state: str
     since: float
     restarts: int = 0
     reason: str = ""
-    """Why it is in backoff, or failed."""
+    """Why it failed, or is waiting for a restart."""

@@ -35,7 +35,7 @@ def _failed(knowledge: Knowledge) -> Selection:
 
 def repeat_selection(lane: LaneState) -> Selection | None:
     """What ran last, or is running; None where nothing has: the policy decides then."""
-    run = lane.activity.run if isinstance(lane.activity, Working) else lane.last.run if lane.last else None
+    run = lane.activity.run if isinstance(lane.activity, Working) else lane.runs.last.run if lane.runs.last else None
     if run is None:
         return None
     if isinstance(run.selection, Only) and run.selection.tests:

@@ -1,4 +1,4 @@
-"""How a lane waits after something went wrong, and what ends the waiting. Pure."""
+"""How a lane waits after a problem of the tool, and what ends the waiting. Pure."""
 
 from __future__ import annotations
 
@@ -6,38 +6,55 @@ from dataclasses import replace
 
 from watchtest.core.events import EVERYTHING, BoxLost, Effects, SetTimer
 from watchtest.core.model import Policy
-from watchtest.core.state import Broken, Idle, LaneState, PendingChanges, Starting, Working
+from watchtest.core.state import (
+    BoxLosses,
+    Broken,
+    GivenUp,
+    Idle,
+    LaneState,
+    PendingChanges,
+    RetryAt,
+    RetryNow,
+    Starting,
+    Working,
+)
 
 RETRY_FIRST_S = 0.5
 RETRY_LONGEST_S = 30.0
 RETRY_LIMIT = 10
 LOSSES_APART_S = 10.0
-"""A box that is lost again within this has not really come back."""
+"""Losses of the box within this time count as one series."""
 LOSS_LONGEST_S = 5.0
 RETRY_LIMIT_ONCE = 3
-"""With --once somebody waits for the exit code."""
+"""With --once, a caller is waiting for the exit code."""
+
+
+def backoff_s(failures: int, longest_s: float) -> float:
+    """Return the delay before the next attempt: it doubles with every failure."""
+    return min(RETRY_FIRST_S * 2.0 ** min(failures, 10), longest_s)
 
 
 def release(lane: LaneState) -> LaneState:
-    """A new change or command ends every kind of waiting but a pause."""
+    """End every kind of waiting except a pause, because of a new change or request."""
     match lane.activity:
         case Idle(is_held=True) | Starting():
             return replace(lane, activity=Idle())
-        case Broken():
-            return replace(lane, activity=replace(lane.activity, attempt=0, retry_at=None, is_due=True))
+        case Broken(problem=problem):
+            return replace(lane, activity=Broken(problem, 0, RetryNow()))
         case _:
             return lane
 
 
 def retry_if_due(lane: LaneState, at: float) -> LaneState:
     match lane.activity:
-        case Broken(retry_at=float(due)) as broken if at >= due:
-            return replace(lane, activity=replace(broken, retry_at=None, is_due=True))
+        case Broken(retry=RetryAt(at=due)) as broken if at >= due:
+            return replace(lane, activity=replace(broken, retry=RetryNow()))
         case _:
             return lane
 
 
 def clear_problem(lane: LaneState) -> LaneState:
+    """Forget why the last attempt failed: the box is connected."""
     match lane.activity:
         case Working() as working:
             return replace(lane, activity=replace(working, problem=None, loss=None))
@@ -46,22 +63,26 @@ def clear_problem(lane: LaneState) -> LaneState:
 
 
 def lose_box(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
-    """At rest, a lost box is looked after at once; what is known was judged in a box that may not come back."""
+    """Recover a lost box soon if the lane is idle; its verdict came from a box that may not come back."""
     match lane.activity:
         case Idle(is_held=True):
-            # The user has called it off: said now, brought back with the next save or command.
-            return replace(lane, activity=Broken(event.problem, 0, None)), ()
+            # The user cancelled: show the problem now, and recover with the next save or request.
+            return replace(lane, activity=Broken(event.problem, 0, GivenUp())), ()
         case Working() as working:
             return replace(lane, activity=replace(working, loss=event.problem)), ()
-        case Broken(retry_at=None, is_due=False) as broken if broken.attempt:
-            # Given up on a box that is there no more: another one may do.
-            return replace(lane, activity=replace(broken, attempt=0, is_due=True)), ()
+        case Broken(problem=problem, attempt=attempt, retry=GivenUp()) if attempt:
+            # The box that could not be used is gone; a new one may work.
+            return replace(lane, activity=Broken(problem, 0, RetryNow())), ()
         case Idle() if lane.effective_policy is not Policy.OFF:
-            losses = lane.losses + 1 if event.at - lane.lost_at < LOSSES_APART_S else 0
-            retry_at = event.at + min(RETRY_FIRST_S * 2 ** min(losses, 10), LOSS_LONGEST_S)
-            pending = lane.pending.and_also(PendingChanges(frozenset({EVERYTHING}), event.at))
-            broken = Broken(event.problem, 0, retry_at)
-            lane = replace(lane, activity=broken, pending=pending, losses=losses, lost_at=event.at)
+            losses = lane.box.losses
+            count = losses.count + 1 if event.at - losses.last_at < LOSSES_APART_S else 0
+            retry_at = event.at + backoff_s(count, LOSS_LONGEST_S)
+            lane = replace(
+                lane,
+                activity=Broken(event.problem, 0, RetryAt(retry_at)),
+                pending=lane.pending | PendingChanges(frozenset({EVERYTHING}), event.at),
+                box=replace(lane.box, losses=BoxLosses(count, event.at)),
+            )
             return lane, (SetTimer(lane.lane, retry_at),)
         case _:
             return lane, ()

@@ -1,4 +1,4 @@
-"""What a lane is after a run of it has ended, by whatever end. Pure."""
+"""How a run ends: what the lane learns from it, and what it does next. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from watchtest.core.events import (
     EVERYTHING,
     BoxLost,
     Effects,
-    Ending,
     Halted,
     Judged,
     RecheckSource,
@@ -20,114 +19,127 @@ from watchtest.core.events import (
     Unchanged,
 )
 from watchtest.core.model import RunState, Snapshot, StopReason
-from watchtest.core.retry import RETRY_FIRST_S, RETRY_LIMIT, RETRY_LONGEST_S, lose_box, release
+from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S, backoff_s, lose_box, release
 from watchtest.core.run_queue import requeue
-from watchtest.core.state import RECENT_RUNS, Broken, Executing, FinishedRun, Idle, LaneState, PendingChanges, Working
+from watchtest.core.state import (
+    RECENT_RUNS,
+    Broken,
+    FinishedRun,
+    GivenUp,
+    Idle,
+    LaneState,
+    PendingChanges,
+    RetryAt,
+    RunLog,
+    Working,
+)
 from watchtest.core.supersede import is_same_save
 from watchtest.core.verdict import blamed_tests, covers_everything, judge, learn
 
 
 def end_run(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState, Effects]:
-    """Judged: learned from. Halted or broken: its changes are given back, and what was asked for stays owed."""
+    """Learn from a judged run. A halted or broken run gives its changes back, and a requested run is queued again."""
     working = lane.activity
     if not isinstance(working, Working) or working.run.id != event.run:
         return lane, ()
-    said = working.phase.results if isinstance(working.phase, Executing) else {}
+    lane = replace(lane, notes=replace(lane.notes, current=""))
     given_back = replace(
         lane,
-        pending=lane.pending.and_also(working.changes),
-        unjudged_results={**lane.unjudged_results, **said},
-        note="",
+        pending=lane.pending | working.changes,
+        unjudged_results={**lane.unjudged_results, **working.results},
     )
     ending = event.ending
-    if isinstance(ending, Judged) and working.stop is StopReason.SUPERSEDED and is_same_save(lane):
-        ending = Halted(StopReason.SUPERSEDED)  # it came to its end before it could be stopped, on half a save
+    if isinstance(ending, Judged) and working.stop_reason is StopReason.SUPERSEDED and is_same_save(lane):
+        ending = Halted(StopReason.SUPERSEDED)  # it ended before it could be stopped, but it tested half a save
     match ending:
         case Judged():
-            learned = count_narrowed_run(_learned(lane, working, ending, event.at), working.run)
-            after, effects = _rested(learned, working, ending.snapshot, event.at)
+            learned = count_narrowed_run(_learn(lane, working, ending, event.at), working.run)
+            after, effects = _rest(learned, working, ending.snapshot, event.at)
             after = plan_company_check(lane, after, working.run, ending.execution, event.at)
             after, more = plan_audit(after, event.at)
             return after, (*effects, *more)
         case Unchanged():
-            # Not a run: the last verdict already speaks of this very tree.
-            return _rested(replace(lane, activity=Idle(), note=""), working, ending.snapshot, event.at)
+            # This does not count as a run: the last verdict is about this very tree.
+            return _rest(replace(lane, activity=Idle()), working, ending.snapshot, event.at)
         case Halted(stop=stop):
             successor = ""
-            if stop is StopReason.SUPERSEDED and working.run.is_forced and not working.run.is_audit:
-                given_back, successor = requeue(
-                    given_back, working.run, event.at, f"run {working.run.id} was superseded"
-                )
-            goes_on = stop is StopReason.SUPERSEDED or bool(lane.asked) or bool(lane.pending)
-            filed = _filed(given_back, working, ending, event.at, successor)
-            return replace(filed, activity=Idle(is_held=not goes_on)), ()
+            if stop is StopReason.SUPERSEDED and _is_requested(working):
+                why = f"run {working.run.id} was superseded"
+                given_back, successor = requeue(given_back, working.run, event.at, why)
+            continues = stop is StopReason.SUPERSEDED or bool(lane.queue) or bool(lane.pending)
+            filed = _file(given_back, working, ending, event.at, successor)
+            return replace(filed, activity=Idle(is_held=not continues)), ()
         case ToolFailure():
-            has_news = bool(lane.pending) or bool(lane.asked)
-            after, effects = _broke(given_back, working, ending, event.at, retry_limit)
-            # What came meanwhile may be the very change that mends it: it does not wait for another.
+            has_news = bool(lane.pending) or bool(lane.queue)
+            after, effects = _break(given_back, working, ending, event.at, retry_limit)
+            # A change that arrived during the run may be the one that solves the problem, so it is tested at once.
             return (release(after), ()) if has_news and not effects else (after, effects)
         case _:
             assert_never(ending)
 
 
-def _rested(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> tuple[LaneState, Effects]:
-    """After a run that came to its end: a box that was lost meanwhile is looked after now."""
+def _is_requested(working: Working) -> bool:
+    return working.run.is_forced and not working.run.is_audit
+
+
+def _rest(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> tuple[LaneState, Effects]:
+    """Recover a box that was lost during the run; otherwise let the whole source be checked once more.
+
+    A run that looked only at the paths that the file watch had named relies on the watch having named them all.
+    """
     if working.loss is not None:
         return lose_box(lane, BoxLost(lane.lane, at, working.loss))
-    return lane, _second_look(working, snapshot)
+    return lane, () if EVERYTHING in working.changes.paths else (RecheckSource(working.run.lane, snapshot),)
 
 
-def _second_look(working: Working, snapshot: Snapshot) -> Effects:
-    """Where only the paths that the watch had named were looked at, its word is checked when there is time."""
-    return () if EVERYTHING in working.changes.paths else (RecheckSource(working.run.lane, snapshot),)
-
-
-def _learned(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
+def _learn(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
     is_same_box = knowledge.is_complete or lane.knowledge.box == ending.box
     knowledge = replace(knowledge, box=ending.box, base=knowledge.base if is_same_box else None)
-    filed = _filed(replace(lane, knowledge=knowledge, unjudged_results={}, note=""), working, ending, at)
+    filed = _file(replace(lane, knowledge=knowledge, unjudged_results={}), working, ending, at)
     if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=Idle())
-    # Only some tests ran: the tree is not done with. While one of them is red, the rest can wait for the next save.
-    is_held = knowledge.verdict.is_red and not lane.pending and not lane.asked
+    # Only some tests ran, so the changes stay pending. While a test is red, the others can wait for the next save.
+    is_held = knowledge.verdict.is_red and not lane.pending and not lane.queue
     left = working.changes or PendingChanges(frozenset({EVERYTHING}), at)
-    return replace(filed, activity=Idle(is_held), pending=lane.pending.and_also(left))
+    return replace(filed, activity=Idle(is_held), pending=lane.pending | left)
 
 
-def _broke(
+def _break(
     lane: LaneState, working: Working, ending: ToolFailure, at: float, retry_limit: int
 ) -> tuple[LaneState, Effects]:
     attempt = working.attempt + 1
     has_tried_enough = attempt >= retry_limit and not (ending.retries_forever and retry_limit == RETRY_LIMIT)
     gives_up = not ending.is_transient or has_tried_enough or working.stop is not None
-    retry_at = None if gives_up else at + min(RETRY_FIRST_S * 2 ** min(attempt - 1, 10), RETRY_LONGEST_S)
+    retry = GivenUp() if gives_up else RetryAt(at + backoff_s(attempt - 1, RETRY_LONGEST_S))
     successor = ""
-    is_called_off = working.stop in (StopReason.CANCELLED, StopReason.KILLED)
-    # Given up, it must not stand before others that wait: each would break, and come back, without an end.
-    if working.run.is_forced and not working.run.is_audit and not is_called_off and not (gives_up and lane.asked):
+    is_cancelled = working.stop_reason in (StopReason.CANCELLED, StopReason.KILLED)
+    # A run that was given up must not come before other queued runs: each would break and be queued again, forever.
+    if _is_requested(working) and not is_cancelled and not (gives_up and lane.queue):
         lane, successor = requeue(lane, working.run, at, f"run {working.run.id} broke")
-    lane = _filed(lane, working, ending, at, successor)
-    lane = replace(lane, activity=Broken(ending.problem, attempt, retry_at))
-    return lane, () if retry_at is None else (SetTimer(lane.lane, retry_at),)
+    lane = _file(lane, working, ending, at, successor)
+    lane = replace(lane, activity=Broken(ending.problem, attempt, retry))
+    return lane, (SetTimer(lane.lane, retry.at),) if isinstance(retry, RetryAt) else ()
 
 
-def _filed(lane: LaneState, working: Working, ending: Ending, at: float, successor: str = "") -> LaneState:
-    results = dict(working.phase.results) if isinstance(working.phase, Executing) else {}
+def _file(
+    lane: LaneState, working: Working, ending: Judged | Halted | ToolFailure, at: float, successor: str = ""
+) -> LaneState:
+    """Add the run to the log of the lane."""
+    results, raw = working.results, ""
     match ending:
         case Judged(execution=execution):
             judgement = judge(execution)
             state, reason, raw = judgement.state, judgement.reason, execution.raw_output
             results = {**execution.results, **{result.test: result for result in blamed_tests(execution)}}
-        case Unchanged():
-            return lane
         case Halted(stop=stop):
-            state, reason, raw = RunState(stop.value), working.stop_reason, ""
+            state, reason = RunState(stop.value), working.stop.because if working.stop else ""
         case ToolFailure(problem=problem):
-            state, reason, raw = RunState.BROKEN, problem.message, ""
+            state, reason = RunState.BROKEN, problem.message
         case _:
             assert_never(ending)
     if successor:
-        reason = f"{reason}; goes on as run {successor}" if reason else f"goes on as run {successor}"
+        reason = f"{reason}; continues as run {successor}" if reason else f"continues as run {successor}"
     finished = FinishedRun(working.run, state, working.since, at, results, reason, raw, successor)
-    return replace(lane, last=finished, recent_states=(*lane.recent_states, state)[-RECENT_RUNS:])
+    recent = (*lane.runs.recent_states, state)[-RECENT_RUNS:]
+    return replace(lane, runs=RunLog(lane.runs.started, finished, recent))

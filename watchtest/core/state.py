@@ -1,7 +1,4 @@
-"""What the watcher knows and does, as one frozen value. Views are functions of it; only `step` makes a new one.
-
-Whether a lane has come to rest, and what it waits for where it has not. Pure.
-"""
+"""What the watcher knows and does, as one frozen value. Views are functions of it; only `step` makes a new one."""
 
 from __future__ import annotations
 
@@ -28,13 +25,14 @@ from watchtest.core.model import (
 )
 
 NO_TESTS_KNOWN: Mapping[str, KnownTest] = MappingProxyType({})
+NO_RESULTS: Mapping[str, Result] = MappingProxyType({})
 RECENT_RUNS = 30
 NOTES_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """Changes that no ended run has contained yet."""
+    """Changes that no finished run has tested yet."""
 
     paths: frozenset[str] = frozenset()
     since: float | None = None
@@ -42,22 +40,22 @@ class PendingChanges:
     def __bool__(self) -> bool:
         return bool(self.paths)
 
-    def and_also(self, other: PendingChanges) -> PendingChanges:
+    def __or__(self, other: PendingChanges) -> PendingChanges:
         times = [since for since in (self.since, other.since) if since is not None]
         return PendingChanges(self.paths | other.paths, min(times, default=None))
 
 
-# -- activities: each owns only its own data -------------------------------------------------------
+# -- activities: each holds only its own data ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """Nothing has been asked of the lane yet."""
+    """The lane has received no change and no request yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Waiting. Held: the user cancelled a run, so its changes wait for the next save or command."""
+    """The lane is waiting. It is held after the user cancelled a run: its changes wait for the next save or request."""
 
     is_held: bool = False
 
@@ -69,39 +67,74 @@ class Syncing:
 
 @dataclass(frozen=True, slots=True)
 class Executing:
-    """The runner is at work; `promised` is empty while it still collects."""
+    """The runner is running; `promised` is empty while it collects."""
 
     since: float
     promised: frozenset[str] = frozenset()
-    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    results: Mapping[str, Result] = field(default_factory=lambda: NO_RESULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """The active run has been told to stop."""
+
+    reason: StopReason
+    because: str
 
 
 @dataclass(frozen=True, slots=True)
 class Working:
+    """The lane has an active run."""
+
     run: Run
     changes: PendingChanges
+    """The changes that the run tests. They become pending again if it reaches no verdict."""
     since: float
     phase: Syncing | Executing = Syncing()
     snapshot: Snapshot | None = None
-    stop: StopReason | None = None
-    stop_reason: str = ""
+    stop: StopRequest | None = None
     attempt: int = 0
-    """How many times in a row this lane broke before."""
+    """How many attempts in a row have failed before this one."""
     problem: Problem | None = None
-    """What it broke by, until the box is there again."""
+    """Why the last attempt failed; None once the box is connected again."""
     loss: Problem | None = None
-    """The box was lost under it, and it may not have noticed."""
+    """The box was lost during the run, which may not have noticed."""
+
+    @property
+    def results(self) -> Mapping[str, Result]:
+        return self.phase.results if isinstance(self.phase, Executing) else NO_RESULTS
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        return self.stop.reason if self.stop is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNow:
+    """The next attempt starts as soon as nothing prevents it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """There is no further attempt until the next change or request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The last run failed for the tool's own reasons. No `retry_at`: given up until the next change or command."""
+    """The last run failed because of the tool, not the code."""
 
     problem: Problem
     attempt: int
-    retry_at: float | None
-    is_due: bool = False
-    """The next attempt may start as soon as nothing stands against it."""
+    retry: RetryAt | RetryNow | GivenUp
+
+    @property
+    def retry_at(self) -> float | None:
+        return self.retry.at if isinstance(self.retry, RetryAt) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +150,19 @@ Activity = Starting | Idle | Working | Broken | Stopped
 
 @dataclass(frozen=True, slots=True)
 class KnownTest:
-    """The last word on one test: its result, the tree and run it comes from, and since when it is red."""
+    """The last result of a test, the tree and the run it comes from, and how long the test has been red."""
 
     result: Result
     snapshot: str
     run: str
     red_since: float | None = None
     is_new: bool = False
-    """Red now, and not red before the code became what it is now."""
+    """It is red, and was not red before the latest change of the code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What is known of the code: a verdict always names the snapshot it is of."""
+    """What is known about the code. A verdict always names its snapshot."""
 
     verdict: Verdict = Verdict.UNKNOWN
     reason: str = ""
@@ -140,13 +173,22 @@ class Knowledge:
     is_complete: bool = False
     """Every test was judged on this very snapshot, by one run or by several."""
     box: str = ""
-    """The id of the box it was judged in: in another one it may be another verdict."""
+    """The id of the box in which the tests ran; another box may give another verdict."""
     base: Snapshot | None = None
-    """The last snapshot of which it was complete, in this box."""
+    """The last snapshot for which the knowledge was complete, in this box."""
+
+    @property
+    def last_judged_tree(self) -> Snapshot | None:
+        """The snapshot of a complete verdict: testing the same tree again would tell nothing new."""
+        return self.snapshot if self.is_complete else None
+
+    @property
+    def results(self) -> dict[str, Result]:
+        return {test: known.result for test, known in self.tests.items()}
 
     @property
     def must_run(self) -> frozenset[str]:
-        """Tests that are red, or of which the last word is not about `base`."""
+        """Tests that every selection includes: they are red, or their last result is not about `base`."""
         base = self.base.id if self.base is not None else ""
         return frozenset(
             test for test, known in self.tests.items() if known.result.outcome.is_red or known.snapshot != base
@@ -157,117 +199,164 @@ class Knowledge:
         return tuple(known for known in self.tests.values() if known.result.outcome.is_red)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
-    """The last run that came to an end, whatever end."""
-
-    run: Run
-    state: RunState
-    started_at: float
-    ended_at: float
-    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    reason: str = ""
-    raw_output: str = ""
-    successor: str = ""
-    """The run that does what was asked of this one, which had no verdict."""
+# -- runs: queued and finished ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedRun:
-    """A run that was asked for, accepted under this id, and waits for its turn."""
+    """A run that was accepted under this id and waits for its turn."""
 
     id: str
     at: float
     selection: Selection | None
     is_named: bool = False
-    """The asker named it, and may ask what became of it: it is not merged with another."""
+    """The client chose the id and may ask about this run, so it is never merged with another."""
     reason: str = ""
     is_audit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedRun:
-    """A run that was asked for and never began, and why."""
+    """A queued or refused run that will never start, and the reason."""
 
-    asked: QueuedRun
+    run: QueuedRun
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class LaneNote:
-    """Something that was said once, for whoever looks a little later."""
+class RunQueue:
+    waiting: tuple[QueuedRun, ...] = ()
+    """In the order in which they will run."""
+    dropped: tuple[DroppedRun, ...] = ()
+    """The runs that the last event of this lane removed from the queue, or refused."""
+    ids: int = 0
+    """How many ids were allotted, to started and to queued runs."""
 
-    at: float
-    text: str
+    def __bool__(self) -> bool:
+        return bool(self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """The last run that ended, for whatever reason."""
+
+    run: Run
+    state: RunState
+    started_at: float
+    ended_at: float
+    results: Mapping[str, Result] = field(default_factory=lambda: NO_RESULTS)
+    reason: str = ""
+    raw_output: str = ""
+    successor: str = ""
+    """The id of the run that replaces this one, which reached no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    started: int = 0
+    last: FinishedRun | None = None
+    recent_states: tuple[RunState, ...] = ()
 
 
 def requested_run_id(lane: LaneState, token: str) -> str:
-    """An id for a run to be asked for; `token` makes it unique. It is never one that the lane allots itself."""
+    """Return an id for a run to be requested; `token` makes it unique. The lane itself never allots such an id."""
     return f"{lane.session}.r{token}"
+
+
+# -- the parts of a lane ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSchedule:
-    """When everything runs to check selections: after so many narrowed runs, after so long at rest; 0 is never."""
+    """When all tests run to check the selections: after this many narrowed runs or seconds of rest; 0 means never."""
 
     runs: int = 0
     idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
+class LaneSettings:
+    on_change: OnChange = OnChange.SMART
+    settle_s: float = 0.0
+    """A run starts with the first write of a save; changes within this time are part of the same save."""
+    audit: AuditSchedule = AuditSchedule()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditState:
+    narrowed_runs: int = 0
+    """How many judged runs have left tests out since the last run of all tests."""
+    due_at: float | None = None
+    """When the lane will have been idle for long enough."""
+    confirmed_red: frozenset[str] = frozenset()
+    """Tests that were also red when their whole file ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLosses:
+    """How often the box was lost in quick succession, and when it was lost last."""
+
+    count: int = 0
+    last_at: float = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBox:
+    info: BoxInfo | None = None
+    services: tuple[ServiceInfo, ...] = ()
+    losses: BoxLosses = BoxLosses()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNote:
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNotes:
+    current: str = ""
+    """What the active run is doing."""
+    kept: tuple[LaneNote, ...] = ()
+    """The last warnings and other notes worth keeping, the newest last."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaneState:
     lane: Lane
     policy: Policy
-    """As it was configured; `effective_policy` is what counts."""
+    """The configured policy; `effective_policy` is the one that counts."""
     session: str
     """Makes run ids unique across starts of the watcher."""
+    settings: LaneSettings = LaneSettings()
     activity: Activity = Starting()
     is_paused: bool = False
-    override: Policy | None = None
-    """A policy that was asked for by hand."""
+    policy_override: Policy | None = None
+    """A policy that the user chose while watching."""
     pending: PendingChanges = PendingChanges()
-    asked: tuple[QueuedRun, ...] = ()
-    """In the order in which they will run."""
-    dropped: tuple[DroppedRun, ...] = ()
-    """What the last event of this lane took out of `asked`, or did not let in."""
+    queue: RunQueue = RunQueue()
     knowledge: Knowledge = Knowledge()
-    unjudged_results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    """What unjudged runs have said since the last verdict. Serves the order of the next run; is no verdict."""
-    box: BoxInfo | None = None
-    services: tuple[ServiceInfo, ...] = ()
-    last: FinishedRun | None = None
-    recent_states: tuple[RunState, ...] = ()
-    runs: int = 0
-    ids: int = 0
-    """How many ids were allotted, to runs that began and to runs that wait."""
-    on_change: OnChange = OnChange.SMART
-    audit: AuditSchedule = AuditSchedule()
-    narrowed: int = 0
-    """How many judged runs since the last of all tests have left some out."""
-    independent: frozenset[str] = frozenset()
-    """Tests that were seen red among all others of their file: they are so by themselves."""
-    audit_at: float | None = None
-    """When it will have rested for so long that an audit is due."""
-    settle_s: float = 0.0
-    """Runs start with the first write of a save; so long after that, what follows is taken for the rest of it."""
-    note: str = ""
-    """What the run under way is busy with."""
-    notes: tuple[LaneNote, ...] = ()
-    """The last things that were said beyond that, the newest last."""
+    unjudged_results: Mapping[str, Result] = field(default_factory=lambda: NO_RESULTS)
+    """Results of unjudged runs since the last verdict. They only influence the order of the next run."""
+    box: LaneBox = LaneBox()
+    runs: RunLog = RunLog()
+    audit: AuditState = AuditState()
+    notes: LaneNotes = LaneNotes()
     blocked_by: str = ""
-    """Why the source is not to be looked at for now."""
-    losses: int = 0
-    """How often the box was lost in quick succession, the last time at `lost_at`."""
-    lost_at: float = -math.inf
+    """Why the source must not be read for now."""
     waits_for: str = ""
-    """Why the lane does not run although it could: a rebase stands, a higher lane is at work."""
+    """Why the lane does not run although it has work: its source is blocked, or a higher lane is working."""
 
     @property
     def effective_policy(self) -> Policy:
-        """Those who want only failed tests to run want no more than usual once none fails."""
-        if self.override is Policy.FAILED and self.policy is Policy.AFFECTED and not self.knowledge.red:
+        """The policy for the next run. "Failed tests only" has no effect while no test is known to fail."""
+        if self.policy_override is Policy.FAILED and self.policy is Policy.AFFECTED and not self.knowledge.red:
             return self.policy
-        return self.override or self.policy
+        return self.policy_override or self.policy
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.queue) or (bool(self.pending) and self.effective_policy is not Policy.OFF)
 
     @property
     def problem(self) -> Problem | None:
@@ -276,18 +365,18 @@ class LaneState:
 
     @property
     def _failed_service(self) -> Problem | None:
-        """The next run that needs it cannot go: that is worth knowing before."""
-        failed = [service for service in self.services if service.state == "failed"]
+        """The problem of a failed service, shown before the next run needs it."""
+        failed = [service for service in self.box.services if service.state == "failed"]
         if not failed:
             return None
         name, reason = failed[0].name, failed[0].reason
-        hint = f"see `watchtest logs {name}`; it is tried again when its files change, or when you ask for a run"
+        hint = f"see `watchtest logs {name}`; it is restarted when its files change or when you request a run"
         return Problem("service", f"service {name} failed: {reason}", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All lanes. `once`: leave after the first end of every lane."""
+    """All lanes. `once`: leave when every lane has finished its first run."""
 
     lanes: Mapping[Lane, LaneState]
     once: bool = False
@@ -306,28 +395,30 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class SettleStatus:
-    """At rest: nothing more will be known of the code as it is until somebody saves or asks."""
+    """Whether a lane has settled: it will learn nothing more about the code until the next save or request."""
 
     is_settled: bool
     waits_for: str = ""
 
 
 def settle_status(lane: LaneState) -> SettleStatus:
-    """By the first law, a lane that rests without pending changes has judged all that it was told of."""
-    has_work = bool(lane.pending or lane.asked)
+    """Return whether the lane has settled, and if not, what it waits for.
+
+    No change is lost, so an idle lane without pending changes has judged every change that it was told about.
+    """
     match lane.activity:
         case Starting():
             return SettleStatus(False)
         case Working(problem=problem):
             return SettleStatus(False, problem.message if problem is not None else "")
         case Idle(is_held=is_held):
-            if not has_work or (lane.effective_policy is Policy.OFF and not lane.asked):
+            if not lane.has_work:
                 return SettleStatus(True)
             if lane.is_paused:
-                return SettleStatus(False, "the lane is paused; `watchtest resume` lets it go on")
+                return SettleStatus(False, "the lane is paused; `watchtest resume` continues")
             return SettleStatus(is_held, lane.waits_for)
-        case Broken(problem=problem, retry_at=retry_at, is_due=is_due):
-            return SettleStatus(retry_at is None and not is_due, problem.message)
+        case Broken(problem=problem, retry=retry):
+            return SettleStatus(isinstance(retry, GivenUp), problem.message)
         case Stopped():
             return SettleStatus(True)
         case _:

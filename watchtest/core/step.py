@@ -1,11 +1,11 @@
 """The one place that decides: `step(state, event) -> (state, effects)`. Pure.
 
-The rules, in the words of the laws:
+Its laws:
 1. A change waits in `pending`, travels with a run as `changes`, and is dropped only when a run that contained it has
-   been judged on every test the change can affect. A run that was halted, or that broke, gives its changes back.
-2. Knowledge changes by `learn` alone, and only from a judged run.
-3. A lane works on one run at a time; what comes meanwhile waits, or ends that run first (`on_change`).
-4. A run that was accepted under an id reaches one end: it ends, or it is dropped before it began.
+   been judged on every test that the change can affect. A run that was halted or broke gives its changes back.
+2. Knowledge changes only through `learn`, and only after a judged run.
+3. A lane works on one run at a time. A new change waits, or ends that run first (`on_change`).
+4. A run that was accepted under an id reaches exactly one end: it ends, or it is dropped before it begins.
 """
 
 from __future__ import annotations
@@ -51,12 +51,18 @@ from watchtest.core.state import (
     NOTES_KEPT,
     Broken,
     Executing,
+    GivenUp,
     Idle,
+    LaneBox,
     LaneNote,
+    LaneNotes,
     LaneState,
     PendingChanges,
+    RetryAt,
+    RetryNow,
     State,
     Stopped,
+    StopRequest,
     Syncing,
     Working,
 )
@@ -64,26 +70,26 @@ from watchtest.core.supersede import is_superseded
 
 
 def step(state: State, event: Event) -> tuple[State, Effects]:
-    """The state after `event`, and what the loop has to do about it."""
+    """Return the state after `event`, and the effects that the loop has to perform."""
     lane = state.lanes[event.lane]
     if isinstance(lane.activity, Stopped):
         return state, ()
-    lane = replace(lane, dropped=())
+    lane = replace(lane, queue=replace(lane.queue, dropped=()))
     if isinstance(event, RunRequested) and state.is_leaving:
         return replace(state, lanes={**state.lanes, event.lane: enqueue(lane, event, is_leaving=True)}), ()
     after, effects = _react(lane, event, RETRY_LIMIT_ONCE if state.once else RETRY_LIMIT)
     state = replace(state, lanes={**state.lanes, event.lane: after})
-    state, starts = _start_what_can(state, event.at)
+    state, starts = _start_ready_lanes(state, event.at)
     effects = (*effects, *starts)
-    if isinstance(event, QuitRequested) or (state.once and _has_come_to_an_end(state)):
+    if isinstance(event, QuitRequested) or (state.once and _has_finished_once(state)):
         return replace(state, is_leaving=True), (*effects, Leave())
     return state, effects
 
 
-def _has_come_to_an_end(state: State) -> bool:
+def _has_finished_once(state: State) -> bool:
     return all(
-        (isinstance(lane.activity, Idle) and lane.last is not None)
-        or (isinstance(lane.activity, Broken) and lane.activity.retry_at is None)
+        (isinstance(lane.activity, Idle) and lane.runs.last is not None)
+        or (isinstance(lane.activity, Broken) and not isinstance(lane.activity.retry, RetryAt))
         for lane in state.lanes.values()
     )
 
@@ -91,49 +97,47 @@ def _has_come_to_an_end(state: State) -> bool:
 # -- starting --------------------------------------------------------------------------------------
 
 
-def _start_what_can(state: State, at: float) -> tuple[State, Effects]:
-    """Start every lane that has something to run, the highest first; a lower one waits while a higher is at work."""
+def _start_ready_lanes(state: State, at: float) -> tuple[State, Effects]:
+    """Start the lanes that have work, the highest first. A lower lane waits while a higher one is working."""
     effects: Effects = ()
     lanes = dict(state.lanes)
-    at_work: Lane | None = None
+    working: Lane | None = None
     for lane in state.ranked:
-        if _wants_to_start(lane) and not lane.blocked_by:
-            if at_work is None:
-                lane, start = _started(lane, at)
-                effects = (*effects, start)
-            else:
-                lane = replace(lane, waits_for=f"the {at_work.value} lane goes first")
-        elif not _wants_to_start(lane):
+        if not _is_ready(lane):
             lane = replace(lane, waits_for="")
-        else:
+        elif lane.blocked_by:
             lane = replace(lane, waits_for=lane.blocked_by)
+        elif working is not None:
+            lane = replace(lane, waits_for=f"the {working.value} lane goes first")
+        else:
+            lane, start = _start(lane, at)
+            effects = (*effects, start)
         lanes[lane.lane] = lane
         if isinstance(lane.activity, Working):
-            at_work = at_work or lane.lane
+            working = working or lane.lane
     return replace(state, lanes=lanes), effects
 
 
-def _wants_to_start(lane: LaneState) -> bool:
+def _is_ready(lane: LaneState) -> bool:
     match lane.activity:
-        case Idle(is_held=False) | Broken(is_due=True):
-            has_work = bool(lane.asked) or (bool(lane.pending) and lane.effective_policy is not Policy.OFF)
-            return has_work and not lane.is_paused
+        case Idle(is_held=False) | Broken(retry=RetryNow()):
+            return lane.has_work and not lane.is_paused
         case _:
             return False
 
 
-def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
-    asked = lane.asked[0] if lane.asked else None
-    selection = (asked.selection if asked else None) or policy_selection(lane.effective_policy, lane.knowledge)
-    lane, allotted = (lane, asked.id) if asked else allot_id(lane)
+def _start(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
+    queued = lane.queue.waiting[0] if lane.queue else None
+    selection = (queued.selection if queued else None) or policy_selection(lane.effective_policy, lane.knowledge)
+    lane, run_id = (lane, queued.id) if queued else allot_id(lane)
     run = Run(
-        id=allotted,
+        id=run_id,
         lane=lane.lane,
-        trigger=Trigger.MANUAL if asked and not asked.is_audit else Trigger(lane.lane.value),
+        trigger=Trigger.MANUAL if queued and not queued.is_audit else Trigger(lane.lane.value),
         selection=selection,
-        is_forced=asked is not None,
-        is_audit=asked is not None and asked.is_audit,
-        is_narrowable=lane.effective_policy is Policy.AFFECTED and asked is None,
+        is_forced=queued is not None,
+        is_audit=queued is not None and queued.is_audit,
+        is_narrowable=lane.effective_policy is Policy.AFFECTED and queued is None,
     )
     broken = lane.activity if isinstance(lane.activity, Broken) else None
     working = Working(
@@ -143,22 +147,16 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
         attempt=broken.attempt if broken else 0,
         problem=broken.problem if broken else None,
     )
-    known = lane.knowledge.snapshot if lane.knowledge.is_complete else None
-    judged = {test: what.result for test, what in lane.knowledge.tests.items()}
-    start = StartRun(
-        run,
-        lane.pending.paths,
-        known,
-        lane.knowledge.box,
-        {**judged, **lane.unjudged_results},
-        judged,
-        base=lane.knowledge.base,
-        must_run=lane.knowledge.must_run,
+    start = StartRun(run, lane.pending.paths, lane.knowledge, lane.unjudged_results)
+    started = replace(
+        lane,
+        activity=working,
+        pending=PendingChanges(),
+        queue=replace(lane.queue, waiting=lane.queue.waiting[1:]),
+        runs=replace(lane.runs, started=lane.runs.started + 1),
+        waits_for="",
     )
-    rest = lane.asked[1:]
-    return replace(
-        lane, activity=working, pending=PendingChanges(), asked=rest, runs=lane.runs + 1, waits_for=""
-    ), start
+    return started, start
 
 
 # -- reacting --------------------------------------------------------------------------------------
@@ -167,13 +165,13 @@ def _started(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
 def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, Effects]:
     match event:
         case SourceChanged():
-            lane = release(replace(lane, pending=lane.pending.and_also(PendingChanges(event.paths, event.at))))
+            lane = release(replace(lane, pending=lane.pending | PendingChanges(event.paths, event.at)))
             if _waits_for_a_service(lane):
                 return _stop(lane, StopReason.SUPERSEDED, describe_changes(event.paths))
-            return lane, _peek(lane, event.paths)
+            return lane, _compare(lane, event.paths)
         case SourceCompared():
-            is_of_it = isinstance(lane.activity, Working) and lane.activity.run.id == event.run
-            if is_of_it and is_superseded(lane, event.paths):
+            is_current = isinstance(lane.activity, Working) and lane.activity.run.id == event.run
+            if is_current and is_superseded(lane, event.paths):
                 return _stop(lane, StopReason.SUPERSEDED, describe_changes(event.paths))
             return lane, ()
         case SourceBlocked():
@@ -187,20 +185,20 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
         case ResumeRequested():
             return release(replace(lane, is_paused=False)), ()
         case PolicyRequested():
-            return replace(lane, override=None if event.policy is lane.policy else event.policy), ()
+            return replace(lane, policy_override=None if event.policy is lane.policy else event.policy), ()
         case QuitRequested():
             lane, effects = _stop(lane, StopReason.CANCELLED, LEAVING)
             return replace(lane, is_paused=True), effects
         case TimerFired():
             return audit_if_due(retry_if_due(lane, event.at), event.at), ()
         case NoteAdded():
-            return _noted(lane, event), ()
+            return replace(lane, notes=_with_note(lane.notes, event)), ()
         case BoxConnected():
-            return replace(clear_problem(lane), box=event.box), ()
+            return replace(clear_problem(lane), box=replace(lane.box, info=event.box)), ()
         case BoxLost():
-            return lose_box(replace(lane, services=()), event)
+            return lose_box(replace(lane, box=LaneBox(lane.box.info, losses=lane.box.losses)), event)
         case ServicesChanged():
-            return replace(lane, services=event.services), ()
+            return replace(lane, box=replace(lane.box, services=event.services)), ()
         case SnapshotTaken() | SelectionMade() | TestsCollected() | TestsEnded():
             return _follow(lane, event)
         case RunEnded():
@@ -209,51 +207,52 @@ def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, 
             assert_never(event)
 
 
-def _noted(lane: LaneState, event: NoteAdded) -> LaneState:
+def _with_note(notes: LaneNotes, event: NoteAdded) -> LaneNotes:
     if not event.is_kept:
-        return replace(lane, note=event.text)
-    others = tuple(note for note in lane.notes if note.text != event.text)
-    return replace(lane, notes=(*others, LaneNote(event.at, event.text))[-NOTES_KEPT:])
+        return replace(notes, current=event.text)
+    others = tuple(note for note in notes.kept if note.text != event.text)
+    return replace(notes, kept=(*others, LaneNote(event.at, event.text))[-NOTES_KEPT:])
 
 
 def _waits_for_a_service(lane: LaneState) -> bool:
-    """The very save that mends a crashing server must not wait for its last crash."""
+    """Return whether the run waits for a service: the change may be the one that repairs it, so it must not wait."""
     match lane.activity:
         case Working(phase=Syncing(), stop=None):
-            return any(service.state in ("starting", "backoff") for service in lane.services)
+            return any(service.state in ("starting", "backoff") for service in lane.box.services)
         case _:
             return False
 
 
 def _cancel(lane: LaneState, event: CancelRequested) -> tuple[LaneState, Effects]:
-    """The run of that name, wherever it is; without a name the one under way, be it between two attempts."""
+    """Cancel the run with that id, active or queued; without an id, the active one, even between two attempts."""
     working = lane.activity if isinstance(lane.activity, Working) else None
     if event.run and (working is None or working.run.id != event.run):
         return drop_queued(lane, event.run, BEFORE_IT_BEGAN), ()
-    if isinstance(lane.activity, Broken) and lane.asked:
-        lane = drop_queued(lane, lane.asked[0].id, "cancelled between two attempts")
+    if isinstance(lane.activity, Broken) and lane.queue:
+        lane = drop_queued(lane, lane.queue.waiting[0].id, "cancelled between two attempts")
     return _stop(lane, StopReason.KILLED if event.is_kill else StopReason.CANCELLED, "by command")
 
 
-def _peek(lane: LaneState, paths: frozenset[str]) -> Effects:
-    """What comes while the tests run is looked at first. Before, a change only waits: setup is not thrown away."""
+def _compare(lane: LaneState, paths: frozenset[str]) -> Effects:
+    """Compare changes that arrive while the tests run. Earlier changes just wait, so that no setup is thrown away."""
     match lane.activity:
         case Working(phase=Executing(), stop=None, snapshot=Snapshot() as snapshot, run=run) if paths:
-            return () if lane.on_change is OnChange.QUEUE else (CompareSource(lane.lane, run.id, paths, snapshot),)
+            is_queued = lane.settings.on_change is OnChange.QUEUE
+            return () if is_queued else (CompareSource(lane.lane, run.id, paths, snapshot),)
         case _:
             return ()
 
 
-def _stop(lane: LaneState, stop: StopReason, reason: str) -> tuple[LaneState, Effects]:
+def _stop(lane: LaneState, stop: StopReason, because: str) -> tuple[LaneState, Effects]:
     match lane.activity:
         case Working() as working:
-            # A second, harder word is passed on; a softer one after it is not.
-            if working.stop is StopReason.KILLED or working.stop is stop:
+            # A kill may follow a cancel, but nothing softer follows a kill.
+            if working.stop_reason in (StopReason.KILLED, stop):
                 return lane, ()
-            stopped = replace(working, stop=stop, stop_reason=reason)
-            return replace(lane, activity=stopped), (StopRun(lane.lane, working.run.id, stop),)
+            stopping = replace(working, stop=StopRequest(stop, because))
+            return replace(lane, activity=stopping), (StopRun(lane.lane, working.run.id, stop),)
         case Broken() as broken:
-            return replace(lane, activity=replace(broken, retry_at=None, is_due=False)), ()
+            return replace(lane, activity=replace(broken, retry=GivenUp())), ()
         case _:
             return lane, ()
 
@@ -277,16 +276,17 @@ def _follow(
             phase = replace(phase, results={**phase.results, **{result.test: result for result in event.results}})
         case _:
             assert_never(event)
-    after = replace(lane, activity=replace(working, phase=phase), note="")
-    # What changed while the box was made ready is weighed now.
-    return after, _peek(after, lane.pending.paths) if isinstance(working.phase, Syncing) else ()
+    after = replace(lane, activity=replace(working, phase=phase), notes=replace(lane.notes, current=""))
+    # Changes that arrived while the box was being prepared are compared now.
+    return after, _compare(after, lane.pending.paths) if isinstance(working.phase, Syncing) else ()
 
 
 def leave(state: State) -> State:
-    """The last state of all: every lane stopped, what was under way given back and never called judged."""
+    """Return the last state: every lane has stopped, and the changes of active runs are pending again."""
     return replace(state, is_leaving=True, lanes={name: _left(lane) for name, lane in state.lanes.items()})
 
 
 def _left(lane: LaneState) -> LaneState:
-    carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
-    return replace(lane, activity=Stopped(), pending=lane.pending.and_also(carried), asked=(), dropped=())
+    changes = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
+    queue = replace(lane.queue, waiting=(), dropped=())
+    return replace(lane, activity=Stopped(), pending=lane.pending | changes, queue=queue)

@@ -24,7 +24,7 @@ def is_same_save(lane: LaneState) -> bool:
     """Whether a change came so soon after the start of the run that it belongs to the save that started it."""
     match lane.activity, lane.pending.since:
         case Working(since=began), float(changed):
-            return changed - began <= lane.settle_s
+            return changed - began <= lane.settings.settle_s
         case _:
             return False
 
@@ -38,8 +38,8 @@ def is_superseded(lane: LaneState, paths: Collection[str]) -> bool:
                 return True
             # Of half a save nothing counts, not even what has finished.
             finished = frozenset[str]() if is_same_save(lane) else phase.results.keys()
-            return lane.on_change is OnChange.RESTART or (
-                lane.on_change is OnChange.SMART and reaches(paths, phase.promised or selected, finished)
+            return lane.settings.on_change is OnChange.RESTART or (
+                lane.settings.on_change is OnChange.SMART and reaches(paths, phase.promised or selected, finished)
             )
         case _:
             return False
@@ -47,7 +47,7 @@ def is_superseded(lane: LaneState, paths: Collection[str]) -> bool:
 
 def is_owed_an_end(lane: LaneState) -> bool:
     """What writes into the workspace all the time must not keep every run from its end."""
-    return lane.recent_states[-MOST_IN_A_ROW:] == (RunState.SUPERSEDED,) * MOST_IN_A_ROW
+    return lane.runs.recent_states[-MOST_IN_A_ROW:] == (RunState.SUPERSEDED,) * MOST_IN_A_ROW
 
 
 def reaches(paths: Collection[str], promised: Collection[str], finished: Collection[str]) -> bool:

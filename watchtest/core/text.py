@@ -5,6 +5,10 @@ from __future__ import annotations
 import functools
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Every control character starts at least one alternative and none is ever kept: what is left after one pass cannot
 # join into a new sequence. A string that is never closed loses its opening alone, so it hides nothing after it.
@@ -98,7 +102,7 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0.0):.1f}s ago" if seconds < 10 else f"{int(seconds // 5) * 5}s ago"
 
 
-def names(paths: frozenset[str], most: int = 3) -> str:
+def names(paths: Collection[str], most: int = 3) -> str:
     """`a.py, b.py and 2 more`."""
     ordered = sorted(paths)
     shown = ", ".join(one_line(path, 80) for path in ordered[:most])

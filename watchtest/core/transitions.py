@@ -48,6 +48,7 @@ from watchtest.core.model import (
     StopReason,
     Trigger,
 )
+from watchtest.core.run_queue import REQUESTED
 from watchtest.core.state import Broken, Executing, FinishedRun, LaneState, QueuedRun, Starting, State, Syncing, Working
 from watchtest.core.verdict import blamed_tests
 
@@ -318,15 +319,15 @@ def transitions(before: State, after: State, event: Event) -> Iterator[Fact]:
     yield from _lane_facts(was, now, event)
     if isinstance(was.activity, Working):
         yield from _run_facts(was.activity, now, event)
-    queued = {asked.id: asked.at for lane in before.lanes.values() for asked in lane.asked}
-    for asked in now.asked:
+    queued = {asked.id: asked.at for lane in before.lanes.values() for asked in lane.queue.waiting}
+    for asked in now.queue.waiting:
         if asked.id not in queued:
             yield RunQueued(requested_run(asked, now.lane), asked.at, asked.reason)
-    for dropped in now.dropped:
-        run = requested_run(dropped.asked, now.lane)
-        if dropped.asked.id not in queued:
-            yield RunQueued(run, dropped.asked.at, dropped.asked.reason)
-        yield RunDropped(run, dropped.asked.at, dropped.reason)
+    for dropped in now.queue.dropped:
+        run = requested_run(dropped.run, now.lane)
+        if dropped.run.id not in queued:
+            yield RunQueued(run, dropped.run.at, dropped.run.reason)
+        yield RunDropped(run, dropped.run.at, dropped.reason)
     for lane in after.ranked:  # an event of one lane may let another start
         yield from _start_facts(before.lanes[lane.lane], lane, queued)
     if after.is_leaving and not before.is_leaving:
@@ -338,7 +339,7 @@ def unfinished(state: State) -> Iterator[tuple[Run, str]]:
     for lane in state.lanes.values():
         if isinstance(lane.activity, Working):
             yield lane.activity.run, LEFT
-        for asked in lane.asked:
+        for asked in lane.queue.waiting:
             yield requested_run(asked, lane.lane), LEFT_BEFORE
 
 
@@ -357,8 +358,8 @@ def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFa
             if reason != was.blocked_by:
                 yield SourceBlockChanged(lane, reason)
         case RunRequested():
-            is_refused = bool(now.note) and now.note != was.note
-            yield RunRequestAnswered(lane, event.id, now.note if is_refused else "")
+            is_refused = bool(now.notes.current) and now.notes.current != was.notes.current
+            yield RunRequestAnswered(lane, event.id, now.notes.current if is_refused else "")
         case CancelRequested():
             yield _cancel_fact(was, now, event)
         case PauseRequested():
@@ -366,22 +367,22 @@ def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFa
         case ResumeRequested():
             yield LaneResumed(lane)
         case PolicyRequested():
-            yield PolicyChanged(lane, now.policy, now.override)
+            yield PolicyChanged(lane, now.policy, now.policy_override)
         case TimerFired():
-            if now.runs != was.runs:
+            if now.runs.started != was.runs.started:
                 yield RetryBegan(lane)
         case NoteAdded(text=text, is_kept=is_kept):
             if text:
-                yield NoteShown(lane, text, is_repeated=text == was.note and not is_kept)
+                yield NoteShown(lane, text, is_repeated=text == was.notes.current and not is_kept)
         case BoxConnected(box=box):
-            if box != was.box:
+            if box != was.box.info:
                 yield BoxChanged(lane, box)
         case BoxLost(problem=problem):
             is_news = isinstance(now.activity, Broken) and now.activity is not was.activity
             yield BoxDisappeared(lane, problem, now.activity if is_news else None)  # type: ignore[arg-type]
         case ServicesChanged():
-            known = {service.name: (service.state, service.restarts) for service in was.services}
-            for service in now.services:
+            known = {service.name: (service.state, service.restarts) for service in was.box.services}
+            for service in now.box.services:
                 if known.get(service.name) != (service.state, service.restarts):
                     yield ServiceChanged(lane, service)
         case (
@@ -401,7 +402,7 @@ def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFa
 def _cancel_fact(was: LaneState, now: LaneState, event: CancelRequested) -> CancelRequestAnswered:
     current = was.activity.run.id if isinstance(was.activity, Working) else ""
     is_stopping = event.run in ("", current) if current else isinstance(was.activity, Broken) and not event.run
-    effect: Literal["stop", "drop", "none"] = "stop" if is_stopping else "drop" if now.dropped else "none"
+    effect: Literal["stop", "drop", "none"] = "stop" if is_stopping else "drop" if now.queue.dropped else "none"
     return CancelRequestAnswered(event.lane, event.run or current, event.is_kill, effect)
 
 
@@ -410,8 +411,8 @@ def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFa
     run = working.run
     if isinstance(now.activity, Working) and now.activity.run.id == run.id:
         stop = now.activity.stop
-        if stop is not None and stop is not working.stop:
-            yield RunStopping(run, stop, now.activity.stop_reason)
+        if stop is not None and stop != working.stop:
+            yield RunStopping(run, stop.reason, stop.because)
     match event:
         case SnapshotTaken(run=of) if of == run.id:
             yield TreeTaken(run, event.snapshot, event.environment, event.at - working.since)
@@ -428,10 +429,10 @@ def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFa
             yield ResultsArrived(run, event.results, event.is_check)
         case RunEnded(run=of, ending=Unchanged(snapshot=snapshot)) if of == run.id:
             yield RunWithdrawn(run, snapshot.id, working.since)
-        case RunEnded(run=of) if of == run.id and now.last is not None:
+        case RunEnded(run=of) if of == run.id and now.runs.last is not None:
             phase = working.phase if isinstance(working.phase, Executing) else None
             yield RunFinished(
-                now.last,
+                now.runs.last,
                 event.ending,
                 phase.since if phase else None,
                 working.snapshot.id if working.snapshot else None,
@@ -447,12 +448,10 @@ def _promised(activity: object) -> int:
 
 
 def _start_facts(was: LaneState, now: LaneState, queued: dict[str, float]) -> Iterator[Fact]:
-    if isinstance(now.activity, Working) and now.runs != was.runs:
+    if isinstance(now.activity, Working) and now.runs.started != was.runs.started:
         working, run = now.activity, now.activity.run
         if run.id not in queued:
-            yield RunQueued(
-                run, working.since, "asked for" if run.is_forced else describe_changes(working.changes.paths)
-            )
+            yield RunQueued(run, working.since, REQUESTED if run.is_forced else describe_changes(working.changes.paths))
         waited_for = was.waits_for and f"waited: {was.waits_for}"
         yield RunStarted(run, working.since, queued.get(run.id), waited_for)
     elif now.waits_for and now.waits_for != was.waits_for:

@@ -58,9 +58,9 @@ def test_a_policy_counts_until_told_otherwise() -> None:
     async def story(watcher: Bench) -> None:
         told = await watcher.post("/policy", {"policy": "failed"})
         assert told == {"lane": "save", "policy": "failed", "configured": "all"}
-        assert watcher.loop.state.top.override is Policy.FAILED
+        assert watcher.loop.state.top.policy_override is Policy.FAILED
         assert (await watcher.post("/policy", {"policy": "configured"}))["policy"] == "all"
-        assert watcher.loop.state.top.override is None
+        assert watcher.loop.state.top.policy_override is None
         for body in (
             {},
             {"policy": "off"},
@@ -147,7 +147,7 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
             scene.wish(Action.ALL, ViewState())
             await watcher.until("it runs all", lambda: len(watcher.runs.started) == 3)
             assert isinstance(watcher.runs.started[-1].run.selection, All)
-            assert watcher.loop.state.top.override is None
+            assert watcher.loop.state.top.policy_override is None
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             scene.wish(Action.QUIT, ViewState())
             assert is_left.is_set()

@@ -76,7 +76,7 @@ def test_a_box_that_is_lost_is_told_with_its_problem() -> None:
         await watcher.post("/runs")
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         async with listening(socket_of(watcher)) as client:
-            await watcher.until("it rests", lambda: watcher.loop.state.top.last is not None)
+            await watcher.until("it rests", lambda: watcher.loop.state.top.runs.last is not None)
             watcher.loop.post(BoxLost(Lane.SAVE, time.time(), Problem("gone", "the container is gone")))
             problem = await client.until("problem")
             assert problem.data["problem"]["message"] == "the container is gone"

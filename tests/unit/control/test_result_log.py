@@ -214,7 +214,7 @@ def test_of_ended_runs_only_as_many_results_are_kept_as_fit() -> None:
     runs = []
     for number in range(4):
         story.run(f"tree{number}", failed("test_a.py::test_red", output="x" * 2000))
-        runs.append(story.state.top.last.run.id)  # type: ignore[union-attr]
+        runs.append(story.state.top.runs.last.run.id)  # type: ignore[union-attr]
     for before, after, event in story.steps:
         journals.follow(tuple(transitions(before, after, event)))
     assert [journals.page(run, 0, 10) is not None for run in runs] == [False, False, True, True]

@@ -20,7 +20,7 @@ from watchtest.core.events import (
     TimerFired,
 )
 from watchtest.core.model import All, Execution, Lane, Only, Policy, Result, Selection, Snapshot, StopReason
-from watchtest.core.state import AuditSchedule, Idle, LaneState, State, Working
+from watchtest.core.state import AuditSchedule, Idle, LaneSettings, LaneState, State, Working
 from watchtest.core.step import step
 
 A, B, C = ("tests/test_a.py::test_a", "tests/test_a.py::test_b", "tests/test_c.py::test_c")
@@ -31,7 +31,7 @@ class Story:
 
     def __init__(self, **audit: float) -> None:
         wish = AuditSchedule(int(audit.get("runs", 0)), float(audit.get("idle_s", 0.0)))
-        self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.AFFECTED, "s", audit=wish, activity=Idle())})
+        self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.AFFECTED, "s", LaneSettings(audit=wish), Idle())})
         self.now = NOON
         self.effects: tuple[object, ...] = ()
 
@@ -94,7 +94,7 @@ def test_after_so_many_narrowed_runs_everything_runs_once() -> None:
     assert isinstance(audit.run.selection, All)
     story.end("t3", passed(A), passed(B), passed(C))
     assert story.started() is None
-    assert story.lane.narrowed == 0
+    assert story.lane.audit.narrowed_runs == 0
 
 
 def test_at_rest_for_long_enough_it_does_so_too_and_not_before() -> None:
@@ -136,7 +136,7 @@ def test_any_change_ends_an_audit_and_it_is_owed_to_nobody() -> None:
     assert any(isinstance(effect, StopRun) and effect.stop is StopReason.SUPERSEDED for effect in story.effects)
     story.take(RunEnded(Lane.SAVE, story.now, audit.id, Halted(StopReason.SUPERSEDED)))
     assert not story.working.run.is_audit
-    assert not story.lane.asked
+    assert not story.lane.queue.waiting
 
 
 def test_new_red_of_a_part_of_a_file_is_red_at_once_and_looked_at_in_company() -> None:
@@ -161,7 +161,7 @@ def test_what_is_red_in_company_too_is_not_looked_at_again() -> None:
     story.end("t2", failed(B), selection=only(B))
     story.end("t2", passed(A), failed(B))
     assert story.lane.knowledge.verdict.is_red
-    assert story.lane.independent == {B}
+    assert story.lane.audit.confirmed_red == {B}
     story.change()
     story.end("t3", passed(B), selection=only(B))
     story.change()

@@ -61,7 +61,7 @@ from watchtest.core.model import (
 )
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S
 from watchtest.core.run_queue import WAITING_LIMIT
-from watchtest.core.state import Broken, Idle, LaneState, State, Working
+from watchtest.core.state import Broken, GivenUp, Idle, LaneSettings, LaneState, State, Working
 from watchtest.core.step import leave, step
 
 SAVE = Lane.SAVE
@@ -143,8 +143,8 @@ def test_a_cancelled_run_gives_its_changes_back_and_waits() -> None:
     assert watch.end(Halted(StopReason.CANCELLED)) == ()
     assert watch.lane.pending.paths == {"a"}
     assert watch.lane.activity == Idle(is_held=True)
-    assert watch.lane.last is not None
-    assert watch.lane.last.state is RunState.CANCELLED
+    assert watch.lane.runs.last is not None
+    assert watch.lane.runs.last.state is RunState.CANCELLED
     again = started(watch.save("b"))
     assert again is not None
     assert isinstance(watch.lane.activity, Working)
@@ -172,7 +172,7 @@ def test_an_unchanged_tree_is_no_run() -> None:
     watch.end(green())
     watch.save()
     assert started(watch.end(Unchanged(snapshot("t1")))) is None
-    assert watch.lane.recent_states == (RunState.PASSED,)
+    assert watch.lane.runs.recent_states == (RunState.PASSED,)
     assert not watch.lane.pending
 
 
@@ -190,7 +190,7 @@ def test_a_passing_problem_is_tried_again_ever_later_and_then_given_up() -> None
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0.5, RETRY_LONGEST_S)
     assert watch.end(ToolFailure(GONE, is_transient=True)) == ()
-    assert watch.lane.activity == Broken(GONE, RETRY_LIMIT, None)
+    assert watch.lane.activity == Broken(GONE, RETRY_LIMIT, GivenUp())
     assert watch.lane.pending.paths == {"a.py"}
 
 
@@ -235,7 +235,7 @@ def test_a_box_lost_at_rest_is_looked_after_and_nothing_is_claimed_meanwhile() -
     assert watch.lane.pending, "green and pending is not green"
     start = started(watch.happen(TimerFired(SAVE, watch.now + 0.5)))
     assert start is not None
-    assert start.known_box == "1a2b"
+    assert start.knowledge.box == "1a2b"
     assert start.paths == {EVERYTHING}
     assert watch.lane.problem == GONE, "until the box is there again"
     watch.happen(BoxConnected(SAVE, watch.now, BoxInfo("docker", "1a2b", "python", "running", 0.0)))
@@ -270,7 +270,7 @@ def test_a_lane_that_gave_up_tries_once_more_when_its_box_is_gone() -> None:
     watch.end(ToolFailure(GONE, is_transient=False))
     assert started(lost(watch)) is not None
     watch.end(ToolFailure(GONE, is_transient=False))
-    assert watch.lane.activity == Broken(GONE, 1, None)
+    assert watch.lane.activity == Broken(GONE, 1, GivenUp())
 
 
 @pytest.mark.parametrize(("state", "effects"), [("backoff", 1), ("starting", 1), ("ready", 0), ("failed", 0)])
@@ -348,7 +348,7 @@ def test_only_some_tests_of_a_tree_do_not_make_it_known() -> None:
     watch.end(Judged(snapshot("t2"), red))
     again = started(watch.save())
     assert again is not None
-    assert again.known_snapshot is None
+    assert again.knowledge.last_judged_tree is None
 
 
 def test_a_look_at_named_paths_alone_asks_for_a_second_look() -> None:
@@ -445,11 +445,11 @@ def test_an_ask_that_waits_already_is_merged_unless_it_has_a_name() -> None:
     watch.save()
     for number in range(3):
         watch.happen(RunRequested(SAVE, 2.0 + number, only("a")))
-    assert len(watch.lane.asked) == 1
+    assert len(watch.lane.queue.waiting) == 1
     watch.happen(RunRequested(SAVE, 6.0, only("a"), id="s.ra"))
     watch.happen(RunRequested(SAVE, 7.0, only("a"), id="s.ra"))
     watch.happen(RunRequested(SAVE, 8.0, only("b")))
-    assert [asked.id for asked in watch.lane.asked] == ["s.2", "s.ra", "s.3"]
+    assert [asked.id for asked in watch.lane.queue.waiting] == ["s.2", "s.ra", "s.3"]
 
 
 def test_a_queue_that_is_full_refuses_and_says_so() -> None:
@@ -458,15 +458,15 @@ def test_a_queue_that_is_full_refuses_and_says_so() -> None:
     for number in range(WAITING_LIMIT):
         watch.happen(RunRequested(SAVE, 2.0, only(f"t{number}")))
     watch.happen(RunRequested(SAVE, 3.0, only("late")))
-    assert len(watch.lane.asked) == WAITING_LIMIT
-    assert watch.lane.note == "a run was refused: 20 runs wait already"
-    assert watch.lane.dropped == (), "nobody knows it by a name"
+    assert len(watch.lane.queue.waiting) == WAITING_LIMIT
+    assert watch.lane.notes.current == "a run was refused: 20 runs are already queued"
+    assert watch.lane.queue.dropped == (), "nobody knows it by a name"
     watch.happen(RunRequested(SAVE, 4.0, only("late"), id="s.rlate"))
-    assert [(dropped.asked.id, dropped.reason) for dropped in watch.lane.dropped] == [
-        ("s.rlate", "refused: 20 runs wait already")
+    assert [(dropped.run.id, dropped.reason) for dropped in watch.lane.queue.dropped] == [
+        ("s.rlate", "refused: 20 runs are already queued")
     ]
     watch.save()
-    assert watch.lane.dropped == (), "said once"
+    assert watch.lane.queue.dropped == (), "said once"
 
 
 def test_a_cancel_by_name_takes_that_run_and_no_other() -> None:
@@ -475,10 +475,10 @@ def test_a_cancel_by_name_takes_that_run_and_no_other() -> None:
     watch.happen(RunRequested(SAVE, 2.0, only("a"), id="s.ra"))
     watch.happen(RunRequested(SAVE, 3.0, only("b"), id="s.rb"))
     assert watch.happen(CancelRequested(SAVE, 4.0, run="s.ra")) == ()
-    assert [asked.id for asked in watch.lane.asked] == ["s.rb"]
-    assert [dropped.asked.id for dropped in watch.lane.dropped] == ["s.ra"]
+    assert [asked.id for asked in watch.lane.queue.waiting] == ["s.rb"]
+    assert [dropped.run.id for dropped in watch.lane.queue.dropped] == ["s.ra"]
     assert watch.happen(CancelRequested(SAVE, 5.0, run="s.ra")) == (), "idempotent"
-    assert watch.lane.dropped == ()
+    assert watch.lane.queue.dropped == ()
     assert watch.happen(CancelRequested(SAVE, 6.0, run=under_way(watch))) == (
         StopRun(SAVE, "s.1", StopReason.CANCELLED),
     )
@@ -491,11 +491,11 @@ def test_a_cancel_between_two_attempts_calls_off_what_was_asked_for() -> None:
     watch = Watch()
     watch.happen(RunRequested(SAVE, 1.0, only("a"), id="s.ra"))
     watch.end(ToolFailure(GONE, is_transient=True))
-    assert watch.lane.last is not None
-    assert watch.lane.last.reason == "gone; goes on as run s.1"
+    assert watch.lane.runs.last is not None
+    assert watch.lane.runs.last.reason == "gone; continues as run s.1"
     watch.happen(CancelRequested(SAVE, 3.0))
-    assert [dropped.asked.id for dropped in watch.lane.dropped] == ["s.1"]
-    assert watch.lane.activity == Broken(GONE, 1, None)
+    assert [dropped.run.id for dropped in watch.lane.queue.dropped] == ["s.1"]
+    assert watch.lane.activity == Broken(GONE, 1, GivenUp())
     assert watch.happen(TimerFired(SAVE, 99.0)) == ()
 
 
@@ -504,7 +504,7 @@ def test_a_run_that_was_cancelled_and_broke_is_not_owed() -> None:
     watch.happen(RunRequested(SAVE, 1.0, only("a")))
     watch.happen(CancelRequested(SAVE, 2.0))
     watch.end(ToolFailure(GONE, is_transient=True))
-    assert watch.lane.asked == ()
+    assert watch.lane.queue.waiting == ()
 
 
 def test_runs_that_break_for_good_do_not_chase_one_another_for_ever() -> None:
@@ -515,7 +515,9 @@ def test_runs_that_break_for_good_do_not_chase_one_another_for_ever() -> None:
     while started(watch.end(ToolFailure(GONE, is_transient=False))) is not None:
         starts += 1
     assert starts == 2
-    assert [asked.selection for asked in watch.lane.asked] == [only("c")], "the last one is owed until the next change"
+    assert [asked.selection for asked in watch.lane.queue.waiting] == [only("c")], (
+        "the last one is owed until the next change"
+    )
 
 
 def test_an_ask_that_waits_is_not_held_up_by_a_red_run_of_some_tests() -> None:
@@ -533,8 +535,8 @@ def test_a_watcher_that_leaves_refuses_what_is_asked_for() -> None:
     watch.happen(QuitRequested(SAVE, 2.0))
     for name in ("s.ra", "s.rb"):
         watch.happen(RunRequested(SAVE, 3.0, only("a"), id=name))
-        assert [dropped.asked.id for dropped in watch.lane.dropped] == ([name] if name == "s.ra" else [])
-    assert leave(watch.state).lanes[SAVE].asked == ()
+        assert [dropped.run.id for dropped in watch.lane.queue.dropped] == ([name] if name == "s.ra" else [])
+    assert leave(watch.state).lanes[SAVE].queue.waiting == ()
 
 
 # -- a change while the tests run ------------------------------------------------------------------
@@ -545,7 +547,7 @@ FIRST, SECOND = "a.py::first", "b.py::second"
 def executing(on_change: OnChange, *finished: str) -> Watch:
     """A run of two tests under way, of which these have finished."""
     watch = Watch()
-    watch.state = replace(watch.state, lanes={SAVE: replace(watch.lane, on_change=on_change)})
+    watch.state = replace(watch.state, lanes={SAVE: replace(watch.lane, settings=LaneSettings(on_change))})
     watch.save("start.py")
     watch.happen(SnapshotTaken(SAVE, 1.1, "s.1", snapshot("t1")))
     watch.happen(TestsCollected(SAVE, 1.2, "s.1", frozenset()))
@@ -630,13 +632,13 @@ def test_a_superseded_run_changes_no_verdict_and_its_results_serve_the_order_of_
     watch.happen(TestsEnded(SAVE, 1.5, "s.1", (red,)))
     start = started(watch.end(Halted(StopReason.SUPERSEDED)))
     assert start is not None
-    assert start.known[SECOND] == red
-    assert SECOND not in start.judged  # nobody has made sure of it yet
+    assert start.latest_results[SECOND] == red
+    assert SECOND not in start.knowledge.tests  # nobody has made sure of it yet
     assert watch.lane.unjudged_results.keys() == {FIRST, SECOND}
     assert watch.lane.knowledge.verdict is Verdict.UNKNOWN
     assert watch.lane.knowledge.tests == {}
-    assert watch.lane.last is not None
-    assert watch.lane.last.state is RunState.SUPERSEDED
+    assert watch.lane.runs.last is not None
+    assert watch.lane.runs.last.state is RunState.SUPERSEDED
     assert isinstance(watch.lane.activity, Working)
     assert watch.lane.activity.changes.paths == {"start.py"}
     watch.end(green("t2"))
@@ -648,8 +650,8 @@ def test_why_a_run_was_superseded_is_kept() -> None:
     watch.save("code.py")
     watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({"code.py", "b", "c", "d", "e"})))
     watch.end(Halted(StopReason.SUPERSEDED))
-    assert watch.lane.last is not None
-    assert watch.lane.last.reason == "b, c, code.py and 2 more changed"
+    assert watch.lane.runs.last is not None
+    assert watch.lane.runs.last.reason == "b, c, code.py and 2 more changed"
 
 
 def test_a_cancel_outranks_a_change() -> None:
@@ -670,6 +672,6 @@ def test_a_crash_is_in_the_results_of_the_run() -> None:
         current=SECOND,
     )
     watch.end(Judged(snapshot("t1"), crash))
-    assert watch.lane.last is not None
-    assert watch.lane.last.results[SECOND].outcome is Outcome.ERROR
-    assert watch.lane.last.reason == f"SIGSEGV, in {SECOND}"
+    assert watch.lane.runs.last is not None
+    assert watch.lane.runs.last.results[SECOND].outcome is Outcome.ERROR
+    assert watch.lane.runs.last.reason == f"SIGSEGV, in {SECOND}"

@@ -62,6 +62,7 @@ from watchtest.core.state import (
     Broken,
     Executing,
     Idle,
+    LaneSettings,
     LaneState,
     State,
     Syncing,
@@ -190,7 +191,7 @@ class Watching(RuleBasedStateMachine):
                 assert isinstance(working.phase, Executing), "setup was thrown away"
                 assert isinstance(event, SourceCompared)
                 assert event.paths, "superseded by a touch"
-                assert self.lane.on_change is not OnChange.QUEUE
+                assert self.lane.settings.on_change is not OnChange.QUEUE
 
     def at(self) -> float:
         self.now += 0.1
@@ -204,7 +205,7 @@ class Watching(RuleBasedStateMachine):
         audit_runs=st.integers(0, 2),
     )
     def choose_a_policy(self, policy: Policy, on_change: OnChange, audit_runs: int) -> None:
-        lane = replace(self.lane, policy=policy, on_change=on_change, audit=AuditSchedule(runs=audit_runs))
+        lane = replace(self.lane, policy=policy, settings=LaneSettings(on_change, audit=AuditSchedule(runs=audit_runs)))
         self.state = replace(self.state, lanes={Lane.SAVE: lane})
 
     @rule(truth=st.dictionaries(st.sampled_from(TESTS), st.booleans()))
@@ -244,7 +245,7 @@ class Watching(RuleBasedStateMachine):
         ids = sorted(self.ledger.open) + sorted(self.ledger.ended)[-3:]
         run = ids[which % len(ids)]
         self.happen(CancelRequested(Lane.SAVE, self.at(), kill, run))
-        assert run not in {asked.id for asked in self.lane.asked}
+        assert run not in {asked.id for asked in self.lane.queue.waiting}
 
     @precondition(lambda self: self.peeks)
     @rule(is_touch=st.booleans())
@@ -295,11 +296,11 @@ class Watching(RuleBasedStateMachine):
     def narrow(self, more: set[str]) -> None:
         """A selection that knows what changed since the last tree of which all was known, and may take too many."""
         assert self.started is not None
-        assert self.started.base is not None
+        assert self.started.knowledge.base is not None
         assert self.taken is not None
-        before, now = self.truths[self.started.base.id], self.truths[self.taken.id]
+        before, now = self.truths[self.started.knowledge.base.id], self.truths[self.taken.id]
         changed = {test for test in TESTS if before.get(test) != now.get(test)}
-        tests = tuple(sorted(changed | more | self.started.must_run))
+        tests = tuple(sorted(changed | more | self.started.knowledge.must_run))
         run = replace(self.started.run, selection=Only(tests, because="a change", is_proof=True))
         self.started = replace(self.started, run=run)
         self.happen(SelectionMade(Lane.SAVE, self.at(), run.id, run.selection))
@@ -309,7 +310,11 @@ class Watching(RuleBasedStateMachine):
         is_at_its_start = isinstance(activity, Working) and isinstance(activity.phase, Syncing)
         is_open = started is not None and started.run.is_narrowable and isinstance(started.run.selection, All)
         return (
-            is_open and started is not None and started.base is not None and self.taken is not None and is_at_its_start
+            is_open
+            and started is not None
+            and started.knowledge.base is not None
+            and self.taken is not None
+            and is_at_its_start
         )
 
     def stream(self, tests: frozenset[str]) -> None:
@@ -380,7 +385,7 @@ class Watching(RuleBasedStateMachine):
     @rule()
     def find_it_unchanged(self) -> None:
         assert self.started is not None
-        known = self.started.known_snapshot
+        known = self.started.knowledge.last_judged_tree
         if known is None or self.started.run.is_forced or self.taken is None or known.entries != self.taken.entries:
             return
         carried = self.lane.activity.changes if isinstance(self.lane.activity, Working) else None
@@ -438,7 +443,7 @@ class Watching(RuleBasedStateMachine):
     def nobody_rests_on_an_open_question(self) -> None:
         """At rest, with nothing pending, after a run was judged: then there is a verdict."""
         lane = self.lane
-        is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and not lane.asked
+        is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and not lane.queue.waiting
         if is_at_rest and lane.knowledge.run is not None:
             assert lane.knowledge.verdict is not Verdict.UNKNOWN
 
@@ -454,7 +459,7 @@ class Watching(RuleBasedStateMachine):
     @invariant()
     def every_run_that_was_accepted_waits_or_runs_or_has_its_one_end(self) -> None:
         under_way = {self.started.run.id} if self.started is not None else set()
-        assert self.ledger.open.keys() == under_way | {asked.id for asked in self.lane.asked}
+        assert self.ledger.open.keys() == under_way | {asked.id for asked in self.lane.queue.waiting}
         assert self.ledger.asked <= self.ledger.open.keys() | self.ledger.ended
 
     def teardown(self) -> None:
@@ -482,7 +487,7 @@ class Watching(RuleBasedStateMachine):
         assert self.lane.knowledge.snapshot is not None
         assert self.lane.knowledge.snapshot.id == f"tree-{self.number}"
         assert not self.lane.pending
-        assert not self.lane.asked
+        assert not self.lane.queue.waiting
         self.happen(QuitRequested(Lane.SAVE, self.at()))
         self.ledger.asked.add("late")
         self.happen(RunRequested(Lane.SAVE, self.at(), None, "late"))

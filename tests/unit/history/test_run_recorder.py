@@ -100,7 +100,7 @@ def test_runs_that_were_asked_for_are_there_while_they_wait(kept: Kept) -> None:
     story.sync("t1").collect(A).results(passed(A)).end("t1", [passed(A)])
     kept.ends()
     assert kept.states("s.ra") == ["queued", "syncing", "running", "passed"]
-    assert kept.reasons("s.ra")[0] == "asked for"
+    assert kept.reasons("s.ra")[0] == "requested"
     assert kept.run("s.ra").run.selected == 1
     assert kept.states("s.rb") == ["queued", "syncing", "cancelled"], "its turn had come when the watcher left"
     assert kept.reasons("s.rb")[-1] == "the watcher left"
@@ -122,7 +122,7 @@ def test_a_run_that_is_refused_has_an_end(kept: Kept) -> None:
         ask(story, f"s.r{number}", SOME)
     kept.ends()
     assert kept.states("s.r20") == ["queued", "cancelled"]
-    assert kept.reasons("s.r20")[-1] == "refused: 20 runs wait already"
+    assert kept.reasons("s.r20")[-1] == "refused: 20 runs are already queued"
     assert kept.reasons("s.r19")[-1] == "the watcher left before it began"
 
 
@@ -132,8 +132,8 @@ def test_a_watcher_that_leaves_ends_what_waits(kept: Kept) -> None:
     story.on(QuitRequested(Lane.SAVE, story.now))
     ask(story, "s.rb")
     kept.ends()
-    assert kept.reasons("s.ra") == ["asked for", "the watcher left before it began"]
-    assert kept.reasons("s.rb") == ["asked for", "refused: the watcher leaves"]
+    assert kept.reasons("s.ra") == ["requested", "the watcher left before it began"]
+    assert kept.reasons("s.rb") == ["requested", "refused: the watcher is stopping"]
 
 
 def test_a_superseded_run_keeps_its_results_and_names_what_goes_on_for_it(kept: Kept) -> None:
@@ -143,9 +143,9 @@ def test_a_superseded_run_keeps_its_results_and_names_what_goes_on_for_it(kept: 
     story.on(RunEnded(Lane.SAVE, story.now, "s.ra", Halted(StopReason.SUPERSEDED)))
     kept.ends()
     assert kept.states("s.ra") == ["queued", "syncing", "running", "superseded"]
-    assert kept.reasons("s.ra")[-1] == "code.py changed; goes on as run s.1"
+    assert kept.reasons("s.ra")[-1] == "code.py changed; continues as run s.1"
     assert [each.result.test for each in kept.run("s.ra").results] == [A]
-    assert kept.reasons("s.1")[0] == "asked for"
+    assert kept.reasons("s.1")[0] == "requested"
     assert kept.run("s.1").run.selected == 1
 
 

@@ -86,8 +86,8 @@ def failure_rows(lane: LaneState, look: ViewState, room: int, around: ScreenCont
     if isinstance(lane.activity, Broken):
         said = _below(lane.activity.problem.message, room // 2 if blocks else room)
         return [*said, *_fitted(blocks, room - len(said), look.chosen)]
-    if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.last:
-        raw = tail(lane.last.raw_output, max(room - 1, 0)) if room > 1 else ()
+    if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.runs.last:
+        raw = tail(lane.runs.last.raw_output, max(room - 1, 0)) if room > 1 else ()
         return [StyledRow(left=((" the end of the output:", "bold"),)), *(text_row(f"  {line}") for line in raw)][:room]
     return _fitted(blocks, room, look.chosen)
 
@@ -261,14 +261,14 @@ def output_text(lane: LaneState, look: ViewState) -> str:
 
 
 def _all(lane: LaneState, results: tuple[Result, ...]) -> Iterator[str]:
-    run = f" · run {lane.last.run.id}" if lane.last else ""
+    run = f" · run {lane.runs.last.run.id}" if lane.runs.last else ""
     yield f"{words.verdict(lane.knowledge)}{run}\n"
     if lane.problem is not None:
         yield f"\n{RULE}\nno test can be run\n{RULE}\n{lane.problem.message}\n{lane.problem.hint}\n"
     for result in results:
         yield from _told(result)
-    if lane.last and lane.last.raw_output:
-        yield f"\n{RULE}\nwhat the runner has said\n{RULE}\n{lane.last.raw_output}\n"
+    if lane.runs.last and lane.runs.last.raw_output:
+        yield f"\n{RULE}\nwhat the runner has said\n{RULE}\n{lane.runs.last.raw_output}\n"
     elif not results and lane.problem is None:
         yield "\nNothing is red, and the runner has said nothing that would have to be read.\n"
 

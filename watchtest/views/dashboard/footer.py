@@ -24,20 +24,20 @@ COLUMN = 30
 def footer_rows(lane: LaneState, look: ViewState, room: int) -> list[StyledRow]:
     """`room` is for the panel; the rest is a few rows."""
     rows = _why(lane, room) if look.panel == "why" else _help(room) if look.panel == "help" else []
-    if lane.box:
+    if lane.box.info:
         # What is not isolated has to be read; the rest of it is cut where there is no room.
-        is_long = bool(lane.box.isolation)
-        rows.append(StyledRow(left=((" box  ", "dim"), (words.box(lane.box), "")), wraps=is_long))
-    if lane.services:
-        rows.append(StyledRow(left=((" serv ", "dim"), (words.services(lane.services), _health(lane)))))
-    if lane.recent_states:
-        signs = (STRIP.get(state, ("·", "dim")) for state in lane.recent_states)
-        rows.append(StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs, 'run')} ", "dim"),)))
+        is_long = bool(lane.box.info.isolation)
+        rows.append(StyledRow(left=((" box  ", "dim"), (words.box(lane.box.info), "")), wraps=is_long))
+    if lane.box.services:
+        rows.append(StyledRow(left=((" serv ", "dim"), (words.services(lane.box.services), _health(lane)))))
+    if lane.runs.recent_states:
+        signs = (STRIP.get(state, ("·", "dim")) for state in lane.runs.recent_states)
+        rows.append(StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs.started, 'run')} ", "dim"),)))
     return [*rows, _filter(lane, look) if look.is_typing or look.filter else _hints()]
 
 
 def _health(lane: LaneState) -> str:
-    states = {service.state for service in lane.services}
+    states = {service.state for service in lane.box.services}
     return "bold magenta" if "failed" in states else "yellow" if states - {"ready"} else ""
 
 

@@ -91,13 +91,13 @@ def _activity(lane: LaneState, now: float) -> list[StyledRow]:
         said.append(wrapping_row(lane.problem.hint, "yellow"))
     if isinstance(lane.activity, Broken):
         said.append(text_row(words.retry(lane.activity, now), "dim"))
-    if lane.note:
-        said.append(text_row(lane.note, "dim"))
+    if lane.notes.current:
+        said.append(text_row(lane.notes.current, "dim"))
     if lane.pending:
         waits = " (waits for the next save or command)" if _is_held(lane) else ""
         said.append(text_row(f"pending {words.changes(lane.pending)}{waits}", "yellow"))
-    if lane.asked:
-        said.append(text_row(f"{count(len(lane.asked), 'run')} asked for and not begun yet", "yellow"))
+    if lane.queue:
+        said.append(text_row(f"{count(len(lane.queue.waiting), 'run')} asked for and not begun yet", "yellow"))
     return said
 
 
@@ -106,7 +106,7 @@ def _notes(state: State, now: float) -> list[StyledRow]:
     recent = [
         (note.at, note.text, lane)
         for lane in state.ranked
-        for note in lane.notes
+        for note in lane.notes.kept
         if now - note.at < NOTE_S or note.at >= _begun_at(lane)
     ]
     recent.sort(key=lambda said: said[0])
@@ -119,7 +119,7 @@ def _begun_at(lane: LaneState) -> float:
     """The last run, or the one under way."""
     if isinstance(lane.activity, Working):
         return lane.activity.since
-    return lane.last.started_at if lane.last else float("-inf")
+    return lane.runs.last.started_at if lane.runs.last else float("-inf")
 
 
 def _doing(lane: LaneState, now: float) -> StyledRow:
@@ -148,9 +148,9 @@ def _waiting(lane: LaneState) -> StyledRow:
 
 def _mode(lane: LaneState) -> str:
     """How much a save runs, where that was changed by hand."""
-    if lane.override is None:
+    if lane.policy_override is None:
         return ""
-    return " · failed tests only" if lane.override is Policy.FAILED else f" · runs {lane.override.value}"
+    return " · failed tests only" if lane.policy_override is Policy.FAILED else f" · runs {lane.policy_override.value}"
 
 
 def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
@@ -168,7 +168,7 @@ def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
             doing = "collecting"
         case _:
             assert_never(working.phase)
-    stopping = f" · stopping ({working.stop.value})" if working.stop else ""
+    stopping = f" · stopping ({working.stop.reason.value})" if working.stop else ""
     stopping += " · then paused" if lane.is_paused and not working.stop else ""
     return StyledRow(
         left=((f" {doing}{stopping} ", "bold cyan"),),

@@ -52,7 +52,7 @@ def events_of(wish: Action, look: ViewState, state: State, now: float) -> tuple[
         case Action.ALL:
             return (PolicyRequested(name, now, None), RunRequested(name, now, All(because="asked for by key")))
         case Action.FAILED:
-            if lane.override is Policy.FAILED:
+            if lane.policy_override is Policy.FAILED:
                 return (PolicyRequested(name, now, None),)
             run = RunRequested(name, now, policy_selection(Policy.FAILED, lane.knowledge))
             return (PolicyRequested(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
@@ -176,7 +176,7 @@ class ScreenServer:
             "choices": self._scene.choices(look),
             "place": {"file": place.file, "line": max(place.line, 1)} if place else None,
             "paused": lane.is_paused,
-            "override": lane.override.value if lane.override else None,
+            "override": lane.policy_override.value if lane.policy_override else None,
             "red": len(lane.knowledge.red),
             "notice": self._scene.notice(),
         }

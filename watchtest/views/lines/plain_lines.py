@@ -148,7 +148,7 @@ def _changed(fact: FilesChanged) -> str:
 
 
 def _waiting(lane: LaneState) -> str:
-    if not (lane.pending or lane.asked):
+    if not (lane.pending or lane.queue.waiting):
         return ""
     if lane.is_paused:
         return " (waits: paused)"

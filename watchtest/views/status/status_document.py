@@ -145,7 +145,7 @@ def _code(lane: LaneState) -> Document:
 def _pending(lane: LaneState) -> Document:
     # A change that a run carries is pending until that run has been judged.
     carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
-    pending = lane.pending.and_also(carried)
+    pending = lane.pending | carried
     return {"changes": len(pending.paths), "since": _time(pending.since)}
 
 
@@ -206,13 +206,13 @@ def _run_counts(lane: LaneState) -> Document | None:
             return _counts(result.outcome for result in results.values())
         case _:
             pass
-    if lane.last is None:
+    if lane.runs.last is None:
         return None
     run = lane.knowledge.run
-    if run is not None and run.id == lane.last.run.id:
+    if run is not None and run.id == lane.runs.last.run.id:
         # Knowledge also holds what the run owed: files that broke the collection, tests that were never reported.
         return _counts(known.result.outcome for known in lane.knowledge.tests.values() if known.run == run.id)
-    return _counts(result.outcome for result in lane.last.results.values())
+    return _counts(result.outcome for result in lane.runs.last.results.values())
 
 
 def _known_counts(lane: LaneState) -> Document:
@@ -303,7 +303,7 @@ def _counted_from_one(number: int | None) -> int | None:
 
 
 def box_document(lane: LaneState) -> Document | None:
-    box = lane.box
+    box = lane.box.info
     if box is None:
         return None
     return {
@@ -313,7 +313,7 @@ def box_document(lane: LaneState) -> Document | None:
         "state": clean(box.state),
         "since": timestamp(box.since),
         "restarts": box.restarts,
-        "services": [_service(service) for service in lane.services],
+        "services": [_service(service) for service in lane.box.services],
     }
 
 

@@ -204,6 +204,6 @@ def _last_seq(path: Path) -> int:
 def _essence(state: State) -> tuple[object, ...]:
     """What a reader must hear of at once."""
     return tuple(
-        (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.services)
+        (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.box.services)
         for lane in state.lanes.values()
     )

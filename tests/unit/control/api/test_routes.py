@@ -105,7 +105,7 @@ def test_a_full_queue_refuses_the_next_run_in_words() -> None:
             await ask_without_end()
         assert refused.value.reason == "queue_full"
         for lane in watcher.loop.state.ranked:
-            for asked in lane.asked:
+            for asked in lane.queue.waiting:
                 await watcher.post(f"/runs/{asked.id}/cancel")
 
     play(story, policy=Policy.OFF)

@@ -169,7 +169,7 @@ def test_runs_that_wait_are_cancelled_by_name_and_refused_when_there_are_too_man
         story.on(RunRequested(lane, now, All("asked"), f"s.r{number}"))
     story.on(CancelRequested(lane, now, run="s.r3")).on(CancelRequested(lane, now, run="s.r3"))
     assert lines(story)[-3:] == [
-        "a run was refused: 20 runs wait already",
+        "a run was refused: 20 runs are already queued",
         "run s.r3 is cancelled before it began",
         "nothing to cancel",
     ]
