@@ -32,7 +32,9 @@ def footer_rows(lane: LaneState, look: ViewState, room: int) -> list[StyledRow]:
         rows.append(StyledRow(left=((" serv ", "dim"), (words.services(lane.box.services), _health(lane)))))
     if lane.runs.recent_states:
         signs = (STRIP.get(state, ("·", "dim")) for state in lane.runs.recent_states)
-        rows.append(StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs.started, 'run')} ", "dim"),)))
+        rows.append(
+            StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs.started, 'run')} ", "dim"),))
+        )
     return [*rows, _filter(lane, look) if look.is_typing or look.filter else _hints()]
 
 
