@@ -1,15 +1,13 @@
-"""What a test tool is to the pipeline: commands for the box, and somebody who reads what they say. Starts nothing.
+"""What every runner offers to the pipeline: commands for the box, and readers of their reports. Starts nothing itself.
 
-    runner.orders(tests)         the commands that run these tests, one after the other; None is all tests
-    runner.reports(order, root)  gathers the words of one of them: rows as they come, the rest at its end
-    runner.narrow(change, ask)   which of its tests a change can affect, by commands that run no test
+    runner.invocations(tests)        the commands that run these tests, one after the other; None means all tests
+    runner.reader(invocation, root)  reads the report of one of them: rows as they arrive, the rest at its end
+    runner.narrow(change, execute)   which of its tests a change can affect, found by commands that run no test
 
-Ids of tests are `<file or package, relative to the workspace>::<name>`; a file or package alone is one that could not
-be built, imported or collected.
+The id of a test is `<file or package, relative to the workspace>::<name>`; a file or package alone stands for one that
+could not be built, imported or collected.
 
-How a runner answers the question which of its tests a change can affect. Words and paths; asks nobody.
-
-The answer is a proof that the others need not run; in any doubt it is Untellable, and all of its tests run.
+`narrow` proves that all other tests need not run. In any doubt it raises Undecidable, and all tests of the runner run.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ from watchtest.core.verdict import file_of
 from watchtest.runners.untrusted import first_line, inside
 
 REPORT = "{watchtest-report}"
-"""Stands in an argv for the path of a file that the command writes and that comes back as `Ended.report`."""
+"""In an argv, stands for the path of a file that the command writes. Its content becomes `InvocationEnd.report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSpec:
-    """A runner as the settings or the project's files name it."""
+    """A runner as the settings or the project's files specify it."""
 
     kind: str
     name: str = ""
@@ -49,69 +47,69 @@ class RunnerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Invocation:
     """One command of a runner in the box."""
 
     argv: tuple[str, ...]
     folder: str = ""
-    """Where it runs, relative to the workspace."""
+    """The working directory, relative to the workspace."""
     env: Mapping[str, str] = field(default_factory=dict)
     has_rows: bool = False
-    """JSON objects, a line each, on stdout go to `Reports.take`; all other lines are output."""
+    """Lines of stdout that are JSON objects go to `ReportReader.take`; all other lines are output."""
     tests: frozenset[str] | None = None
-    """What it was asked for; it may run more. None: all tests."""
+    """The tests requested; it may run more. None means all tests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How the command of an order ended, as the box says."""
+class InvocationEnd:
+    """How an invocation ended, as reported by the box."""
 
     exit_code: int | None
     stopped: str | None = None
     reason: str = ""
     output: str = ""
-    """stderr and what was no row, its head and tail."""
+    """The beginning and end of stderr and of the lines of stdout that are not rows."""
     stacks: str = ""
     duration_s: float = 0.0
     current: str = ""
     report: bytes | None = None
 
 
-class Reports(Protocol):
-    """Gathers what one order says. All of it came from the box: sizes are bounded, shapes checked."""
+class ReportReader(Protocol):
+    """Reads what one invocation reports. The data comes from the box: sizes are bounded and shapes checked."""
 
     def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
-        """The tests newly promised and the results newly there."""
+        """Read rows. Returns the tests newly promised and the new results."""
 
-    def execution(self, end: Ended) -> Execution:
-        """All of it. The exit code is made plain: 0 well, 1 tests failed, 5 no tests, all else is an error.
+    def execution(self, end: InvocationEnd) -> Execution:
+        """Return everything that was read. Exit codes are normalized: 0 passed, 1 failed, 5 no tests, else an error.
 
-        Raises RunnerError when the tool is not in the box.
+        Raises RunnerError if the tool is not in the box.
         """
 
 
-Ask = Callable[[Order], Awaitable[Ended]]
-"""Carries out an order in the box, at the tree that is to be tested."""
+Execute = Callable[[Invocation], Awaitable[InvocationEnd]]
+"""Runs an invocation in the box, which is at the tree to be tested."""
 Rule = tuple[str, Callable[[str], bool], str]
-"""The user's own: in words, which paths, and where the tests of these are."""
+"""A rule of the user: its text, a predicate for paths, and where the tests for these paths are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Paths relative to the workspace, and what is known of the tests of the runner that is asked."""
+    """What changed in the workspace, as paths relative to it, and what is known about the tests of one runner."""
 
     changed: frozenset[str]
     new: frozenset[str]
-    gone: frozenset[str]
+    removed: frozenset[str]
     known: frozenset[str]
-    """Ids of its tests, of files and packages that could not be built or collected, too."""
+    """Ids of the runner's tests, and of files and packages that could not be built or collected."""
     root: str
-    """Where the workspace lies in the box."""
+    """The path of the workspace in the box."""
     rules: tuple[Rule, ...] = ()
 
     @property
     def paths(self) -> list[str]:
-        return sorted(self.changed | self.new | self.gone)
+        return sorted(self.changed | self.new | self.removed)
 
     @property
     def known_files(self) -> frozenset[str]:
@@ -119,52 +117,52 @@ class Change:
 
 
 class Runner(Protocol):
-    """A test tool at one place of the workspace."""
+    """A test tool in one folder of the workspace."""
 
     @property
     def name(self) -> str: ...
 
-    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
-        """The commands for these tests, which are its own; at least for these, never for fewer."""
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
+        """Return commands that run at least these tests, all of which are its own."""
 
-    def reports(self, order: Order, root: str) -> Reports:
-        """`root`: where the workspace lies in the box, as the tools there name it."""
+    def reader(self, invocation: Invocation, root: str) -> ReportReader:
+        """Return a reader for one invocation. `root` is the path of the workspace in the box."""
 
     def claims(self, test: str) -> bool:
-        """Whether this id is one of its own."""
+        """Tell whether a test id is one of its own."""
 
-    async def narrow(self, change: Change, ask: Ask) -> Only:
-        """Which of its tests a change can affect, for sure: ids of tests, or of files or packages that hold them.
+    async def narrow(self, change: Change, execute: Execute) -> Only:
+        """Return the tests that a change can affect: ids of tests, or of files or packages that contain them.
 
-        Raises Untellable when it cannot tell, and then all of them run.
+        Raises Undecidable if that cannot be decided.
         """
 
 
 NAMES_SHOWN = 3
 TOP = "."
-"""The workspace itself, where a folder is meant."""
+"""The workspace itself, as a folder."""
 
 
-class Untellable(Exception):
-    """It cannot be told which tests are affected, for this reason: so all of the runner's."""
+class Undecidable(Exception):
+    """The affected tests cannot be determined, for this reason, so all tests of the runner have to run."""
 
 
 def proof(tests: Iterable[str], reasons: Iterable[str], change: Change) -> Only:
-    """These tests, files or packages, and no others of this runner."""
-    because = in_words(reasons) or f"no test depends on {named(change.paths)}"
+    """Return a selection of these tests, files or packages, and no others of this runner."""
+    because = join_reasons(reasons) or f"no test depends on {some_of(change.paths)}"
     return Only(tuple(sorted(set(tests))), because, is_proof=True)
 
 
-def told(end: Ended, tool: str) -> bytes:
-    """What a tool wrote where REPORT pointed to. Raises Untellable if it did not end well."""
+def report_of(end: InvocationEnd, tool: str) -> bytes:
+    """Return what a tool wrote to the path of REPORT. Raises Undecidable if the tool failed."""
     if end.stopped is not None or end.exit_code != 0 or end.report is None:
-        said = first_line(end.output) or end.reason or f"exit code {end.exit_code}"
-        raise Untellable(f"{tool} does not tell what depends on what: {said[:200]}")
+        message = first_line(end.output) or end.reason or f"exit code {end.exit_code}"
+        raise Undecidable(f"{tool} failed to list dependencies: {message[:200]}")
     return end.report
 
 
-def folder_in(root: str, path: str) -> str | None:
-    """A folder of the box as the workspace knows it; None if it lies elsewhere."""
+def workspace_folder_of(root: str, path: str) -> str | None:
+    """Return a folder of the box relative to the workspace, or None if it is outside."""
     return TOP if path.rstrip("/") == root.rstrip("/") else inside(path, root, "")
 
 
@@ -172,13 +170,13 @@ def is_below(path: str, folder: str) -> bool:
     return folder in ("", TOP) or path == folder or path.startswith(folder + "/")
 
 
-def in_words(reasons: Iterable[str]) -> str:
-    """In one line, each once."""
-    words = list(dict.fromkeys(reasons))
-    more = f"; and {len(words) - NAMES_SHOWN} more" if len(words) > NAMES_SHOWN else ""
-    return "; ".join(words[:NAMES_SHOWN]) + more
+def join_reasons(reasons: Iterable[str]) -> str:
+    """Join the first few reasons into one line, without duplicates."""
+    unique = list(dict.fromkeys(reasons))
+    more = f"; and {len(unique) - NAMES_SHOWN} more" if len(unique) > NAMES_SHOWN else ""
+    return "; ".join(unique[:NAMES_SHOWN]) + more
 
 
-def named(paths: list[str]) -> str:
+def some_of(paths: list[str]) -> str:
     more = f" and {len(paths) - NAMES_SHOWN} more" if len(paths) > NAMES_SHOWN else ""
     return ", ".join(paths[:NAMES_SHOWN]) + more

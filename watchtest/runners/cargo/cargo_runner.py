@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.runners.cargo import cargo_crates as cargocrates
 from watchtest.runners.cargo.cargo_doctests import DocReports
 from watchtest.runners.cargo.cargo_events import CargoReports
+from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
 from watchtest.runners.runner import REPORT, Ask, Change, Order, Reports, told
 
+MANIFEST = "Cargo.toml"
+RUST_TEST = re.compile(rb"#\[(\w+::)*test\b|#\[rstest")
+SOURCE_LIMIT = 300
 WRAPPER = (
     r"""printf '\n{"watchtest":"begin","binary":"%s"}\n' "${1##*/}"; RUSTC_BOOTSTRAP=1 "$@"; code=$?; """
     r"""printf '\n{"watchtest":"end","code":%d}\n' "$code"; exit "$code" """.rstrip()
@@ -28,6 +36,46 @@ JSON = ("-Z", "unstable-options", "--format", "json", "--report-time")
 DOC = "doc"
 TARGET = re.compile(r"(?P<crate>[A-Za-z0-9_-]+)/(?P<target>lib|doc|(bin|test|example|bench)/[^/:]+)")
 LONGEST_FILTER = 100_000
+
+
+def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
+    """Yield workspaces and packages, without the packages that are members of a workspace found before."""
+    workspaces: list[tuple[str, list[str]]] = []
+    for folder in tree.folders_with(MANIFEST):
+        workspace = _toml(tree.read(in_folder(folder, MANIFEST))).get("workspace")
+        if workspace is None and any(_has_member(top, excluded, folder) for top, excluded in workspaces):
+            continue
+        if isinstance(workspace, dict):
+            excluded = workspace.get("exclude")
+            globs = [one for one in excluded if isinstance(one, str)] if isinstance(excluded, list) else []
+            workspaces.append((folder, globs))
+        yield DetectedProject(folder, not tree.has_python_tests or _has_tests(tree, folder))
+
+
+def _has_member(top: str, excluded: list[str], folder: str) -> bool:
+    if not is_below(folder, top):
+        return False
+    inner = folder.removeprefix(top).lstrip("/")
+    return not any(fnmatchcase(inner, glob) or is_below(inner, glob.rstrip("/")) for glob in excluded if glob)
+
+
+def _has_tests(tree: ProjectTree, folder: str) -> bool:
+    """Look for tests in the sources of a Python project, where Rust is mostly an extension.
+
+    An extension module that only Python can load cannot be linked as a test binary.
+    """
+    if b"extension-module" in tree.read(in_folder(folder, MANIFEST)):
+        return False
+    sources = (path for path in tree.below(folder) if path.endswith(".rs"))
+    return any(RUST_TEST.search(tree.read(path)) for path in islice(sources, SOURCE_LIMIT))
+
+
+def _toml(content: bytes) -> dict[str, Any]:
+    """Parse a manifest. An invalid one is empty: cargo itself reports the error better."""
+    try:
+        return tomllib.loads(content.decode("utf-8", "replace"))
+    except ValueError:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,26 @@ Results that Go itself has cached are taken: it keeps them by content, and only 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from watchtest.core.model import Only
 from watchtest.runners.go import go_packages as gopackages
 from watchtest.runners.go.go_events import GoReports
+from watchtest.runners.project_tree import DetectedProject, ProjectTree
 from watchtest.runners.runner import REPORT, Ask, Change, Order, told
 
+MANIFEST = "go.mod"
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules come first: only they tell in which folder a package lies."""
 NAME = re.compile(r"(Test|Example|Fuzz|Benchmark)[^a-z]|(Test|Example|Fuzz|Benchmark)$")
 CARGO = re.compile(r"(^|/)(lib|doc|(bin|test|example|bench)/[^/]+)$")
 LONGEST_FILTER = 100_000
+
+
+def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
+    for folder in tree.folders_with(MANIFEST):
+        yield DetectedProject(folder, any(path.endswith("_test.go") for path in tree.below(folder)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from watchtest.core.model import Location
+from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
+from watchtest.runners.runner import is_below
 from watchtest.runners.untrusted import COLUMNS, number, place
 
+MANIFEST = "package.json"
+TOOLS = ("vitest", "jest")
+TEST_FILE = re.compile(r"(\.(test|spec)\.[cm]?[jt]sx?$)|(^|/)__tests__/[^/]+\.[cm]?[jt]sx?$")
 SUFFIXES = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 SEPARATOR = " > "
 LONGEST_FILTER = 100_000
@@ -36,6 +43,33 @@ NOT_OWN = "node_modules/"
 STACK = re.compile(r"\n\s+(?:at|\u276f) |\n\s*(?:> *)?\d+ ?\| ")
 """Where a message ends: at its stack, or at the lines of source around the place."""
 KIND = re.compile(r"^(?:Uncaught )?([A-Z]\w*(?:Error|Exception)|Error)(?: \[[^\]]*\])?(?:: |$)")
+
+
+def detect(tree: ProjectTree, tool: str) -> Iterator[DetectedProject]:
+    """Yield the packages that use this tool, without those below another one."""
+    found: list[str] = []
+    for folder in tree.folders_with(MANIFEST):
+        is_inner = any(is_below(folder, parent) for parent in found)
+        if not is_inner and _tool_of(tree.read(in_folder(folder, MANIFEST))) == tool:
+            found.append(folder)
+            named = (path for path in tree.below(folder) if "test" in path or "spec" in path)
+            has_tests = any(TEST_FILE.search(path) and "node_modules/" not in path for path in named)
+            yield DetectedProject(folder, has_tests)
+
+
+def _tool_of(manifest: bytes) -> str:
+    """Return the tool that a package depends on; of two, the one that its test script starts."""
+    try:
+        found = json.loads(manifest.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return ""
+    package: dict[str, Any] = found if isinstance(found, dict) else {}
+    tables = [package.get(name) for name in ("devDependencies", "dependencies")]
+    used = [tool for tool in TOOLS if any(isinstance(table, dict) and tool in table for table in tables)]
+    scripts = package.get("scripts")
+    script = scripts.get("test") if isinstance(scripts, dict) else None
+    started = [tool for tool in used if isinstance(script, str) and re.search(rf"\b{tool}\b", script)]
+    return next(iter(started or used), "")
 
 
 def launched(tool: str, *words: str) -> tuple[str, ...]:
