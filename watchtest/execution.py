@@ -31,10 +31,10 @@ from watchtest.core.policy import file_order
 from watchtest.core.verdict import judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
-from watchtest.runners.pytest import NO_PYTEST, Pytest
+from watchtest.runners.pytest import NO_PYTEST, PytestRunner
 from watchtest.runners.registry import AnyRunner
-from watchtest.runners.runner import Ended, Order, Reports, Runner
-from watchtest.runners.unittest import Unittest
+from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader, Runner
+from watchtest.runners.unittest import UnittestRunner
 from watchtest.selection.by_runner import (
     NOBODY,
     RunnerSelection,
@@ -115,10 +115,10 @@ class TestExecutor:
         is_as_before = self._trials.are_as_before(inputs)
         self._trials.add(inputs)
         runners = await asyncio.to_thread(self.choose, context.snapshot)
-        others = [runner for runner in runners if not isinstance(runner, Pytest | Unittest)]
+        others = [runner for runner in runners if not isinstance(runner, PytestRunner | UnittestRunner)]
         if not others or inputs.base is None or not self.selector.is_recording:
             return await self.selector.select(inputs)
-        python = [runner for runner in runners if isinstance(runner, Pytest | Unittest)]
+        python = [runner for runner in runners if isinstance(runner, PytestRunner | UnittestRunner)]
         # Files of any kind may hold tests for Python, by a plugin.
         owned = group_by_runner(runners, inputs.known | inputs.must_run, python[0].name if python else NOBODY)
         if owned[NOBODY]:
@@ -133,20 +133,22 @@ class TestExecutor:
             if (context.environment, runner.name) in self._lacking and not change.known:
                 continue
             if is_as_before:
-                parts.append(await select_for_runner(runner, change, lambda order: self._asked(order, context)))
+                parts.append(
+                    await select_for_runner(runner, change, lambda invocation: self._asked(invocation, context))
+                )
             else:
                 unknown = All(because="nothing is known yet of its tests in this environment")
                 parts.append(RunnerSelection((runner.name,), change.known, unknown))
         return join_selections(parts, inputs.must_run) if parts else All(because="no tool is there to run a test")
 
-    async def _asked(self, order: Order, context: RunContext) -> Ended:
+    async def _asked(self, invocation: Invocation, context: RunContext) -> InvocationEnd:
         """A question of a runner, put to the box before the tests run."""
         if context.wish.is_set:
-            return Ended(None, stopped="cancelled", reason="the run was stopped")
+            return InvocationEnd(None, stopped="cancelled", reason="the run was stopped")
         limit_s = min(ASKING_LIMIT_S, self.limits.run_s)
         limits = JobLimits(limit_s, limit_s, self.limits.grace_s)
-        variables = {**self.environment.variables, **order.env}
-        what = Command(order.argv, order.folder)
+        variables = {**self.environment.variables, **invocation.env}
+        what = Command(invocation.argv, invocation.folder)
         job = JobSpec(what, limits, variables, self.environment.path_first, requires=context.generation)
         end = await context.session.run(job, lambda _rows: None, lambda _text: None, context.wish.job_stops)
         return _ended(end)
@@ -159,7 +161,7 @@ class TestExecutor:
         context.post(TestsCollected(run.lane, time.time(), run.id, frozenset()))
         executions: list[Execution] = []
         missing: list[RunnerError] = []
-        first = next((runner for runner in runners if isinstance(runner, Pytest)), None)
+        first = next((runner for runner in runners if isinstance(runner, PytestRunner)), None)
         for runner, tests in _shares(runners, run):
             # There is one process to fork from.
             may_be_warm = runner is first and context.environment not in self._unsound | self._hung
@@ -188,23 +190,23 @@ class TestExecutor:
     ) -> AsyncIterator[Execution]:
         """One a command; who has heard enough asks for no more."""
         match runner:
-            case Pytest():
+            case PytestRunner():
                 yield await self._pytest(runner, tests, context, may_be_warm)
-            case Unittest():
+            case UnittestRunner():
                 wish = UnittestCommand(context.python, runner.args, tests, runner.folder, self.selector.is_recording)
-                yield (await self._one(wish, runner.reports(), context, runner.env))[0]
+                yield (await self._one(wish, runner.reader(), context, runner.env))[0]
             case _:
-                for order in runner.orders(tests):
-                    yield await self._command(runner, order, context)
+                for invocation in runner.invocations(tests):
+                    yield await self._command(runner, invocation, context)
 
-    async def _command(self, runner: Runner, order: Order, context: RunContext) -> Execution:
-        what = Command(order.argv, order.folder, order.has_rows)
-        return (await self._one(what, runner.reports(order, self.root), context, order.env))[0]
+    async def _command(self, runner: Runner, invocation: Invocation, context: RunContext) -> Execution:
+        what = Command(invocation.argv, invocation.folder, invocation.has_rows)
+        return (await self._one(what, runner.reader(invocation, self.root), context, invocation.env))[0]
 
     # -- pytest: warm, and sure ----------------------------------------------------------------------
 
     async def _pytest(
-        self, runner: Pytest, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
+        self, runner: PytestRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> Execution:
         wish = PytestCommand(
             context.python,
@@ -217,7 +219,7 @@ class TestExecutor:
             first=_first(context.run),
             collects_all=_collects_all(context.run),
         )
-        execution, end = await self._one(wish, runner.reports(), context, runner.env)
+        execution, end = await self._one(wish, runner.reader(), context, runner.env)
         if end.exit_code == NO_PYTEST and not execution.promised:
             raise RunnerError(
                 f"pytest is not installed in the box ({context.python})",
@@ -249,7 +251,9 @@ class TestExecutor:
             self._said.add(text)
             note(text)
 
-    async def _made_sure(self, runner: Pytest, wish: PytestCommand, warm: Execution, context: RunContext) -> Execution:
+    async def _made_sure(
+        self, runner: PytestRunner, wish: PytestCommand, warm: Execution, context: RunContext
+    ) -> Execution:
         """Red that could be of our own making is only red when a fresh process says so, too."""
         is_trusted = context.environment in self._trusted
         tests = doubtful_tests(warm, context.start.knowledge.results, is_trusted)
@@ -258,7 +262,7 @@ class TestExecutor:
         log.info("run %s: %s again in a fresh process", context.run.id, "all" if tests is None else f"{len(tests)}")
         if tests is not None:
             some = replace(wish, tests=tests, is_warm=False)
-            cold, _ = await self._one(some, runner.reports(), context, runner.env, is_check=True)
+            cold, _ = await self._one(some, runner.reader(), context, runner.env, is_check=True)
             if cold.stopped is not None:
                 return replace(cold, has_collected=False)  # it was to look for a few of the tests
             settled = with_confirmed(warm, cold)
@@ -267,7 +271,7 @@ class TestExecutor:
                 return settled
         # What passes by itself may still fail among the others: only the same run in a fresh process can tell.
         again = replace(wish, is_warm=False)
-        cold, _ = await self._one(again, runner.reports(), context, runner.env, is_check=True)
+        cold, _ = await self._one(again, runner.reader(), context, runner.env, is_check=True)
         only_warm = red_only_when_warm(warm, cold)
         if cold.stopped is None and confirms(cold, warm):
             self._trusted.add(context.environment)
@@ -279,11 +283,11 @@ class TestExecutor:
         return cold
 
     async def _is_by_chance(
-        self, runner: Pytest, wish: PytestCommand, only_warm: tuple[str, ...], context: RunContext
+        self, runner: PytestRunner, wish: PytestCommand, only_warm: tuple[str, ...], context: RunContext
     ) -> bool:
         """Whether warmth is not to blame: what failed passes in another run that is just as warm."""
         unseen = replace(context, post=lambda _event: None)  # it says something of us, and nothing of the code
-        again, end = await self._one(wish, runner.reports(), unseen, runner.env)
+        again, end = await self._one(wish, runner.reader(), unseen, runner.env)
         is_by_chance = end.is_warm and passes_again(again, only_warm)
         if is_by_chance:
             context.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
@@ -307,7 +311,7 @@ class TestExecutor:
     async def _one(
         self,
         what: Command | PytestCommand | UnittestCommand,
-        reports: Reports,
+        reports: ReportReader,
         context: RunContext,
         env: Mapping[str, str] = MappingProxyType({}),
         *,
@@ -362,7 +366,7 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
         yield from ((runner, None) for runner in runners)
         return
     shares: dict[int, list[str]] = {}
-    heir = next((index for index, runner in enumerate(runners) if isinstance(runner, Pytest | Unittest)), 0)
+    heir = next((index for index, runner in enumerate(runners) if isinstance(runner, PytestRunner | UnittestRunner)), 0)
     for test in run.selection.tests:
         owner = next((index for index, runner in enumerate(runners) if runner.claims(test)), heir)
         shares.setdefault(owner, []).append(test)
@@ -380,8 +384,8 @@ def _names(tests: tuple[str, ...]) -> str:
     return ", ".join(tests[:NAMES_SHOWN]) + more
 
 
-def _ended(end: JobResult) -> Ended:
-    return Ended(
+def _ended(end: JobResult) -> InvocationEnd:
+    return InvocationEnd(
         exit_code=end.exit_code,
         stopped=end.stopped,
         reason=end.reason,

@@ -17,7 +17,7 @@ from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Tr
 from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import judge
 from watchtest.execution import RunContext, TestExecutor, Warm
-from watchtest.runners.pytest import Pytest
+from watchtest.runners.pytest import PytestRunner
 from watchtest.selection.selector import SelectionInput, Selector
 
 ZYGOTE = "'watchtest_agent.warm.zygote'"
@@ -37,7 +37,7 @@ class Bench:
         self._python = warm_bench.python
         provider = self._bench.provider
         environment = Environment(provider, timeout_s=60, grace_s=1, python=self._python, env={})
-        self.runner = Pytest()
+        self.runner = PytestRunner()
         limits = JobLimits(5, 60, 0.5)
         self.executor = TestExecutor(
             provider.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector()

@@ -1,6 +1,6 @@
 """Real toolchains on real projects: go, cargo, vitest and jest, and commands. Each green, red, and broken.
 
-The orders of a runner are carried out on this machine; that boxes carry them out alike is told elsewhere.
+The invocations of a runner are carried out on this machine; that boxes carry them out alike is told elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import Ended
+from watchtest.runners.runner import InvocationEnd
 
 IN_FOLDER = "backend"
 
@@ -378,9 +378,9 @@ def test_a_tool_that_is_not_in_the_box_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match="vitest cannot be run in the box") as caught:
         carry_out(VitestRunner(), tmp_path)
     assert "box.setup" in caught.value.hint
-    reports = GoRunner().reports(GoRunner().orders(None)[0], "/workspace")
+    reports = GoRunner().reader(GoRunner().invocations(None)[0], "/workspace")
     with pytest.raises(RunnerError, match="go cannot be run in the box: sh: 1: go: not found"):
-        reports.execution(Ended(127, output="sh: 1: go: not found\n"))
+        reports.execution(InvocationEnd(127, output="sh: 1: go: not found\n"))
 
 
 # -- commands --------------------------------------------------------------------------------------

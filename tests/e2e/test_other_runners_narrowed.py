@@ -19,7 +19,7 @@ from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import Change, Runner, Untellable
+from watchtest.runners.runner import Change, Runner, Undecidable
 
 MORE = {
     "go": {
@@ -190,7 +190,7 @@ def test_what_every_test_needs_without_importing_it_concerns_all(sample: Sample,
     workspace = sample(name)
     try:
         selected = set(narrowed(name, workspace, Execution(0, frozenset(), {}), file).tests)
-    except Untellable:
+    except Undecidable:
         return
     assert selected == {file_of(test) for test in carry_out(RUNNERS[name], workspace).results}
 
@@ -203,5 +203,5 @@ def test_a_broken_project_makes_everything_run(sample: Sample, name: str, file: 
     workspace = sample(name)
     (workspace / file).write_text("((((")
     other = {"go": "web/web.go", "rust": "tax/src/lib.rs", "jest": "src/price.js", "vitest": "src/price.ts"}[name]
-    with pytest.raises(Untellable):
+    with pytest.raises(Undecidable):
         narrowed(name, workspace, Execution(0, frozenset(), {}), other)

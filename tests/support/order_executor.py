@@ -1,4 +1,4 @@
-"""Carries out the orders of a runner on this machine, as a box would: rows, output and report apart."""
+"""Carries out the invocations of a runner on this machine, as a box would: rows, output and report apart."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pathlib import Path
 
 from watchtest.core.merge import merge
 from watchtest.core.model import Execution
-from watchtest.runners.runner import REPORT, Ask, Ended, Order, Reports, Runner
+from watchtest.runners.runner import REPORT, Execute, Invocation, InvocationEnd, ReportReader, Runner
 
 PATIENCE_S = 90
 
 
 def carry_out(runner: Runner, workspace: Path, tests: tuple[str, ...] | None = None) -> Execution:
-    """All orders for these tests, one after the other, as one execution."""
-    orders = runner.orders(tests)
-    return merge([obey(order, runner.reports(order, str(workspace)), workspace) for order in orders])
+    """All invocations for these tests, one after the other, as one execution."""
+    invocations = runner.invocations(tests)
+    return merge([obey(invocation, runner.reader(invocation, str(workspace)), workspace) for invocation in invocations])
 
 
-def asking(workspace: Path) -> Ask:
+def asking(workspace: Path) -> Execute:
     """Carries out the questions of a runner, too."""
 
-    async def ask(order: Order) -> Ended:
-        done, report, duration_s = _carried_out(order, workspace)
+    async def ask(invocation: Invocation) -> InvocationEnd:
+        done, report, duration_s = _carried_out(invocation, workspace)
         code = done.returncode if done.returncode >= 0 else None
-        return Ended(code, output=(done.stdout + done.stderr).decode(), duration_s=duration_s, report=report)
+        return InvocationEnd(code, output=(done.stdout + done.stderr).decode(), duration_s=duration_s, report=report)
 
     return ask
 
 
-def obey(order: Order, reports: Reports, workspace: Path) -> Execution:
-    done, written, duration_s = _carried_out(order, workspace)
+def obey(invocation: Invocation, reports: ReportReader, workspace: Path) -> Execution:
+    done, written, duration_s = _carried_out(invocation, workspace)
     lines = done.stdout.decode(errors="replace").splitlines(keepends=True)
-    rows = {number: row for number, line in enumerate(lines) if order.has_rows and (row := _row(line)) is not None}
+    rows = {number: row for number, line in enumerate(lines) if invocation.has_rows and (row := _row(line)) is not None}
     known: set[str] = set()
     for row in rows.values():
         promised, results = reports.take([row])
@@ -45,18 +45,20 @@ def obey(order: Order, reports: Reports, workspace: Path) -> Execution:
         assert {result.test for result in results} <= known, "a result comes after its promise"
     output = "".join(line for number, line in enumerate(lines) if number not in rows) + done.stderr.decode()
     code = done.returncode if done.returncode >= 0 else None
-    return reports.execution(Ended(code, output=output, duration_s=duration_s, report=written))
+    return reports.execution(InvocationEnd(code, output=output, duration_s=duration_s, report=written))
 
 
-def _carried_out(order: Order, workspace: Path) -> tuple[subprocess.CompletedProcess[bytes], bytes | None, float]:
+def _carried_out(
+    invocation: Invocation, workspace: Path
+) -> tuple[subprocess.CompletedProcess[bytes], bytes | None, float]:
     """How it ended, what it wrote where REPORT pointed to, and how long it took."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         done = subprocess.run(
-            [word.replace(REPORT, str(report)) for word in order.argv],
-            cwd=workspace / order.folder,
-            env={**os.environ, "PWD": str(workspace / order.folder), **order.env},
+            [word.replace(REPORT, str(report)) for word in invocation.argv],
+            cwd=workspace / invocation.folder,
+            env={**os.environ, "PWD": str(workspace / invocation.folder), **invocation.env},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PATIENCE_S,

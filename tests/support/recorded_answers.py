@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from watchtest.core.model import Only
-from watchtest.runners.runner import Change, Ended, Order, Rule, Runner
+from watchtest.runners.runner import Change, Invocation, InvocationEnd, Rule, Runner
 
 ROOT = "/workspace"
 
@@ -15,28 +15,28 @@ ROOT = "/workspace"
 def changed(
     *paths: str,
     new: Iterable[str] = (),
-    gone: Iterable[str] = (),
+    removed: Iterable[str] = (),
     known: Iterable[str] = (),
     rules: tuple[Rule, ...] = (),
 ) -> Change:
-    return Change(frozenset(paths), frozenset(new), frozenset(gone), frozenset(known), ROOT, rules)
+    return Change(frozenset(paths), frozenset(new), frozenset(removed), frozenset(known), ROOT, rules)
 
 
 @dataclass
 class Answers:
-    """Ends each order as `answer` says, and remembers it."""
+    """Ends each invocation as `answer` says, and remembers it."""
 
-    answer: Callable[[Order], Ended]
-    orders: list[Order] = field(default_factory=list)
+    answer: Callable[[Invocation], InvocationEnd]
+    invocations: list[Invocation] = field(default_factory=list)
 
-    async def __call__(self, order: Order) -> Ended:
-        self.orders.append(order)
-        return self.answer(order)
+    async def __call__(self, invocation: Invocation) -> InvocationEnd:
+        self.invocations.append(invocation)
+        return self.answer(invocation)
 
 
-def narrowed(runner: Runner, change: Change, answer: Callable[[Order], Ended]) -> Only:
+def narrowed(runner: Runner, change: Change, answer: Callable[[Invocation], InvocationEnd]) -> Only:
     return asyncio.run(runner.narrow(change, Answers(answer)))
 
 
-def says(report: bytes) -> Callable[[Order], Ended]:
-    return lambda _order: Ended(0, report=report)
+def says(report: bytes) -> Callable[[Invocation], InvocationEnd]:
+    return lambda _invocation: InvocationEnd(0, report=report)

@@ -21,8 +21,8 @@ from watchtest.agent.in_pytest import pytest_command as pytest_job
 from watchtest.core.model import All, Entry, EntryKind, Selection, Snapshot
 from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import file_of
-from watchtest.runners.pytest import PytestReports
-from watchtest.runners.runner import Ended
+from watchtest.runners.pytest import PytestReader
+from watchtest.runners.runner import InvocationEnd
 from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 from watchtest.selection.selector import SelectionInput, Selector
 
@@ -85,11 +85,11 @@ class Lab:
         finally:
             os.close(rows_file)
             os.close(null)
-        reports, recordings = PytestReports(), RecordingRows()
+        reports, recordings = PytestReader(), RecordingRows()
         rows = [json.loads(line) for line in (self.home / "rows").read_text().splitlines()]
         reports.take(rows)
         recordings.take(rows)
-        execution = reports.execution(Ended(done.returncode, output=done.stdout))
+        execution = reports.execution(InvocationEnd(done.returncode, output=done.stdout))
         outcomes = {test: result.outcome.value for test, result in execution.results.items()}
         outcomes |= {result.test: "error" for result in execution.collection_errors}
         begun, ended = ([row["test"] for row in rows if row["k"] == kind] for kind in ("start", "test"))

@@ -47,7 +47,7 @@ from watchtest.execution import AnyRunner, RunContext, TestExecutor
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.jest_runner import JestRunner
-from watchtest.runners.pytest import Pytest
+from watchtest.runners.pytest import PytestRunner
 from watchtest.selection.selector import SelectionInput, Selector
 
 RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
@@ -138,7 +138,7 @@ def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) ->
 
 def test_what_a_runner_would_have_found_behind_one_that_hung_is_not_taken_for_gone(tmp_path: Path) -> None:
     session = FakeSession(lambda _command: TIMED_OUT)
-    execution = executed(tmp_path, StopSignal(), session, Pytest(), SECOND)
+    execution = executed(tmp_path, StopSignal(), session, PytestRunner(), SECOND)
     assert session.begun == ["pytest"]
     known = Knowledge(tests={"second::run": KnownTest(Result("second::run", Outcome.FAILED, 0.1), "t0", "s.0")})
     assert "second::run" in {what.result.test for what in learn(known, RUN, TREE, execution, 1.0).red}
@@ -146,7 +146,7 @@ def test_what_a_runner_would_have_found_behind_one_that_hung_is_not_taken_for_go
 
 def test_each_of_several_pytests_is_asked_for_the_tests_below_its_own_folder(tmp_path: Path) -> None:
     session = FakeSession(lambda _command: GREEN)
-    runners = (Pytest(folder="back", name="back"), Pytest(folder="backdoor", name="backdoor"))
+    runners = (PytestRunner(folder="back", name="back"), PytestRunner(folder="backdoor", name="backdoor"))
     tests = ("backdoor/test_b.py::test_b", "back/test_a.py::test_a")
     executed(tmp_path, StopSignal(), session, *runners, selection=Only(tests, ""))
     assert session.asked == [("back/test_a.py::test_a",), ("backdoor/test_b.py::test_b",)]

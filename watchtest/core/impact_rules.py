@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Protocol
 
 from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, ChangedPath, FileFingerprint, Unit
@@ -16,10 +17,14 @@ from watchtest.core.supersede import is_text
 
 CONFTEST = "conftest.py"
 INIT = "__init__.py"
-SETTINGS = frozenset(
-    {"pyproject.toml", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"}
+PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
+"""Files that only pytest reads."""
+PYTEST_TABLES = MappingProxyType(
+    {"pyproject.toml": b"[tool.pytest", "setup.cfg": b"[tool:pytest]", "tox.ini": b"[pytest]"}
 )
-"""Files in which pytest, unittest or their plugins look for their settings."""
+"""Files of several tools, and how the header of pytest's table begins in each."""
+SETTINGS = frozenset({*PYTEST_FILES, *PYTEST_TABLES})
+"""Files from which pytest, unittest or their plugins read their settings."""
 NAMES_SHOWN = 3
 
 

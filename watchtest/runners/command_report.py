@@ -1,13 +1,13 @@
-"""What one order has said so far, and how its end is to be read: exit code and results must agree."""
+"""What one invocation has said so far, and how its end is to be read: exit code and results must agree."""
 
 from __future__ import annotations
 
 from watchtest.core.model import Execution, Failure, Outcome, Result, StopReason
 from watchtest.errors import RunnerError
-from watchtest.runners.runner import Ended
+from watchtest.runners.runner import InvocationEnd
 from watchtest.runners.untrusted import first_line
 
-MOST_TESTS = 1_000_000
+TEST_LIMIT = 1_000_000
 NOT_FOUND = 127
 NO_TESTS = 5
 FAILED = 1
@@ -15,7 +15,7 @@ DISAGREED = 70
 """In place of an exit code that would mean something else to us."""
 
 
-class Gathered:
+class ResultCollector:
     """Promised tests, their results, and what could not be collected. Green never covers red."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Gathered:
 
     def promise(self, test: str) -> bool:
         """Whether that is new."""
-        if not test or test in self.promised or len(self.promised) >= MOST_TESTS:
+        if not test or test in self.promised or len(self.promised) >= TEST_LIMIT:
             return False
         self.promised.add(test)
         return True
@@ -40,7 +40,7 @@ class Gathered:
 
     def error(self, what: str, failure: Failure) -> None:
         """A file or package that could not be collected; the first reason stands."""
-        if what and what not in self.errors and len(self.errors) < MOST_TESTS:
+        if what and what not in self.errors and len(self.errors) < TEST_LIMIT:
             self.errors[what] = Result(what, Outcome.ERROR, 0.0, failure)
 
     @property
@@ -49,7 +49,7 @@ class Gathered:
 
     def execution(
         self,
-        end: Ended,
+        end: InvocationEnd,
         tool: str,
         *,
         reason: str = "",

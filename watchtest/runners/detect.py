@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
+from watchtest.core.impact_rules import CONFTEST, PYTEST_FILES, PYTEST_TABLES, SETTINGS
 from watchtest.core.model import Entry, EntryKind, Snapshot
-from watchtest.core.pytest_settings import CONFTEST, PYTEST_FILES, PYTEST_TABLES, SETTINGS_FILES
 from watchtest.runners.project_tree import ProjectTree, in_folder
 from watchtest.runners.registry import KINDS, AnyRunner, RunnerDefaults
 from watchtest.runners.runner import RunnerSpec
@@ -18,7 +18,7 @@ from watchtest.runners.unittest import uses_only_unittest
 PROJECT_LIMIT = 20
 PYTHON_TEST = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py$")
 PYTEST_SIGNS = (*PYTEST_FILES, CONFTEST, f"tests/{CONFTEST}", f"test/{CONFTEST}")
-DECISIVE = frozenset({*(kind.manifest for kind in KINDS.values()), *SETTINGS_FILES, CONFTEST})
+DECISIVE = frozenset({*(kind.manifest for kind in KINDS.values()), *SETTINGS, CONFTEST})
 """The names of all files whose content decides about the runners."""
 
 
@@ -27,7 +27,11 @@ def detect(paths: Collection[str], read: Callable[[str], bytes]) -> tuple[Runner
     python = python_runner(paths, read)
     tree = ProjectTree(paths, read, has_python_tests=python != "")
     found = [
-        (in_folder(project.folder, kind.manifest), project.has_tests, RunnerSpec(name, _name(name, project.folder), project.folder))
+        (
+            in_folder(project.folder, kind.manifest),
+            project.has_tests,
+            RunnerSpec(name, _name(name, project.folder), project.folder),
+        )
         for name, kind in KINDS.items()
         for project in islice(kind.detect(tree), PROJECT_LIMIT)
     ]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from watchtest.core.model import Failure, Location, Outcome, Result
-from watchtest.runners.command_report import MOST_TESTS
-from watchtest.runners.untrusted import KIND_LIMIT, LONGEST_S, TEXT_LIMIT, first_line, name, place, text
+from watchtest.runners.command_report import TEST_LIMIT
+from watchtest.runners.untrusted import DURATION_LIMIT_S, KIND_LIMIT, TEXT_LIMIT, first_line, name, place, text
 
-LARGEST = 64 * 1024 * 1024
-DEEPEST = 64
+SIZE_LIMIT = 64 * 1024 * 1024
+DEPTH_LIMIT = 64
 BROKEN = ("failure", "error", "skipped")
 OUTCOMES = {"failure": Outcome.FAILED, "error": Outcome.ERROR, "skipped": Outcome.SKIPPED}
 SPOKEN = re.compile(
@@ -41,10 +41,10 @@ class _Reader:
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._open.append(tag)
-        if len(self._open) > DEEPEST:
+        if len(self._open) > DEPTH_LIMIT:
             raise Unreadable("it is nested too deeply")
         if tag == "testcase":
-            if len(self.cases) >= MOST_TESTS:
+            if len(self.cases) >= TEST_LIMIT:
                 raise Unreadable("it has too many test cases")
             self._case = _Case(attributes)
             self.cases.append(self._case)
@@ -67,8 +67,8 @@ class _Reader:
 
 def read_junit(document: bytes, runner: str, root: str, folder: str) -> list[Result]:
     """One result a test case; a case that is there twice counts twice, and red wins. Raises Unreadable."""
-    if len(document) > LARGEST:
-        raise Unreadable(f"it is larger than {LARGEST // 1024 // 1024} MiB")
+    if len(document) > SIZE_LIMIT:
+        raise Unreadable(f"it is larger than {SIZE_LIMIT // 1024 // 1024} MiB")
     reader = _Reader()
     parser = expat.ParserCreate()
     parser.StartElementHandler = reader.start
@@ -128,4 +128,4 @@ def _seconds(raw: str | None) -> float:
         found = float((raw or "0").replace(",", ""))
     except ValueError:
         return 0.0
-    return found if 0 <= found < LONGEST_S else 0.0
+    return found if 0 <= found < DURATION_LIMIT_S else 0.0

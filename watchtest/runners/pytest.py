@@ -9,16 +9,16 @@ from typing import Any
 from watchtest.agent.in_pytest.pytest_command import NO_PYTEST
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
 from watchtest.core.verdict import file_of
-from watchtest.runners.runner import Ended
+from watchtest.runners.runner import InvocationEnd
 
-__all__ = ["NO_PYTEST", "Pytest", "PytestReports"]
+__all__ = ["NO_PYTEST", "PytestReader", "PytestRunner"]
 TEXT_LIMIT = 256 * 1024
 ID_LIMIT = 4096
-LONGEST_S = 10_000_000.0
+DURATION_LIMIT_S = 10_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pytest:
+class PytestRunner:
     """Run by the plugin that the agent brings along."""
 
     args: tuple[str, ...] = ()
@@ -32,14 +32,14 @@ class Pytest:
     def arguments(self) -> tuple[str, ...]:
         return ("-n", str(self.workers), *self.args) if self.workers > 1 else self.args
 
-    def reports(self) -> PytestReports:
-        return PytestReports()
+    def reader(self) -> PytestReader:
+        return PytestReader()
 
     def claims(self, test: str) -> bool:
         return file_of(test).endswith(".py") and (not self.folder or test.startswith(f"{self.folder}/"))
 
 
-class PytestReports:
+class PytestReader:
     """Gathers the rows of one run. `take` returns what is new in them; `execution` is all of it, at the end."""
 
     tool = "pytest"
@@ -90,7 +90,7 @@ class PytestReports:
         before = self.results.get(result.test)
         return result.test in self.promised and not (before is not None and before.outcome.is_red)
 
-    def execution(self, end: Ended) -> Execution:
+    def execution(self, end: InvocationEnd) -> Execution:
         reason = end.reason
         if self._internal_error and not reason:
             reason = f"{self.tool} had an internal error"
@@ -132,7 +132,7 @@ def _count(raw: object) -> int:
 
 def _seconds(raw: object) -> float:
     is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
-    return float(raw) if is_number and 0 <= raw < LONGEST_S else 0.0  # type: ignore[arg-type, operator]
+    return float(raw) if is_number and 0 <= raw < DURATION_LIMIT_S else 0.0  # type: ignore[arg-type, operator]
 
 
 def _failure(raw: object) -> Failure | None:

@@ -60,9 +60,7 @@ KINDS: Mapping[str, RunnerKind] = MappingProxyType(
             go_runner.MANIFEST,
             go_runner.detect,
         ),
-        "cargo": RunnerKind(
-            3, lambda spec, _: CargoRunner(*_common(spec)), cargo_runner.MANIFEST, cargo_runner.detect
-        ),
+        "cargo": RunnerKind(3, lambda spec, _: CargoRunner(*_common(spec)), cargo_runner.MANIFEST, cargo_runner.detect),
         "vitest": RunnerKind(
             2,
             lambda spec, _: VitestRunner(*_common(spec)),

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from watchtest.core.impact_rules import CONFTEST, PYTEST_FILES
 from watchtest.core.verdict import file_of
-from watchtest.runners.pytest import PytestReports
+from watchtest.runners.pytest import PytestReader
 
-__all__ = ["Unittest", "UnittestReports", "uses_only_unittest"]
-MOST_FILES = 200
+__all__ = ["UnittestReader", "UnittestRunner", "uses_only_unittest"]
+FILE_LIMIT = 200
 """So many test files speak for all of them."""
-MOST_BYTES = 256 * 1024
+BYTE_LIMIT = 256 * 1024
 SETTINGS = re.compile(
     r"(?:.*/)?(?:pyproject\.toml|setup\.(?:cfg|py)|tox\.ini|noxfile\.py|Pipfile|environment\.ya?ml"
     r"|[^/]*requirements[^/]*\.(?:txt|in)|requirements/[^/]*\.(?:txt|in))"
 )
-ONLY_PYTEST_HAS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 TEST_FILE = re.compile(r"(?:test[^/]*|[^/]*_tests?)\.py")
 PYTEST = re.compile(rb"(?m)^[^#\n]*\bpytest\b")
 IMPORTS_PYTEST = re.compile(rb"(?m)^\s*(?:import|from)\s+_?pytest\b")
@@ -29,14 +29,14 @@ IMPORTS_UNITTEST = re.compile(
 TEST_CASE = re.compile(rb"\b(?:IsolatedAsyncio)?TestCase\b")
 
 
-class UnittestReports(PytestReports):
+class UnittestReader(PytestReader):
     """The rows of one run of unittest."""
 
     tool = "unittest"
 
 
 @dataclass(frozen=True, slots=True)
-class Unittest:
+class UnittestRunner:
     """Run by a loader of ours that does what `python -m unittest discover` does."""
 
     args: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ class Unittest:
     env: Mapping[str, str] = field(default_factory=dict)
     name: str = "unittest"
 
-    def reports(self) -> UnittestReports:
-        return UnittestReports()
+    def reader(self) -> UnittestReader:
+        return UnittestReader()
 
     def claims(self, test: str) -> bool:
         return file_of(test).endswith(".py") and (not self.folder or test.startswith(f"{self.folder}/"))
@@ -57,14 +57,14 @@ def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bo
     `paths`: the files of the project, POSIX and relative. Reads settings at the top and a bounded number of test files.
     """
     files = sorted(paths)
-    if any(PurePosixPath(path).name in ONLY_PYTEST_HAS for path in files):
+    if any(PurePosixPath(path).name in (CONFTEST, *PYTEST_FILES) for path in files):
         return False
     settings = [path for path in files if path.count("/") <= 1 and SETTINGS.fullmatch(path)]
-    if any(PYTEST.search(read(path)[:MOST_BYTES]) for path in settings[:MOST_FILES]):
+    if any(PYTEST.search(read(path)[:BYTE_LIMIT]) for path in settings[:FILE_LIMIT]):
         return False
     has_test_case = False
-    for path in [path for path in files if TEST_FILE.fullmatch(PurePosixPath(path).name)][:MOST_FILES]:
-        content = read(path)[:MOST_BYTES]
+    for path in [path for path in files if TEST_FILE.fullmatch(PurePosixPath(path).name)][:FILE_LIMIT]:
+        content = read(path)[:BYTE_LIMIT]
         if IMPORTS_PYTEST.search(content) or WRITTEN_FOR_PYTEST.search(content):
             return False
         has_test_case |= bool(IMPORTS_UNITTEST.search(content) and TEST_CASE.search(content))

@@ -11,7 +11,7 @@ from watchtest.core.model import Location
 TEXT_LIMIT = 256 * 1024
 ID_LIMIT = 4096
 KIND_LIMIT = 200
-LONGEST_S = 10_000_000.0
+DURATION_LIMIT_S = 10_000_000.0
 LINES = 1_000_000_000
 COLUMNS = 1_000_000
 SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -39,7 +39,7 @@ def tables(raw: object) -> list[dict[str, Any]]:
 
 
 def seconds(raw: object, per_second: float = 1.0) -> float:
-    if not isinstance(raw, int | float) or isinstance(raw, bool) or not 0 <= raw < LONGEST_S * per_second:
+    if not isinstance(raw, int | float) or isinstance(raw, bool) or not 0 <= raw < DURATION_LIMIT_S * per_second:
         return 0.0
     return float(raw) / per_second
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from watchtest.core.model import All, Only, Selection, Snapshot, difference
 from watchtest.core.verdict import file_of
-from watchtest.runners.runner import Ask, Change, Rule, Runner, Untellable, is_below
+from watchtest.runners.runner import Change, Execute, Rule, Runner, Undecidable, is_below
 from watchtest.selection.selector import SelectionInput
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def change_of(base: Snapshot, now: Snapshot, known: frozenset[str], root: str, r
     return Change(
         changed=frozenset(path for path in delta.write if path in base.entries),
         new=frozenset(path for path in delta.write if path not in base.entries),
-        gone=frozenset(delta.remove),
+        removed=frozenset(delta.remove),
         known=known,
         root=root,
         rules=rules,
@@ -82,21 +82,21 @@ class RunnerSelection:
         return f"{' and '.join(self.runners)}: {self.selection.because}"
 
 
-async def select_for_runner(runner: Runner, change: Change, ask: Ask) -> RunnerSelection:
+async def select_for_runner(runner: Runner, change: Change, ask: Execute) -> RunnerSelection:
     """What the change can affect of this runner's tests, by its own word and by the user's rules."""
     try:
         selection: Selection = _with_ruled(await _narrowed(runner, change, ask), change)
-    except Untellable as reason:
+    except Undecidable as reason:
         selection = All(because=str(reason))
     log.info("%s: %s", runner.name, selection)
     return RunnerSelection((runner.name,), change.known, selection)
 
 
-async def _narrowed(runner: Runner, change: Change, ask: Ask) -> Only:
+async def _narrowed(runner: Runner, change: Change, ask: Execute) -> Only:
     for words, matches, where in change.rules:
         for path in change.paths:
             if where == runner.name and matches(path):
-                raise Untellable(f"{path} by the rule {words}")
+                raise Undecidable(f"{path} by the rule {words}")
     return await runner.narrow(change, ask)
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from watchtest.core.impact_rules import Impact, ImpactContext, describe_impacts, find_impacts, find_impacts_by_file
+from watchtest.agent.warm import prestart
+from watchtest.core.impact_rules import (
+    SETTINGS,
+    Impact,
+    ImpactContext,
+    describe_impacts,
+    find_impacts,
+    find_impacts_by_file,
+)
 from watchtest.core.recorded import ChangedPath, Dependencies, FileFingerprint, RunRecording
 from watchtest.selection.test_map import TestMap
 
@@ -241,3 +249,8 @@ def test_by_file_those_who_listed_a_folder_or_asked_for_a_path_are_not_forgotten
 def test_reasons_beyond_the_third_are_counted() -> None:
     words = describe_impacts([Impact(f"because {number}") for number in (1, 2, 2, 3, 4, 5)])
     assert words == "because 1; because 2; because 3; and 2 more"
+
+
+def test_the_agent_knows_the_same_settings_files() -> None:
+    """It cannot import the table, and also watches `setup.py`, which marks pytest's root folder."""
+    assert {*prestart.SETTINGS} == SETTINGS | {"setup.py"}

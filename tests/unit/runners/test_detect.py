@@ -64,7 +64,7 @@ def test_several_languages_get_several_runners_python_first() -> None:
     specs = detect(files, lambda path: files[path].encode())
     assert [spec.folder for spec in specs] == ["", "api", "core", "web"]
     for spec in specs[1:]:
-        assert KINDS[spec.kind].make(spec, RunnerDefaults()).name == spec.name
+        assert KINDS[spec.kind].create(spec, RunnerDefaults()).name == spec.name
 
 
 def test_what_a_project_above_covers_gets_no_runner_of_its_own() -> None:
@@ -134,5 +134,5 @@ def test_a_python_project_that_uses_nothing_but_unittest_is_run_by_it() -> None:
 def test_the_registry_has_every_kind_that_the_settings_allow() -> None:
     assert set(KINDS) == set(get_args(RunnerChoice.model_fields["kind"].annotation))
     spec = RunnerSpec("command", command="make", junit="a.xml", args=("x",), env={"A": "b"}, folder="web")
-    [order] = KINDS["command"].make(spec, RunnerDefaults()).orders(None)
-    assert (order.folder, order.env, order.argv[-1]) == ("web", {"A": "b"}, "x")
+    [invocation] = KINDS["command"].create(spec, RunnerDefaults()).invocations(None)
+    assert (invocation.folder, invocation.env, invocation.argv[-1]) == ("web", {"A": "b"}, "x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watchtest.core.model import Outcome, Result
-from watchtest.runners.junit import DEEPEST, Unreadable, read_junit
+from watchtest.runners.junit import DEPTH_LIMIT, Unreadable, read_junit
 
 
 def read(document: str) -> list[Result]:
@@ -64,7 +64,7 @@ def test_a_failure_has_the_place_that_the_tool_names(attributes: str, text: str,
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><testsuite/>', "document type"),
         ("<testsuite><testcase name='a'>", "not valid XML"),
         ("", "not valid XML"),
-        ("<a>" * (DEEPEST + 1) + "</a>" * (DEEPEST + 1), "nested too deeply"),
+        ("<a>" * (DEPTH_LIMIT + 1) + "</a>" * (DEPTH_LIMIT + 1), "nested too deeply"),
     ],
 )
 def test_what_is_unsafe_or_no_xml_is_refused(document: str, reason: str) -> None:

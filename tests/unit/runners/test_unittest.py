@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.runners.unittest import MOST_FILES, uses_only_unittest
+from watchtest.runners.unittest import FILE_LIMIT, uses_only_unittest
 
 CASE = b"import unittest\n\nclass Sums(unittest.TestCase):\n    def test_sum(self):\n        pass\n"
 PROJECT = {"pyproject.toml": b"[project]\nname = 'sums'\n", "sums.py": b"", "tests/test_sums.py": CASE}
@@ -57,7 +57,7 @@ def test_a_project_without_test_cases_does_not_use_unittest() -> None:
 
 
 def test_only_so_many_files_are_read() -> None:
-    files = {f"tests/test_{number:04}.py": CASE for number in range(2 * MOST_FILES)}
+    files = {f"tests/test_{number:04}.py": CASE for number in range(2 * FILE_LIMIT)}
     read: list[str] = []
 
     def reading(path: str) -> bytes:
@@ -65,4 +65,4 @@ def test_only_so_many_files_are_read() -> None:
         return files[path]
 
     assert uses_only_unittest(files, reading)
-    assert len(read) <= MOST_FILES
+    assert len(read) <= FILE_LIMIT

@@ -13,8 +13,8 @@ from support.recorded_answers import ROOT, changed
 from watchtest.core.model import All, Entry, EntryKind, Only, Selection, Snapshot
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.pytest import Pytest
-from watchtest.runners.runner import Ask, Change, Ended, Order, Rule, Untellable
+from watchtest.runners.pytest import PytestRunner
+from watchtest.runners.runner import Change, Execute, Invocation, InvocationEnd, Rule, Undecidable
 from watchtest.selection.by_runner import (
     NOBODY,
     RunnerSelection,
@@ -32,9 +32,9 @@ LINT = CommandRunner(("lint",), name="lint")
 class Telling(GoRunner):
     """Go, that knows the answer."""
 
-    async def narrow(self, change: Change, ask: Ask) -> Only:
+    async def narrow(self, change: Change, ask: Execute) -> Only:
         if "go.mod" in change.paths:
-            raise Untellable("go.mod changed")
+            raise Undecidable("go.mod changed")
         return Only(("a",), "a is needed", is_proof=True)
 
 
@@ -43,7 +43,7 @@ def rule(words: str) -> Rule:
     return words, lambda path: fnmatchcase(path, glob), where
 
 
-async def nobody(order: Order) -> Ended:
+async def nobody(order: Invocation) -> InvocationEnd:
     raise AssertionError(order)
 
 
@@ -116,7 +116,7 @@ def test_known_red_tests_run_in_any_case() -> None:
 
 
 def test_tests_are_of_the_first_who_claims_them_and_others_of_the_heir() -> None:
-    runners = (LINT, Pytest(), GoRunner())
+    runners = (LINT, PytestRunner(), GoRunner())
     tests = {"lint::run", "t.py::t", "a::TestA", "guide.rst::guide.rst"}
     assert group_by_runner(runners, tests, "pytest") == {
         NOBODY: frozenset(),
@@ -134,7 +134,7 @@ def entry(digest: str) -> Entry:
 def test_a_change_tells_what_is_new_changed_and_gone() -> None:
     base = Snapshot("1", {"a": entry("1"), "b": entry("1"), "c": entry("1")})
     now = Snapshot("2", {"a": entry("2"), "b": entry("1"), "d": entry("1")})
-    assert change_of(base, now, frozenset(), ROOT) == changed("a", new=["d"], gone=["c"])
+    assert change_of(base, now, frozenset(), ROOT) == changed("a", new=["d"], removed=["c"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
-from watchtest.runners.runner import TOP, Change, Untellable, folder_in, is_below, proof
+from watchtest.runners.runner import TOP, Change, Undecidable, is_below, proof, workspace_folder_of
 from watchtest.runners.untrusted import name, tables, text
 
 METADATA = (
@@ -40,7 +40,7 @@ class _Crate:
 
 
 def affected(metadata: bytes, folder: str, change: Change) -> Only:
-    """Targets of crates, as ids begin with them. `folder`: where cargo runs. Raises Untellable."""
+    """Targets of crates, as ids begin with them. `folder`: where cargo runs. Raises Undecidable."""
     crates, members = _read(metadata, change.root)
     needing = _needing(crates)
     homes = {crate.folder: crate.name for crate in crates if crate.folder is not None}
@@ -55,7 +55,7 @@ def affected(metadata: bytes, folder: str, change: Change) -> Only:
     known = {file for file in change.known_files if _crate_of(file, prefix) in chosen}
     strangers = {_crate_of(file, prefix) for file in change.known_files} - members
     if strangers:
-        raise Untellable(f"there is no crate {sorted(strangers)[0]} any more")
+        raise Undecidable(f"there is no crate {sorted(strangers)[0]} any more")
     return proof(ids | known, reasons, change)
 
 
@@ -67,7 +67,7 @@ def _owners(path: str, folder: str, homes: Mapping[str, str]) -> list[str]:
     """The crate of a file, and those that may read it all the same; none if it is nobody's."""
     where = PurePosixPath(path)
     if where.name in SETTINGS or SETTINGS_FOLDER in where.parts:
-        raise Untellable(f"{path} decides what crates are made of")
+        raise Undecidable(f"{path} decides what crates are made of")
     around = [home for home in homes if is_below(path, home)]
     if around:
         home = max(around, key=lambda home: (home != TOP, len(home)))
@@ -75,7 +75,7 @@ def _owners(path: str, folder: str, homes: Mapping[str, str]) -> list[str]:
         return [homes[home], *(crate for one, crate in homes.items() if is_for_all_below and is_below(one, home))]
     if is_text(where) and not is_below(path, folder):
         return []
-    raise Untellable(f"{path} belongs to no crate, and may be read by any")
+    raise Undecidable(f"{path} belongs to no crate, and may be read by any")
 
 
 def _needing(crates: Iterable[_Crate]) -> dict[str, set[str]]:
@@ -105,10 +105,10 @@ def _read(metadata: bytes, root: str) -> tuple[list[_Crate], frozenset[str]]:
         places = {crate.folder for crate in crates}
         paths = [text(need.get("path")) for row in rows for need in tables(row["dependencies"])]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Untellable("what cargo metadata says cannot be read") from error
-    unlisted = [path for path in paths if path and folder_in(root, path) not in places]
+        raise Undecidable("what cargo metadata says cannot be read") from error
+    unlisted = [path for path in paths if path and workspace_folder_of(root, path) not in places]
     if unlisted or not members:
-        raise Untellable(f"cargo metadata does not say what {unlisted[0] if unlisted else 'the workspace'} needs")
+        raise Undecidable(f"cargo metadata does not say what {unlisted[0] if unlisted else 'the workspace'} needs")
     return crates, members
 
 
@@ -117,7 +117,7 @@ def _crate(row: dict[str, Any], root: str) -> _Crate:
     is_local = row.get("source") is None
     return _Crate(
         crate,
-        folder_in(root, text(row["manifest_path"]).rpartition("/")[0]) if is_local else None,
+        workspace_folder_of(root, text(row["manifest_path"]).rpartition("/")[0]) if is_local else None,
         frozenset(name(need["name"]) for need in tables(row["dependencies"])),
         tuple(f"{crate}/{word}" for target in tables(row["targets"]) for word in _words(target)),
     )

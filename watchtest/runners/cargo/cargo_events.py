@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result
-from watchtest.runners.command_report import MOST_TESTS, Gathered
-from watchtest.runners.runner import Ended, Order
+from watchtest.runners.command_report import TEST_LIMIT, ResultCollector
+from watchtest.runners.runner import Invocation, InvocationEnd
 from watchtest.runners.untrusted import COLUMNS, first_line, inside, name, number, place, seconds, tables, text
 
 ENDS = {"ok": Outcome.PASSED, "failed": Outcome.FAILED, "ignored": Outcome.SKIPPED}
@@ -40,14 +40,14 @@ class _Binary:
     has_suite_end: bool = False
 
 
-class CargoReports:
+class CargoReader:
     """Of one `cargo test --tests`."""
 
-    def __init__(self, tool: str, order: Order, root: str) -> None:
+    def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
         self._tool = tool
         self._root = root
-        self._folder = order.folder
-        self._gathered = Gathered()
+        self._folder = invocation.folder
+        self._collected = ResultCollector()
         self._targets: dict[str, Target] = {}
         self._complaints: dict[str, list[dict[str, Any]]] = {}
         self._binary: _Binary | None = None
@@ -67,13 +67,13 @@ class CargoReports:
                 results += self._end(code if isinstance(code, int) else None, promised)
             elif self._binary is not None:
                 results += self._told(self._binary, row, promised)
-        return frozenset(promised), tuple(result for result in results if self._gathered.add(result))
+        return frozenset(promised), tuple(result for result in results if self._collected.add(result))
 
     # -- the build -------------------------------------------------------------------------------------
 
     def _built(self, row: dict[str, Any]) -> None:
         match row:
-            case {"reason": "compiler-artifact", "executable": str(path)} if len(self._targets) < MOST_TESTS:
+            case {"reason": "compiler-artifact", "executable": str(path)} if len(self._targets) < TEST_LIMIT:
                 self._targets[path.rpartition("/")[2]] = self._target(row)
             case {"reason": "compiler-message", "message": {"level": "error"} as message}:
                 complaints = self._complaints.setdefault(self._target(row).id, [])
@@ -105,7 +105,7 @@ class CargoReports:
             source = "".join(text(line.get("text")) for line in tables(span.get("text"))[:1])
         code = first.get("code")
         kind = text(code.get("code")) if isinstance(code, dict) else ""
-        self._gathered.error(
+        self._collected.error(
             target,
             Failure(
                 kind=f"compile error {kind}".strip(),
@@ -142,7 +142,7 @@ class CargoReports:
         return []
 
     def _promise(self, test: str, promised: set[str]) -> None:
-        if self._gathered.promise(test):
+        if self._collected.promise(test):
             promised.add(test)
 
     def _failure(self, binary: _Binary, test: str, row: dict[str, Any]) -> Failure:
@@ -174,7 +174,7 @@ class CargoReports:
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def execution(self, end: Ended) -> Execution:
+    def execution(self, end: InvocationEnd) -> Execution:
         if not self._is_built:
             for target, complaints in self._complaints.items():
                 self._uncompiled(target, complaints)
@@ -183,11 +183,11 @@ class CargoReports:
             current = f"{binary.target.id}::{next(iter(binary.running))}" if binary.running else ""
             self._broken = self._broken or f"cargo ended in the midst of {binary.target.id}"
         reason = self._broken
-        if not self._is_built and not self._gathered.errors and end.exit_code:
+        if not self._is_built and not self._collected.errors and end.exit_code:
             lines = [line for line in text(end.output).splitlines() if line.startswith("error")]
             reason = first_line("\n".join(lines)) or f"cargo exited with {end.exit_code} before anything was built"
         is_whole = self._is_built and not self._broken
-        return self._gathered.execution(
+        return self._collected.execution(
             end, self._tool, reason=reason, is_whole=is_whole, current=current, withdrawn=self._broken
         )
 

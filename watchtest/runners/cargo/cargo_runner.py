@@ -17,11 +17,11 @@ from itertools import islice
 from typing import Any
 
 from watchtest.core.model import Only
-from watchtest.runners.cargo import cargo_crates as cargocrates
-from watchtest.runners.cargo.cargo_doctests import DocReports
-from watchtest.runners.cargo.cargo_events import CargoReports
+from watchtest.runners.cargo import cargo_crates as cargo_crates
+from watchtest.runners.cargo.cargo_doctests import DoctestReader
+from watchtest.runners.cargo.cargo_events import CargoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
-from watchtest.runners.runner import REPORT, Ask, Change, Order, Reports, told
+from watchtest.runners.runner import REPORT, Change, Execute, Invocation, ReportReader, is_below, report_of
 
 MANIFEST = "Cargo.toml"
 RUST_TEST = re.compile(rb"#\[(\w+::)*test\b|#\[rstest")
@@ -35,7 +35,7 @@ BUILD = ("--no-fail-fast", "--message-format=json", "--config", CONFIG)
 JSON = ("-Z", "unstable-options", "--format", "json", "--report-time")
 DOC = "doc"
 TARGET = re.compile(r"(?P<crate>[A-Za-z0-9_-]+)/(?P<target>lib|doc|(bin|test|example|bench)/[^/:]+)")
-LONGEST_FILTER = 100_000
+FILTER_LIMIT = 100_000
 
 
 def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
@@ -87,43 +87,43 @@ class CargoRunner:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         if tests is None:
             return self._tests(("--workspace",), (), None), self._docs(None)
         docs = [test for test in tests if self._target(test)[1] == DOC]
         others = [test for test in tests if self._target(test)[1] != DOC]
-        orders: list[Order] = []
+        invocations: list[Invocation] = []
         if others:
             names = tuple(test.partition("::")[2] for test in others)
-            is_short = all(names) and sum(map(len, names)) < LONGEST_FILTER
-            orders.append(self._tests(self._packages(others), names if is_short else (), frozenset(others)))
+            is_short = all(names) and sum(map(len, names)) < FILTER_LIMIT
+            invocations.append(self._tests(self._packages(others), names if is_short else (), frozenset(others)))
         if docs:
             # All of them: their names hold line numbers, which another line above them changes.
-            orders.append(self._docs(frozenset(docs)))
-        return tuple(orders)
+            invocations.append(self._docs(frozenset(docs)))
+        return tuple(invocations)
 
-    def reports(self, order: Order, root: str) -> Reports:
-        kind = CargoReports if order.has_rows else DocReports
-        return kind(self.name, order, root)
+    def reader(self, invocation: Invocation, root: str) -> ReportReader:
+        kind = CargoReader if invocation.has_rows else DoctestReader
+        return kind(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         return self._target(test)[0] != ""
 
-    async def narrow(self, change: Change, ask: Ask) -> Only:
-        end = await ask(Order(("sh", "-c", cargocrates.METADATA, "cargo", REPORT), self.folder, self.env))
-        return cargocrates.affected(told(end, "cargo metadata"), self.folder, change)
+    async def narrow(self, change: Change, execute: Execute) -> Only:
+        end = await execute(Invocation(("sh", "-c", cargo_crates.METADATA, "cargo", REPORT), self.folder, self.env))
+        return cargo_crates.affected(report_of(end, "cargo metadata"), self.folder, change)
 
-    def _tests(self, packages: tuple[str, ...], names: tuple[str, ...], tests: frozenset[str] | None) -> Order:
+    def _tests(self, packages: tuple[str, ...], names: tuple[str, ...], tests: frozenset[str] | None) -> Invocation:
         own, theirs = self._arguments()
         exact = ("--exact", *sorted(set(names))) if names else ()
         argv = ("cargo", "test", *packages, "--tests", *BUILD, *own, "--", *JSON, *theirs, *exact)
-        return Order(argv, self.folder, self.env, has_rows=True, tests=tests)
+        return Invocation(argv, self.folder, self.env, has_rows=True, tests=tests)
 
-    def _docs(self, tests: frozenset[str] | None) -> Order:
+    def _docs(self, tests: frozenset[str] | None) -> Invocation:
         own, theirs = self._arguments()
         # In one stream, as only stderr says which crate comes next.
         argv = ("sh", "-c", 'exec cargo test "$@" 2>&1', "cargo", "--workspace", "--doc", "--no-fail-fast", *own)
-        return Order((*argv, "--color=never", "--", *theirs), self.folder, self.env, tests=tests)
+        return Invocation((*argv, "--color=never", "--", *theirs), self.folder, self.env, tests=tests)
 
     def _arguments(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The user's own, for cargo and, behind `--`, for the tests."""

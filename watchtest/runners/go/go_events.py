@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.core.model import Execution, Failure, Outcome, Result, StopReason
-from watchtest.runners.command_report import MOST_TESTS, Gathered
-from watchtest.runners.go import go_output as gotext
-from watchtest.runners.runner import Ended, Order
+from watchtest.runners.command_report import TEST_LIMIT, ResultCollector
+from watchtest.runners.go import go_output as go_output
+from watchtest.runners.runner import Invocation, InvocationEnd
 from watchtest.runners.untrusted import first_line, inside, name, seconds, text
 
 OUTPUT_LIMIT = 128 * 1024
@@ -27,7 +27,7 @@ UNBUILT = re.compile(r"^FAIL\s+(\S+) \[(build|setup) failed\]$", re.MULTILINE)
 class _Words:
     """What a test or a package printed: the last OUTPUT_LIMIT letters."""
 
-    lines: deque[gotext.Line] = field(default_factory=deque)
+    lines: deque[go_output.Line] = field(default_factory=deque)
     size: int = 0
 
     def add(self, row: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class _Words:
         if not said or FRAME.match(said):
             return
         is_error = str(row.get("OutputType", "")).startswith("error")
-        self.lines.append(gotext.Line(said, is_error))
+        self.lines.append(go_output.Line(said, is_error))
         self.size += len(said)
         while self.size > OUTPUT_LIMIT and len(self.lines) > 1:
             self.size -= len(self.lines.popleft().text)
@@ -49,19 +49,19 @@ class _Package:
     folder: str
     words: _Words = field(default_factory=_Words)
     running: dict[str, _Words] = field(default_factory=dict)
-    """Tests that have begun and not ended, in their order."""
+    """Tests that have begun and not ended, in their invocation."""
     red: set[str] = field(default_factory=set)
     is_over: bool = False
 
 
-class GoReports:
+class GoReader:
     """Of one `go test`."""
 
-    def __init__(self, tool: str, order: Order, root: str) -> None:
+    def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
         self._tool = tool
         self._root = root
-        self._folder = order.folder
-        self._gathered = Gathered()
+        self._folder = invocation.folder
+        self._collected = ResultCollector()
         self._modules: dict[str, str] = {}
         self._packages: dict[str, _Package] = {}
         self._build: dict[str, _Words] = {}
@@ -79,15 +79,15 @@ class GoReports:
                 self._built(row)
             elif package := name(row.get("Package")):
                 self._told(package, row, promised, results)
-        return frozenset(promised), tuple(result for result in results if self._gathered.add(result))
+        return frozenset(promised), tuple(result for result in results if self._collected.add(result))
 
     def _built(self, row: dict[str, Any]) -> None:
         path = name(row.get("ImportPath"))
-        if path and len(self._build) < MOST_TESTS:
+        if path and len(self._build) < TEST_LIMIT:
             self._build.setdefault(path, _Words()).add(row)
 
     def _told(self, path: str, row: dict[str, Any], promised: set[str], results: list[Result]) -> None:
-        if path not in self._packages and len(self._packages) >= MOST_TESTS:
+        if path not in self._packages and len(self._packages) >= TEST_LIMIT:
             return
         package = self._packages.setdefault(path, _Package(self._folder_of(path)))
         action, test = text(row.get("Action")), name(row.get("Test"))
@@ -100,7 +100,7 @@ class GoReports:
         words = package.running.get(test)
         if action == "run":
             package.running.setdefault(test, _Words())
-            if self._gathered.promise(f"{package.folder}::{test}"):
+            if self._collected.promise(f"{package.folder}::{test}"):
                 promised.add(f"{package.folder}::{test}")
         elif action == "output" and words is not None:
             words.add(row)
@@ -115,7 +115,7 @@ class GoReports:
         if outcome is not Outcome.FAILED:
             return [Result(id_, outcome, duration_s)]
         package.red.add(test)
-        panic = gotext.panic(words.all(), self._root, package.folder)
+        panic = go_output.panic(words.all(), self._root, package.folder)
         if panic is not None:
             self._break(package, test, panic)
             # A subtest that panicked says so in the name of the test around it, which fails last.
@@ -123,17 +123,17 @@ class GoReports:
             inner = [Result(f"{package.folder}::{one}", Outcome.FAILED, 0.0, panic) for one in silent]
             return [*inner, Result(id_, outcome, duration_s, panic)]
         below = sorted(one for one in package.red if one.startswith(test + "/"))
-        failure = gotext.failure(tuple(words.lines), package.folder)
+        failure = go_output.failure(tuple(words.lines), package.folder)
         if below and not failure.message:
             failure = self._because_of(package, below)
         return [Result(id_, outcome, duration_s, failure)]
 
     def _is_silent(self, package: _Package, test: str) -> bool:
-        known = self._gathered.results.get(f"{package.folder}::{test}")
-        return known is None or known.failure is None or known.failure.kind == gotext.SILENT
+        known = self._collected.results.get(f"{package.folder}::{test}")
+        return known is None or known.failure is None or known.failure.kind == go_output.SILENT
 
     def _because_of(self, package: _Package, below: list[str]) -> Failure:
-        known = self._gathered.results.get(f"{package.folder}::{below[0]}")
+        known = self._collected.results.get(f"{package.folder}::{below[0]}")
         where = known.failure.where if known and known.failure else None
         count = f"{len(below)} subtest{'s' if len(below) > 1 else ''} failed"
         return Failure(kind="subtests", message=f"{count}: {', '.join(below)[:2000]}", where=where)
@@ -146,7 +146,7 @@ class GoReports:
         results: list[Result] = []
         for test, words in package.running.items():
             said = words.all()
-            failure = gotext.panic(said, self._root, package.folder)
+            failure = go_output.panic(said, self._root, package.folder)
             if failure is not None:
                 self._break(package, test, failure)
                 package.red.add(test)
@@ -154,7 +154,7 @@ class GoReports:
         if package.running and not package.red:
             # Nothing was said: the one that began last was at work.
             test, words = list(package.running.items())[-1]
-            said = gotext.without_result(words.all()) or gotext.without_result(package.words.all())
+            said = go_output.without_result(words.all()) or go_output.without_result(package.words.all())
             failure = Failure(kind="crashed", message=f"the test process ended while it ran\n{said}".strip())
             self._break(package, test, failure)
             package.red.add(test)
@@ -163,14 +163,16 @@ class GoReports:
             self._unbuilt(package.folder, text(row.get("FailedBuild")))
         elif not package.red:
             said = package.words.all()
-            failure = gotext.panic(said, self._root, package.folder) or Failure(
-                kind="package failed", message=gotext.without_result(said) or "it failed outside its tests", text=said
+            failure = go_output.panic(said, self._root, package.folder) or Failure(
+                kind="package failed",
+                message=go_output.without_result(said) or "it failed outside its tests",
+                text=said,
             )
-            self._gathered.error(package.folder, failure)
+            self._collected.error(package.folder, failure)
         return results
 
     def _break(self, package: _Package, test: str, failure: Failure) -> None:
-        is_timeout = failure.kind == gotext.TIMED_OUT
+        is_timeout = failure.kind == go_output.TIMED_OUT
         if not self._broken or (is_timeout and not self._has_timed_out):
             first = failure.message.partition("\n")[0]
             self._broken = f"{failure.kind} in {package.folder}::{test}: {first}"
@@ -179,14 +181,14 @@ class GoReports:
     def _unbuilt(self, folder: str, import_path: str) -> None:
         words = self._build.get(import_path)
         said = words.all() if words else ""
-        self._gathered.error(folder, gotext.build_failure(said, self._root, self._folder))
+        self._collected.error(folder, go_output.build_failure(said, self._root, self._folder))
 
-    def execution(self, end: Ended) -> Execution:
+    def execution(self, end: InvocationEnd) -> Execution:
         for found in UNBUILT.finditer(end.output):  # before Go 1.24 these are no rows
             package = self._folder_of(name(found[1]))
             # It may be another package, which this one needs, that could not be built.
-            block = gotext.block_of(end.output, name(found[1])) or end.output
-            self._gathered.error(package, gotext.build_failure(block, self._root, self._folder))
+            block = go_output.block_of(end.output, name(found[1])) or end.output
+            self._collected.error(package, go_output.build_failure(block, self._root, self._folder))
         open_ = [path for path, package in self._packages.items() if not package.is_over]
         running = [
             f"{package.folder}::{test}"
@@ -195,11 +197,11 @@ class GoReports:
             if not package.is_over
         ]
         broken = self._broken
-        if not self._packages and not self._gathered.errors and end.exit_code:
+        if not self._packages and not self._collected.errors and end.exit_code:
             broken = f"{self._tool} exited with {end.exit_code}: {first_line(end.output)}"
         if open_ and not broken and end.exit_code is not None:
             broken = f"{self._tool} ended in the midst of {self._packages[open_[0]].folder}"
-        return self._gathered.execution(
+        return self._collected.execution(
             end,
             self._tool,
             reason=broken,

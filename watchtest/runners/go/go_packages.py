@@ -16,7 +16,7 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
-from watchtest.runners.runner import Change, Untellable, folder_in, is_below, named, proof
+from watchtest.runners.runner import Change, Undecidable, is_below, proof, some_of, workspace_folder_of
 from watchtest.runners.untrusted import name
 
 QUOTED = '{{range $index, $one := %s}}{{if $index}},{{end}}{{printf "%%q" $one}}{{end}}'
@@ -62,11 +62,11 @@ class _Package:
 
 
 def affected(listing: bytes, change: Change) -> Only:
-    """Packages by their folders. Raises Untellable."""
+    """Packages by their folders. Raises Undecidable."""
     packages = _read(listing, change.root)
     folders = frozenset(one.folder for one in packages.values() if one.folder is not None)
     if not folders:
-        raise Untellable("go list names no package in the workspace")
+        raise Undecidable("go list names no package in the workspace")
     needs = {one.folder: _needed(path, packages) for path, one in packages.items() if one.is_test_main and one.folder}
     chosen: set[str] = set()
     reasons: list[str] = []
@@ -80,7 +80,7 @@ def affected(listing: bytes, change: Change) -> Only:
             reasons.append(f"{path} belongs to the package {owned.home}")
     without_tests = change.known_files - needs.keys()
     if not without_tests <= folders:
-        raise Untellable(f"there is no package {named(sorted(without_tests - folders))} any more")
+        raise Undecidable(f"there is no package {some_of(sorted(without_tests - folders))} any more")
     return proof(chosen | without_tests, reasons, change)
 
 
@@ -98,7 +98,7 @@ class _Owned:
 def _owned(path: str, packages: Mapping[str, _Package], folders: frozenset[str]) -> _Owned:
     where = PurePosixPath(path)
     if where.name in SETTINGS or VENDOR in where.parts:
-        raise Untellable(f"{path} decides what packages are made of")
+        raise Undecidable(f"{path} decides what packages are made of")
     embedding = frozenset(one.folder for one in packages.values() if one.folder is not None and path in one.embeds)
     is_data = TESTDATA in where.parts[:-1]
     home = str(PurePosixPath(*where.parts[: where.parts.index(TESTDATA)]) if is_data else where.parent)
@@ -108,7 +108,7 @@ def _owned(path: str, packages: Mapping[str, _Package], folders: frozenset[str])
         is_own = is_text(where) or where.name.endswith("_test.go")
         return _Owned(home, frozenset({home}), embedding if is_own else embedding | {home})
     if not embedding and where.suffix != ".py" and not is_text(where):
-        raise Untellable(f"{path} belongs to no package, and may be read by any")
+        raise Undecidable(f"{path} belongs to no package, and may be read by any")
     return _Owned(min(embedding, default=""), shared=embedding)
 
 
@@ -130,12 +130,12 @@ def _read(listing: bytes, root: str) -> dict[str, _Package]:
             row = json.loads(line)
             packages[name(row["path"])] = _package(row, root)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Untellable("what go list says cannot be read") from error
+        raise Undecidable("what go list says cannot be read") from error
     return packages
 
 
 def _package(row: dict[str, Any], root: str) -> _Package:
-    folder = folder_in(root, row["dir"])
+    folder = workspace_folder_of(root, row["dir"])
     embeds = [*row["embeds"], *row["test_embeds"], *row["outer_embeds"]]
     return _Package(
         folder,

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from watchtest.core.model import Only
-from watchtest.runners.go import go_packages as gopackages
-from watchtest.runners.go.go_events import GoReports
+from watchtest.runners.go import go_packages as go_packages
+from watchtest.runners.go.go_events import GoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree
-from watchtest.runners.runner import REPORT, Ask, Change, Order, told
+from watchtest.runners.runner import REPORT, Change, Execute, Invocation, report_of
 
 MANIFEST = "go.mod"
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules come first: only they tell in which folder a package lies."""
 NAME = re.compile(r"(Test|Example|Fuzz|Benchmark)[^a-z]|(Test|Example|Fuzz|Benchmark)$")
 CARGO = re.compile(r"(^|/)(lib|doc|(bin|test|example|bench)/[^/]+)$")
-LONGEST_FILTER = 100_000
+FILTER_LIMIT = 100_000
 
 
 def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
@@ -40,7 +40,7 @@ class GoRunner:
     timeout_s: float = 300.0
     """What the box allows a run: Go ends a package a little earlier, and then says where each goroutine is."""
 
-    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         packages: tuple[str, ...] = ("./...",)
         filters: tuple[str, ...] = ()
         if tests is not None:
@@ -49,10 +49,10 @@ class GoRunner:
         limit = f"-timeout={max(1, int(self.timeout_s - min(5, self.timeout_s / 10)))}s"
         argv = ("sh", "-c", SCRIPT, "go", limit, *filters, *self.args, *packages)
         selected = None if tests is None else frozenset(tests)
-        return (Order(argv, self.folder, self.env, has_rows=True, tests=selected),)
+        return (Invocation(argv, self.folder, self.env, has_rows=True, tests=selected),)
 
-    def reports(self, order: Order, root: str) -> GoReports:
-        return GoReports(self.name, order, root)
+    def reader(self, invocation: Invocation, root: str) -> GoReader:
+        return GoReader(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         package, separator, name = test.partition("::")
@@ -62,11 +62,11 @@ class GoRunner:
             return NAME.match(name) is not None
         return "." not in package.rpartition("/")[2].lstrip(".") and CARGO.search(package) is None
 
-    async def narrow(self, change: Change, ask: Ask) -> Only:
-        flags = gopackages.listing_flags(self.args)
-        argv = ("sh", "-c", gopackages.LISTING, "go", REPORT, *flags, "-f", gopackages.TEMPLATE)
-        end = await ask(Order(argv, self.folder, self.env))
-        return gopackages.affected(told(end, "go list"), change)
+    async def narrow(self, change: Change, execute: Execute) -> Only:
+        flags = go_packages.listing_flags(self.args)
+        argv = ("sh", "-c", go_packages.LISTING, "go", REPORT, *flags, "-f", go_packages.TEMPLATE)
+        end = await execute(Invocation(argv, self.folder, self.env))
+        return go_packages.affected(report_of(end, "go list"), change)
 
     def _package(self, test: str) -> str:
         folder = test.partition("::")[0]
@@ -83,7 +83,7 @@ def _filters(tests: tuple[str, ...]) -> tuple[str, ...]:
         expression = "/".join(f"^{_quoted(part)}$" for part in names[0].split("/"))
     else:
         expression = "^(" + "|".join(sorted({_quoted(name.partition("/")[0]) for name in names})) + ")$"
-    return (f"-run={expression}",) if len(expression) < LONGEST_FILTER else ()
+    return (f"-run={expression}",) if len(expression) < FILTER_LIMIT else ()
 
 
 def _quoted(word: str) -> str:

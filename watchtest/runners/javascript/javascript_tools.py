@@ -18,7 +18,7 @@ TOOLS = ("vitest", "jest")
 TEST_FILE = re.compile(r"(\.(test|spec)\.[cm]?[jt]sx?$)|(^|/)__tests__/[^/]+\.[cm]?[jt]sx?$")
 SUFFIXES = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 SEPARATOR = " > "
-LONGEST_FILTER = 100_000
+FILTER_LIMIT = 100_000
 LAUNCHER = (
     'tool=$1; shift; folder=$PWD; while :; do [ -x "$folder/node_modules/.bin/$tool" ] && '
     'exec "$folder/node_modules/.bin/$tool" "$@"; [ -n "$folder" ] || break; folder=${folder%/*}; done; '
@@ -90,7 +90,7 @@ def selected(tests: Sequence[str]) -> tuple[list[str], str]:
         return files, ""
     quoted = sorted({_quoted(name) for name in names})
     expression = f"^({'|'.join(quoted)})$"
-    return files, expression if len(expression) < LONGEST_FILTER else ""
+    return files, expression if len(expression) < FILTER_LIMIT else ""
 
 
 def _quoted(name: str) -> str:

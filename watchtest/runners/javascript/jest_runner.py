@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from watchtest.core.model import Only
 from watchtest.runners.javascript import javascript_tools as javascript
 from watchtest.runners.javascript import related_tests as related
-from watchtest.runners.javascript.jest_report import JestReports
-from watchtest.runners.runner import REPORT, Ask, Change, Order, Untellable, told
+from watchtest.runners.javascript.jest_report import JestReader
+from watchtest.runners.runner import REPORT, Change, Execute, Invocation, Undecidable, report_of
 
 REPORTERS = ("--json", f"--outputFile={REPORT}", "--testLocationInResults", "--passWithNoTests")
 
@@ -23,7 +23,7 @@ class JestRunner:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         words: tuple[str, ...] = ()
         if tests is not None:
             files, names = javascript.selected(tests)
@@ -31,18 +31,18 @@ class JestRunner:
             pattern = (f"--testNamePattern={names}",) if names else ()
             words = (*pattern, "--runTestsByPath", *inner)
         argv = javascript.launched("jest", *REPORTERS, *self.args, *words)
-        return (Order(argv, self.folder, self._env, tests=None if tests is None else frozenset(tests)),)
+        return (Invocation(argv, self.folder, self._env, tests=None if tests is None else frozenset(tests)),)
 
-    def reports(self, order: Order, root: str) -> JestReports:
-        return JestReports(self.name, order, root)
+    def reader(self, invocation: Invocation, root: str) -> JestReader:
+        return JestReader(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         return javascript.is_file_of(self.folder, test)
 
-    async def narrow(self, change: Change, ask: Ask) -> Only:
+    async def narrow(self, change: Change, execute: Execute) -> Only:
         async def tell(*words: str) -> object:
             argv = ("sh", "-c", related.TO_REPORT, "watchtest", REPORT, "jest", *self.args, *words)
-            return related.read(told(await ask(Order(argv, self.folder, self._env)), "jest"))
+            return related.read(report_of(await execute(Invocation(argv, self.folder, self._env)), "jest"))
 
         sources, snapshots = related.asked_of(change, self.folder)
         if not sources:
@@ -57,7 +57,7 @@ class JestRunner:
             # What setup files import concerns every test, and no test imports it.
             as_tests = related.as_tests(machinery, configs[0], change.root)
             if len(configs) > 1 or await tell(*listing, *as_tests, "--findRelatedTests", *inner.values()) != []:
-                raise Untellable("a file changed that jest needs for every test")
+                raise Undecidable("a file changed that jest needs for every test")
         found = {source: await tell(*listing, "--findRelatedTests", path) for source, path in inner.items()}
         return related.affected(found, snapshots, self.folder, change)
 

@@ -15,10 +15,10 @@ from typing import Any
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
 from watchtest.runners.javascript.javascript_tools import LAUNCHER, SUFFIXES
-from watchtest.runners.runner import Change, Untellable, is_below, proof
+from watchtest.runners.runner import Change, Undecidable, is_below, proof
 from watchtest.runners.untrusted import inside, tables
 
-MOST_FILES = 10
+FILE_LIMIT = 10
 """More are asked about in less time by running everything."""
 SNAPSHOTS = "__snapshots__"
 SNAPSHOT = ".snap"
@@ -33,22 +33,22 @@ TO_REPORT = f'exec >"$1"; shift; {LAUNCHER}'
 
 
 def asked_of(change: Change, folder: str) -> tuple[list[str], dict[str, str]]:
-    """The sources that the tool has to be asked about, and the tests of snapshots by these. Raises Untellable."""
+    """The sources that the tool has to be asked about, and the tests of snapshots by these. Raises Undecidable."""
     sources: list[str] = []
     snapshots: dict[str, str] = {}
     for path in change.paths:
         where = PurePosixPath(path)
-        if path in change.gone and not is_text(where):
-            raise Untellable(f"{path} is gone, and nobody can tell who imported it")
+        if path in change.removed and not is_text(where):
+            raise Undecidable(f"{path} is gone, and nobody can tell who imported it")
         if where.suffix == SNAPSHOT and (test := _test_of(where)) in change.known_files:
             snapshots[path] = test
         elif where.name.endswith(SUFFIXES):
             _must_be_plain(where, folder)
             sources.append(path)
         elif not is_text(where):
-            raise Untellable(f"{path} may be read by any test")
-    if len(sources) > MOST_FILES:
-        raise Untellable(f"{len(sources)} files changed")
+            raise Undecidable(f"{path} may be read by any test")
+    if len(sources) > FILE_LIMIT:
+        raise Undecidable(f"{len(sources)} files changed")
     return sources, snapshots
 
 
@@ -60,19 +60,19 @@ def _test_of(snapshot: PurePosixPath) -> str:
 
 def _must_be_plain(where: PurePosixPath, folder: str) -> None:
     if not is_below(str(where), folder):
-        raise Untellable(f"{where} lies outside of {folder}/")
+        raise Undecidable(f"{where} lies outside of {folder}/")
     if SETTINGS.search(where.name) or MOCKS in where.parts or PACKAGES in where.parts:
-        raise Untellable(f"{where} may matter to every test")
+        raise Undecidable(f"{where} may matter to every test")
 
 
 def affected(related: Mapping[str, object], snapshots: Mapping[str, str], folder: str, change: Change) -> Only:
-    """`related`: the files of tests that import each source, as the tool names them. Raises Untellable."""
+    """`related`: the files of tests that import each source, as the tool names them. Raises Undecidable."""
     tests: set[str] = set(snapshots.values())
     reasons = [f"{path} is a snapshot of {test}" for path, test in snapshots.items()]
     for path, said in related.items():
         files = [inside(str(file), change.root, folder) for file in said] if isinstance(said, list) else []
         if not files:
-            raise Untellable(f"no test is known to import {path}, and any may read it")
+            raise Undecidable(f"no test is known to import {path}, and any may read it")
         tests.update(_sure(file, path) for file in files)
         reasons.append(f"{path} is a test" if files == [path] else f"{path} is imported")
     return proof(tests, reasons, change)
@@ -80,7 +80,7 @@ def affected(related: Mapping[str, object], snapshots: Mapping[str, str], folder
 
 def _sure(file: str | None, path: str) -> str:
     if file is None:
-        raise Untellable(f"{path} is imported by a test outside of the workspace")
+        raise Undecidable(f"{path} is imported by a test outside of the workspace")
     return file
 
 
@@ -88,33 +88,33 @@ def read(report: bytes) -> Any:
     try:
         return json.loads(report)
     except (ValueError, RecursionError) as error:
-        raise Untellable("what the tool says of related tests cannot be read") from error
+        raise Undecidable("what the tool says of related tests cannot be read") from error
 
 
 # -- jest ------------------------------------------------------------------------------------------
 
 
 def must_be_in_view(sources: Iterable[str], configs: Sequence[Mapping[str, Any]], change: Change) -> None:
-    """Jest sees only files of its roots, and of the suffixes that it is told. Raises Untellable for others."""
+    """Jest sees only files of its roots, and of the suffixes that it is report_of. Raises Undecidable for others."""
     for config in configs:
         try:
             ignored = [re.compile(pattern) for pattern in config["modulePathIgnorePatterns"]]
             suffixes = tuple(f".{suffix}" for suffix in config["moduleFileExtensions"])
             roots = tuple(f"{root.rstrip('/')}/" for root in config["roots"])
         except (KeyError, TypeError, AttributeError, re.error) as error:
-            raise Untellable("the settings of jest cannot be read") from error
+            raise Undecidable("the settings of jest cannot be read") from error
         for source in sources:
             path = f"{change.root.rstrip('/')}/{source}"
             is_seen = path.startswith(roots) and path.endswith(suffixes)
             if not is_seen or any(pattern.search(path) for pattern in ignored):
-                raise Untellable(f"jest does not look at {source}")
+                raise Undecidable(f"jest does not look at {source}")
 
 
 def configs_of(said: object) -> list[dict[str, Any]]:
-    """What `jest --showConfig` tells of each project. Raises Untellable."""
+    """What `jest --showConfig` tells of each project. Raises Undecidable."""
     configs = tables(said.get("configs")) if isinstance(said, dict) else []
     if not configs:
-        raise Untellable("jest does not tell its settings")
+        raise Undecidable("jest does not tell its settings")
     return configs
 
 

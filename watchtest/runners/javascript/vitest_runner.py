@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from watchtest.core.model import Only
 from watchtest.runners.javascript import javascript_tools as javascript
 from watchtest.runners.javascript import related_tests as related
-from watchtest.runners.javascript.jest_report import JestReports
-from watchtest.runners.runner import REPORT, Ask, Change, Order, Untellable, told
+from watchtest.runners.javascript.jest_report import JestReader
+from watchtest.runners.runner import REPORT, Change, Execute, Invocation, Undecidable, report_of
 
 REPORTERS = ("--reporter=default", "--reporter=json", f"--outputFile.json={REPORT}", "--includeTaskLocation")
 
@@ -23,7 +23,7 @@ class VitestRunner:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def orders(self, tests: tuple[str, ...] | None) -> tuple[Order, ...]:
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         words: tuple[str, ...] = ()
         if tests is not None:
             files, names = javascript.selected(tests)
@@ -31,24 +31,24 @@ class VitestRunner:
             words = (*inner, *((f"--testNamePattern={names}",) if names else ()))
         argv = javascript.launched("vitest", "run", "--passWithNoTests", *REPORTERS, *self.args, *words)
         env = {"NO_COLOR": "1", **self.env}
-        return (Order(argv, self.folder, env, tests=None if tests is None else frozenset(tests)),)
+        return (Invocation(argv, self.folder, env, tests=None if tests is None else frozenset(tests)),)
 
-    def reports(self, order: Order, root: str) -> JestReports:
-        return JestReports(self.name, order, root)
+    def reader(self, invocation: Invocation, root: str) -> JestReader:
+        return JestReader(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         return javascript.is_file_of(self.folder, test)
 
-    async def narrow(self, change: Change, ask: Ask) -> Only:
+    async def narrow(self, change: Change, execute: Execute) -> Only:
         sources, snapshots = related.asked_of(change, self.folder)
         inner = [source.removeprefix(self.folder).lstrip("/") for source in sources]
         found: object = {}
         if inner:
             words = (REPORT, str(len(inner)), *inner, *self.args)
             argv = ("node", "--input-type=module", "-e", related.VITEST, "--", *words)
-            end = await ask(Order(argv, self.folder, {"NO_COLOR": "1", **self.env}))
-            found = related.read(told(end, "vitest"))
+            end = await execute(Invocation(argv, self.folder, {"NO_COLOR": "1", **self.env}))
+            found = related.read(report_of(end, "vitest"))
         if not isinstance(found, dict) or found.keys() != set(inner):
-            raise Untellable("vitest does not tell of all files that changed")
+            raise Undecidable("vitest does not tell of all files that changed")
         by_path = dict(zip(sources, (found[one] for one in inner), strict=True))
         return related.affected(by_path, snapshots, self.folder, change)

@@ -20,8 +20,8 @@ from watchtest.agent.code.fingerprints import print_of
 from watchtest.agent.in_unittest import unittest_main as unittest_job
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners import runner as base
-from watchtest.runners.unittest import UnittestReports
+from watchtest.runners.runner import InvocationEnd
+from watchtest.runners.unittest import UnittestReader
 from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 
 OTHERS = [f"python3.{minor}" for minor in range(8, 16) if minor != sys.version_info.minor]
@@ -134,7 +134,7 @@ class Ended:
     code: int
     rows: list[dict[str, Any]]
     output: str
-    reports: UnittestReports
+    reports: UnittestReader
 
     @property
     def promised(self) -> set[str]:
@@ -146,7 +146,7 @@ class Ended:
 
     @property
     def state(self) -> RunState:
-        return judge(self.reports.execution(base.Ended(self.code, output=self.output))).state
+        return judge(self.reports.execution(InvocationEnd(self.code, output=self.output))).state
 
     def failure(self, test: str) -> Any:
         failure = self.reports.results[test].failure
@@ -193,7 +193,7 @@ def run(
     os.close(stacks)
     with os.fdopen(results, encoding="ascii") as stream:
         rows = [json.loads(line) for line in stream]
-    reports = UnittestReports()
+    reports = UnittestReader()
     reports.take(rows)
     return Ended(done.returncode, rows, done.stdout, reports)
 

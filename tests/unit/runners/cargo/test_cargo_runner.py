@@ -13,7 +13,7 @@ from watchtest.core.model import Execution, Failure, RunState
 from watchtest.core.verdict import judge
 from watchtest.runners.cargo import cargo_events as rusttext
 from watchtest.runners.cargo.cargo_runner import CargoRunner
-from watchtest.runners.runner import Ended, Reports
+from watchtest.runners.runner import InvocationEnd, ReportReader
 
 RECORDED = TESTS / "support" / "recorded" / "cargo_1_95.txt"
 ROOT = "/workspace"
@@ -26,16 +26,16 @@ LIB = {
 BUILT = {"reason": "build-finished", "success": True}
 
 
-def reports(order: int = 0) -> Reports:
+def reports(invocation: int = 0) -> ReportReader:
     runner = CargoRunner()
-    return runner.reports(runner.orders(None)[order], ROOT)
+    return runner.reader(runner.invocations(None)[invocation], ROOT)
 
 
-def told(*rows: dict[str, object], code: int = 0) -> Execution:
+def report_of(*rows: dict[str, object], code: int = 0) -> Execution:
     gathering = reports()
     for row in rows:
         gathering.take([row])
-    return gathering.execution(Ended(code))
+    return gathering.execution(InvocationEnd(code))
 
 
 def failure(execution: Execution, test: str) -> Failure:
@@ -46,7 +46,7 @@ def failure(execution: Execution, test: str) -> Failure:
 
 def test_every_test_of_every_binary_has_its_outcome() -> None:
     rows = [json.loads(line) for line in RECORDED.read_text().splitlines() if line.startswith("{")]
-    execution = told(*rows, code=101)
+    execution = report_of(*rows, code=101)
     assert {test: result.outcome.value for test, result in execution.results.items()} == {
         "shop-cart/lib::tests::adds": "passed",
         "shop-cart/lib::tests::fails": "failed",
@@ -74,18 +74,18 @@ def test_a_suite_that_ends_before_its_count_is_never_green() -> None:
     suite = {"type": "suite", "event": "started", "test_count": 2}
     one = [{"type": "test", "event": "started", "name": "a"}, {"type": "test", "event": "ok", "name": "a"}]
     end = {"type": "suite", "event": "ok"}
-    short = told(LIB, BUILT, begin, suite, *one, end, {"watchtest": "end", "code": 0})
+    short = report_of(LIB, BUILT, begin, suite, *one, end, {"watchtest": "end", "code": 0})
     assert judge(short).state is RunState.ERROR
-    cut = told(LIB, BUILT, begin, suite, *one)
+    cut = report_of(LIB, BUILT, begin, suite, *one)
     assert judge(cut).state is RunState.ERROR
-    whole = told(LIB, BUILT, begin, {**suite, "test_count": 1}, *one, end, {"watchtest": "end", "code": 0})
+    whole = report_of(LIB, BUILT, begin, {**suite, "test_count": 1}, *one, end, {"watchtest": "end", "code": 0})
     assert judge(whole).state is RunState.PASSED
     assert set(whole.results) == {"shop/lib::a"}
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, RunState.PASSED), (3, RunState.FAILED)])
 def test_a_harness_of_its_own_is_one_test(code: int, state: RunState) -> None:
-    execution = told(
+    execution = report_of(
         LIB,
         BUILT,
         {"watchtest": "begin", "binary": "shop-1"},
@@ -97,9 +97,9 @@ def test_a_harness_of_its_own_is_one_test(code: int, state: RunState) -> None:
 
 
 def test_exit_code_and_reports_must_agree() -> None:
-    assert judge(told(LIB, BUILT, code=101)).state is RunState.ERROR
-    assert judge(told(LIB, BUILT)).state is RunState.NO_TESTS
-    assert judge(told()).state is RunState.ERROR  # it never said that it was built
+    assert judge(report_of(LIB, BUILT, code=101)).state is RunState.ERROR
+    assert judge(report_of(LIB, BUILT)).state is RunState.NO_TESTS
+    assert judge(report_of()).state is RunState.ERROR  # it never said that it was built
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_exit_code_and_reports_must_agree() -> None:
 )
 def test_the_crate_is_known_by_ids_old_and_new(package_id: str) -> None:
     begin = {"watchtest": "begin", "binary": "shop-1"}
-    execution = told({**LIB, "package_id": package_id}, BUILT, begin, {"watchtest": "end", "code": 0})
+    execution = report_of({**LIB, "package_id": package_id}, BUILT, begin, {"watchtest": "end", "code": 0})
     assert set(execution.results) == {"shop/lib::main"}
 
 
@@ -164,7 +164,7 @@ error: doctest failed, to rerun pass `-p shop --doc`
 
 
 def test_documentation_tests_are_read_from_their_text() -> None:
-    execution = reports(1).execution(Ended(101, output=DOC))
+    execution = reports(1).execution(InvocationEnd(101, output=DOC))
     assert {test: result.outcome.value for test, result in execution.results.items()} == {
         "shop/doc::src/lib.rs - total (line 5)": "passed",
         "shop/doc::src/lib.rs - total (line 9) - compile fail": "failed",
@@ -179,19 +179,19 @@ def test_documentation_tests_are_read_from_their_text() -> None:
 
 def test_documentation_tests_whose_text_was_cut_are_never_green() -> None:
     cut = DOC.replace("test src/lib.rs - total (line 5) ... ok\n", "").replace("FAILED", "ok")
-    execution = reports(1).execution(Ended(0, output=cut))
+    execution = reports(1).execution(InvocationEnd(0, output=cut))
     assert judge(execution).state is RunState.ERROR
     assert "1 documentation tests were not reported" in judge(execution).reason
 
 
 def test_a_workspace_without_a_library_has_no_documentation_tests() -> None:
-    execution = reports(1).execution(Ended(101, output="error: no library targets found in package `shop`\n"))
+    execution = reports(1).execution(InvocationEnd(101, output="error: no library targets found in package `shop`\n"))
     assert judge(execution).state is RunState.NO_TESTS
 
 
 def test_arguments_go_to_cargo_and_behind_the_dashes_to_the_tests() -> None:
     runner = CargoRunner(args=("--release", "--", "--test-threads=1"))
-    tests, docs = runner.orders(None)
+    tests, docs = runner.invocations(None)
     at = tests.argv.index("--")
     assert "--release" in tests.argv[:at]
     assert "--test-threads=1" in tests.argv[at:]
@@ -199,11 +199,11 @@ def test_arguments_go_to_cargo_and_behind_the_dashes_to_the_tests() -> None:
 
 
 def test_selections_name_crates_and_exact_tests() -> None:
-    [order] = CargoRunner(folder="core").orders(("core/shop/lib::tests::b", "core/tax/test/it::a"))
-    at = order.argv.index("--")
-    assert order.argv[2:6] == ("--package", "shop", "--package", "tax")
-    assert order.argv[at:][-3:] == ("--exact", "a", "tests::b")
-    [whole] = CargoRunner().orders(("shop/lib",))
+    [invocation] = CargoRunner(folder="core").invocations(("core/shop/lib::tests::b", "core/tax/test/it::a"))
+    at = invocation.argv.index("--")
+    assert invocation.argv[2:6] == ("--package", "shop", "--package", "tax")
+    assert invocation.argv[at:][-3:] == ("--exact", "a", "tests::b")
+    [whole] = CargoRunner().invocations(("shop/lib",))
     assert "--exact" not in whole.argv
 
 
@@ -243,6 +243,6 @@ rows = st.dictionaries(
 
 @given(st.lists(rows, max_size=12))
 def test_whatever_is_said_nothing_breaks_and_nothing_is_green_unpromised(given_rows: list[dict[str, object]]) -> None:
-    execution = told(*given_rows)
+    execution = report_of(*given_rows)
     assert execution.results.keys() <= execution.promised
     assert all(result.failure is not None for result in execution.results.values() if result.outcome.is_red)

@@ -8,7 +8,7 @@ from support.recorded_answers import changed, narrowed, says
 
 from watchtest.runners.go.go_packages import listing_flags
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.runner import Change, Ended, Untellable
+from watchtest.runners.runner import Change, InvocationEnd, Undecidable
 
 LISTING = (TESTS / "support" / "recorded" / "go_list_1_19.txt").read_bytes()
 """Of three packages: web needs stock, and embeds a file; its tests, which stand outside of it, need the top one."""
@@ -41,7 +41,7 @@ def packages(change: Change, listing: bytes = LISTING) -> set[str]:
     ],
 )
 def test_a_file_concerns_its_package_and_those_that_need_it(path: str, expected: set[str]) -> None:
-    for change in (changed(path, known=KNOWN), changed(new=[path], known=KNOWN), changed(gone=[path], known=KNOWN)):
+    for change in (changed(path, known=KNOWN), changed(new=[path], known=KNOWN), changed(removed=[path], known=KNOWN)):
         assert packages(change) == expected
 
 
@@ -59,8 +59,8 @@ def test_a_file_concerns_its_package_and_those_that_need_it(path: str, expected:
     ],
 )
 def test_what_belongs_to_nobody_may_concern_everybody(path: str) -> None:
-    with pytest.raises(Untellable, match=path):
-        packages(changed("price.go", gone=[path], known=KNOWN))
+    with pytest.raises(Undecidable, match=path):
+        packages(changed("price.go", removed=[path], known=KNOWN))
 
 
 def test_a_text_that_is_embedded_concerns_all_that_need_it() -> None:
@@ -81,31 +81,31 @@ def test_a_selection_says_why() -> None:
 def test_a_package_that_lost_all_its_tests_is_asked_for_them() -> None:
     lines = [line for line in LISTING.decode().splitlines() if '"example.com/shop/web.test"' not in line]
     without = "\n".join(lines).encode()
-    assert packages(changed(gone=["web/w_test.go"], known=KNOWN), without) == {"web"}
+    assert packages(changed(removed=["web/w_test.go"], known=KNOWN), without) == {"web"}
 
 
 def test_a_package_that_is_gone_makes_everything_run() -> None:
-    with pytest.raises(Untellable, match="no package old"):
+    with pytest.raises(Undecidable, match="no package old"):
         packages(changed("price.go", known=(*KNOWN, "old::TestOld")))
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        Ended(1, output="go: errors parsing go.mod"),
-        Ended(127, output="sh: go: not found"),
-        Ended(None, stopped="timed_out", reason="it took longer than 60 s"),
-        Ended(0, report=None),
-        Ended(0, report=b""),
-        Ended(0, report=b"[1]"),
-        Ended(0, report=b'{"path":"a"}'),
-        Ended(0, report=LISTING[:-20]),
-        Ended(0, report=b"\xff"),
+        InvocationEnd(1, output="go: errors parsing go.mod"),
+        InvocationEnd(127, output="sh: go: not found"),
+        InvocationEnd(None, stopped="timed_out", reason="it took longer than 60 s"),
+        InvocationEnd(0, report=None),
+        InvocationEnd(0, report=b""),
+        InvocationEnd(0, report=b"[1]"),
+        InvocationEnd(0, report=b'{"path":"a"}'),
+        InvocationEnd(0, report=LISTING[:-20]),
+        InvocationEnd(0, report=b"\xff"),
     ],
 )
-def test_a_tool_that_does_not_tell_makes_everything_run(end: Ended) -> None:
-    with pytest.raises(Untellable, match="go list"):
-        narrowed(GoRunner(), changed("price.go", known=KNOWN), lambda _order: end)
+def test_a_tool_that_does_not_tell_makes_everything_run(end: InvocationEnd) -> None:
+    with pytest.raises(Undecidable, match="go list"):
+        narrowed(GoRunner(), changed("price.go", known=KNOWN), lambda _invocation: end)
 
 
 def test_flags_that_choose_files_are_handed_on() -> None:

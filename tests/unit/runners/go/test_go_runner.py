@@ -11,17 +11,17 @@ from support import TESTS
 
 from watchtest.core.model import Execution, Failure, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.go.go_events import GoReports
+from watchtest.runners.go.go_events import GoReader
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.runner import Ended
+from watchtest.runners.runner import InvocationEnd
 
 RECORDED = TESTS / "support" / "recorded"
 VERSIONS = ["1_19", "1_27"]
 ROOT = "/workspace"
 
 
-def reports() -> GoReports:
-    return GoRunner().reports(GoRunner().orders(None)[0], ROOT)
+def reports() -> GoReader:
+    return GoRunner().reader(GoRunner().invocations(None)[0], ROOT)
 
 
 def replayed(name: str, *, without: str = "") -> Execution:
@@ -35,7 +35,7 @@ def replayed(name: str, *, without: str = "") -> Execution:
             gathering.take([json.loads(line)])
         else:
             output += line
-    return gathering.execution(Ended(2, output=output))
+    return gathering.execution(InvocationEnd(2, output=output))
 
 
 def failure(execution: Execution, test: str) -> Failure:
@@ -114,20 +114,20 @@ def test_a_package_without_an_end_is_never_green() -> None:
         {"Action": "pass", "Package": "example.com/shop", "Test": "TestA", "Elapsed": 0.1},
     ]
     gathering.take(rows)
-    cut = gathering.execution(Ended(0))
+    cut = gathering.execution(InvocationEnd(0))
     assert judge(cut).state is RunState.ERROR
     gathering.take([{"Action": "pass", "Package": "example.com/shop"}])
-    assert judge(gathering.execution(Ended(0))).state is RunState.PASSED
+    assert judge(gathering.execution(InvocationEnd(0))).state is RunState.PASSED
 
 
 def test_exit_code_and_reports_must_agree() -> None:
     gathering = reports()
     gathering.take([{"Action": "run", "Package": "m", "Test": "TestA"}])
     gathering.take([{"Action": "pass", "Package": "m", "Test": "TestA"}, {"Action": "pass", "Package": "m"}])
-    judgement = judge(gathering.execution(Ended(1)))
+    judgement = judge(gathering.execution(InvocationEnd(1)))
     assert judgement.state is RunState.ERROR
-    assert judge(reports().execution(Ended(0))).state is RunState.NO_TESTS
-    broken = reports().execution(Ended(1, output="go: errors parsing go.mod:\n"))
+    assert judge(reports().execution(InvocationEnd(0))).state is RunState.NO_TESTS
+    broken = reports().execution(InvocationEnd(1, output="go: errors parsing go.mod:\n"))
     assert judge(broken).state is RunState.ERROR
     assert "errors parsing go.mod" in broken.reason
 
@@ -135,15 +135,15 @@ def test_exit_code_and_reports_must_agree() -> None:
 def test_a_run_that_the_box_ended_names_the_test_that_ran() -> None:
     gathering = reports()
     gathering.take([{"Action": "run", "Package": "m", "Test": "TestA"}])
-    ended = gathering.execution(Ended(None, stopped="timed_out", reason="silent for 120 s"))
+    ended = gathering.execution(InvocationEnd(None, stopped="timed_out", reason="silent for 120 s"))
     assert ended.current == "m::TestA"
     assert judge(ended).state is RunState.TIMED_OUT
 
 
 def test_selections_are_anchored_and_quoted() -> None:
     def words(*tests: str) -> tuple[str, ...]:
-        [order] = GoRunner(folder="api").orders(tests)
-        return order.argv[5:]
+        [invocation] = GoRunner(folder="api").invocations(tests)
+        return invocation.argv[5:]
 
     assert words("api/kv::TestA/b_(c)/d") == (r"-run=^TestA$/^b_\(c\)$/^d$", "./kv")
     assert words("api::TestA", "api/kv::TestB/x") == ("-run=^(TestA|TestB)$", ".", "./kv")
@@ -189,6 +189,6 @@ def test_whatever_is_said_nothing_breaks_and_nothing_is_green_unpromised(given_r
     gathering = reports()
     for row in given_rows:
         gathering.take([row])
-    execution = gathering.execution(Ended(0))
+    execution = gathering.execution(InvocationEnd(0))
     assert execution.results.keys() <= execution.promised
     assert all(result.failure is not None for result in execution.results.values() if result.outcome.is_red)

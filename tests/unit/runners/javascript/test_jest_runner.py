@@ -15,7 +15,7 @@ from watchtest.core.verdict import judge
 from watchtest.runners.javascript import javascript_tools as javascript
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import REPORT, Ended
+from watchtest.runners.runner import REPORT, InvocationEnd
 
 RECORDED = TESTS / "support" / "recorded"
 ROOT = "/workspace"
@@ -25,8 +25,8 @@ JEST = JestRunner()
 def read(
     report: bytes | None, *, code: int | None = 1, output: str = "", tests: tuple[str, ...] | None = None
 ) -> Execution:
-    reports = JEST.reports(JEST.orders(tests)[0], ROOT)
-    return reports.execution(Ended(code, output=output, report=report))
+    reports = JEST.reader(JEST.invocations(tests)[0], ROOT)
+    return reports.execution(InvocationEnd(code, output=output, report=report))
 
 
 def recorded(name: str, **given_: object) -> Execution:
@@ -143,11 +143,11 @@ def test_the_expression_for_a_test_matches_its_full_name(titles: list[str]) -> N
 
 def test_selections_of_both_tools_name_files_from_their_folder() -> None:
     tests = ("web/src/a.test.ts::x > y", "web/src/b.test.ts::z")
-    [vitest] = VitestRunner(folder="web").orders(tests)
+    [vitest] = VitestRunner(folder="web").invocations(tests)
     assert vitest.argv[-3:] == ("src/a.test.ts", "src/b.test.ts", r"--testNamePattern=^(x(\s|\s>\s)y|z)$")
-    [jest] = JestRunner(folder="web").orders(tests)
+    [jest] = JestRunner(folder="web").invocations(tests)
     assert jest.argv[-3:] == ("--runTestsByPath", "src/a.test.ts", "src/b.test.ts")
-    [whole] = JestRunner(folder="web").orders(("web/src/a.test.ts",))
+    [whole] = JestRunner(folder="web").invocations(("web/src/a.test.ts",))
     assert not any(word.startswith("--testNamePattern") for word in whole.argv)
     assert any(REPORT in word for word in whole.argv)
     assert VitestRunner(folder="web").claims(tests[0])

@@ -13,7 +13,7 @@ from support.recorded_answers import ROOT, Answers, changed, narrowed
 
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
-from watchtest.runners.runner import Change, Ended, Order, Untellable
+from watchtest.runners.runner import Change, Invocation, InvocationEnd, Undecidable
 
 CONFIG = json.loads((TESTS / "support" / "recorded" / "jest_config_30.json").read_text(encoding="utf-8"))
 """With src/setup.js among its setupFiles."""
@@ -23,26 +23,26 @@ RELATED = {"src/price.js": ["src/price.test.js"], "src/b/b.test.js": ["src/b/b.t
 
 def jest(
     related: dict[str, list[str]], config: Any = CONFIG, needed_by_setup: tuple[str, ...] = ()
-) -> Callable[[Order], Ended]:
+) -> Callable[[Invocation], InvocationEnd]:
     """Jest as the box would hear it."""
 
-    def answer(order: Order) -> Ended:
-        words = order.argv
+    def answer(invocation: Invocation) -> InvocationEnd:
+        words = invocation.argv
         if "--showConfig" in words:
-            return Ended(0, report=json.dumps(config).encode())
+            return InvocationEnd(0, report=json.dumps(config).encode())
         files = words[words.index("--findRelatedTests") + 1 :]
         if any(word.startswith("--testMatch=") for word in words):
             assert f"--testMatch={ROOT}/src/setup.js" in words
             found = ["src/setup.js"] if set(files) & {*needed_by_setup, "src/setup.js"} else []
         else:
             found = [test for file in files for test in related.get(file, ())]
-        return Ended(0, report=json.dumps([f"{ROOT}/{file}" for file in found]).encode())
+        return InvocationEnd(0, report=json.dumps([f"{ROOT}/{file}" for file in found]).encode())
 
     return answer
 
 
-def vitest(related: dict[str, list[str]]) -> Callable[[Order], Ended]:
-    return lambda _order: Ended(
+def vitest(related: dict[str, list[str]]) -> Callable[[Invocation], InvocationEnd]:
+    return lambda _invocation: InvocationEnd(
         0, report=json.dumps({file: [f"{ROOT}/{test}" for test in tests] for file, tests in related.items()}).encode()
     )
 
@@ -65,10 +65,10 @@ def test_vitest_is_asked_who_imports_a_source() -> None:
 
 @pytest.mark.parametrize("runner", [JestRunner(), VitestRunner()], ids=["jest", "vitest"])
 def test_a_text_concerns_nobody_and_a_snapshot_its_test(runner: JestRunner | VitestRunner) -> None:
-    def nobody(order: Order) -> Ended:
-        raise AssertionError(order)
+    def nobody(invocation: Invocation) -> InvocationEnd:
+        raise AssertionError(invocation)
 
-    change = changed("README.md", "src/__snapshots__/price.test.js.snap", gone=["docs/a.md"], known=KNOWN)
+    change = changed("README.md", "src/__snapshots__/price.test.js.snap", removed=["docs/a.md"], known=KNOWN)
     assert narrowed(runner, change, nobody).tests == ("src/price.test.js",)
 
 
@@ -89,7 +89,7 @@ def test_a_text_concerns_nobody_and_a_snapshot_its_test(runner: JestRunner | Vit
         changed("src/__mocks__/fs.js"),
         changed("src/__snapshots__/other.test.js.snap"),
         changed("elsewhere/a.snap"),
-        changed(gone=["src/price.js"]),
+        changed(removed=["src/price.js"]),
         changed(*(f"src/{number}.js" for number in range(11))),
         changed("src/price.js"),
     ],
@@ -97,13 +97,13 @@ def test_a_text_concerns_nobody_and_a_snapshot_its_test(runner: JestRunner | Vit
 def test_what_imports_do_not_tell_makes_everything_run(runner: JestRunner | VitestRunner, change: Change) -> None:
     """The last: a source that no test imports may be read by one."""
     answer = jest({}) if isinstance(runner, JestRunner) else vitest({path: [] for path in change.changed})
-    with pytest.raises(Untellable):
+    with pytest.raises(Undecidable):
         narrowed(runner, change, answer)
 
 
 def test_what_setup_files_of_jest_import_concerns_every_test() -> None:
     for path in ("src/setup.js", "src/price.js"):
-        with pytest.raises(Untellable, match="every test"):
+        with pytest.raises(Undecidable, match="every test"):
             narrowed(JestRunner(), changed(path), jest(RELATED, needed_by_setup=("src/price.js",)))
 
 
@@ -119,7 +119,7 @@ def test_what_setup_files_of_jest_import_concerns_every_test() -> None:
 )
 def test_what_jest_does_not_look_at_makes_everything_run(key: str, value: object) -> None:
     config = {**CONFIG, "configs": [{**CONFIG["configs"][0], key: value}]}
-    with pytest.raises(Untellable):
+    with pytest.raises(Undecidable):
         narrowed(JestRunner(), changed("src/price.js"), jest(RELATED, config))
 
 
@@ -128,28 +128,28 @@ def test_a_package_in_a_folder_is_asked_from_there() -> None:
     change = changed("web/src/a.ts", known=["web/src/a.test.ts::a"])
     selection = asyncio.run(VitestRunner(folder="web", args=("--project", "x")).narrow(change, answers))
     assert selection.tests == ("web/src/a.test.ts",)
-    [order] = answers.orders
-    assert order.folder == "web"
-    assert order.argv[-4:] == ("1", "src/a.ts", "--project", "x")
-    with pytest.raises(Untellable, match="outside of web/"):
+    [invocation] = answers.invocations
+    assert invocation.folder == "web"
+    assert invocation.argv[-4:] == ("1", "src/a.ts", "--project", "x")
+    with pytest.raises(Undecidable, match="outside of web/"):
         narrowed(VitestRunner(folder="web"), changed("lib/a.ts"), answers.answer)
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        Ended(1, output="SyntaxError"),
-        Ended(127, output="vitest is not in node_modules"),
-        Ended(None, stopped="cancelled"),
-        Ended(0),
-        Ended(0, report=b"no"),
-        Ended(0, report=b"[]"),
-        Ended(0, report=b'{"src/other.js": []}'),
-        Ended(0, report=b'{"src/price.js": "src/price.test.js"}'),
-        Ended(0, report=b'{"src/price.js": ["/elsewhere/price.test.js"]}'),
+        InvocationEnd(1, output="SyntaxError"),
+        InvocationEnd(127, output="vitest is not in node_modules"),
+        InvocationEnd(None, stopped="cancelled"),
+        InvocationEnd(0),
+        InvocationEnd(0, report=b"no"),
+        InvocationEnd(0, report=b"[]"),
+        InvocationEnd(0, report=b'{"src/other.js": []}'),
+        InvocationEnd(0, report=b'{"src/price.js": "src/price.test.js"}'),
+        InvocationEnd(0, report=b'{"src/price.js": ["/elsewhere/price.test.js"]}'),
     ],
 )
-def test_a_tool_that_does_not_tell_makes_everything_run(end: Ended) -> None:
+def test_a_tool_that_does_not_tell_makes_everything_run(end: InvocationEnd) -> None:
     for runner in (VitestRunner(), JestRunner()):
-        with pytest.raises(Untellable):
-            narrowed(runner, changed("src/price.js"), lambda _order: end)
+        with pytest.raises(Undecidable):
+            narrowed(runner, changed("src/price.js"), lambda _invocation: end)

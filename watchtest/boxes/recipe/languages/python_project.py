@@ -9,13 +9,14 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from watchtest.boxes.recipe.languages.python_setup import PROJECT, REQUIREMENTS, commands
 from watchtest.boxes.recipe.project_files import ProjectFiles, table
+from watchtest.core.impact_rules import CONFTEST, PYTEST_FILES
 
 __all__ = ["NAME", "commands", "image", "is_here"]
 
 NAME = "python"
 PIN = ".python-version"
 SIGNS = ("setup.py", "setup.cfg", "Pipfile", "Pipfile.lock", "uv.lock", "poetry.lock", "pdm.lock", PIN)
-TEST_SIGNS = ("pytest.ini", "tox.ini", "conftest.py", "tests/conftest.py")
+TEST_SIGNS = (*PYTEST_FILES, "tox.ini", CONFTEST, f"tests/{CONFTEST}")
 OWN_TOOLS = frozenset({"poetry", "pdm", "hatch", "setuptools", "pytest"})
 KNOWN = tuple((3, minor) for minor in range(8, 16))
 """The agent needs 3.8."""
