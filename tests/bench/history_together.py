@@ -46,7 +46,7 @@ import sys, time
 from pathlib import Path
 from watchtest.history.queries.flaky_tests import flaky_tests
 from watchtest.history.store.database_file import history_exists, open_for_reading
-from watchtest.history.queries.run_queries import run_detail, recent_runs
+from watchtest.history.queries.run_queries import find_run, recent_runs, run_detail
 from watchtest.history.queries.test_history import history_of
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.queries.trends import trend
@@ -60,7 +60,8 @@ while time.monotonic() < deadline:
     with open_for_reading(path) as connection:
         for run in recent_runs(connection, limit=20):
             assert run.ended_at is None or sum(run.counts.values()) == 100, run
-        run_detail(connection, "last")
+        run = find_run(connection, "last")
+        run and run_detail(connection, run)
         for test in find_tests(connection, "t.py::47"):
             history_of(connection, test, workspace="/w", lane=None, limit=60)
         flaky_tests(connection, workspace="/w", now=time.time())

@@ -20,7 +20,9 @@ from watchtest.core.model import (
     Snapshot,
     Trigger,
 )
+from watchtest.history.queries.run_queries import RunDetail, find_run, run_detail
 from watchtest.history.store.columns import AttemptKind
+from watchtest.history.store.database import Connection
 from watchtest.history.store.store import Store
 
 NOON = 1_700_000_000.0
@@ -46,6 +48,11 @@ def red(test: str, message: str = "assert 1 == 2", function: str = "total") -> R
         function=function,
     )
     return Result(test, Outcome.FAILED, 0.2, failure)
+
+
+def detail_of(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
+    run = find_run(connection, name, workspace)
+    return None if run is None else run_detail(connection, run)
 
 
 class Bench:

@@ -1,6 +1,6 @@
-"""What all questions share: whose history, the filters, and what to say where there is none.
+"""What all `watchtest history` commands share: filters, access to the history file, and errors for unknown names.
 
-Ends the runs of watchers that died, before anybody is told that they run. Living ones hold a lock.
+Before a query, runs that dead watchers left unfinished are ended. A live watcher holds a lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPORT_FORMATS = ("junit", "ctrf")
 
 
 def add_filters(parser: argparse.ArgumentParser, *, lane: bool = True, since: str | None = None) -> None:
-    """`since`: its default; None: there is no such filter."""
+    """Add the common options. `since` is the default of `--since`; without it there is no such option."""
     parser.add_argument("--all-worktrees", action="store_true", help="include all worktrees of the repository")
     parser.add_argument("--json", action="store_true", help="print JSON")
     if lane:
@@ -48,12 +48,12 @@ def workspace_of(arguments: argparse.Namespace) -> Path:
         return find_workspace(arguments.workspace or Path.cwd())
     except FileNotFoundError as error:
         raise WorkspaceError(
-            "the current folder no longer exists", hint="change to another, or name one with -C"
+            "the current folder no longer exists", hint="change to another folder, or name one with -C"
         ) from error
 
 
 def chosen_workspace(arguments: argparse.Namespace) -> str | None:
-    """The workspace a question is about; None: any of the repository."""
+    """Return the workspace to query, or None for all worktrees of the repository."""
     return None if arguments.all_worktrees else str(workspace_of(arguments))
 
 
@@ -73,7 +73,7 @@ def history_file(arguments: argparse.Namespace) -> Path:
 
 
 def query_history(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
-    """Of one consistent view of the history; None: there is none yet."""
+    """Return the answer of a query on one consistent view of the history, or None if there is no history yet."""
     from watchtest.history.store.database_file import history_exists, open_for_reading
 
     path = history_file(arguments)
@@ -102,7 +102,7 @@ def print_json(shape: object) -> None:
 
 
 def require_run(connection: Connection, name: str, workspace: str | None, action: str) -> PastRun:
-    """The run of that name. Raises UsageError, with what may have been meant."""
+    """Return the run with this id or name. Raises UsageError with a suggestion."""
     from watchtest.history.queries.run_queries import find_run, recent_runs
 
     found = find_run(connection, name, workspace)
@@ -117,39 +117,39 @@ def unknown_run_error(action: str, name: str, known: list[str]) -> UsageError:
     from watchtest.core.text import one_line
     from watchtest.history.queries.run_queries import NAMED_RUNS
 
-    asked = f"history {action} {one_line(name)}"
+    command = f"history {action} {one_line(name)}"
     if not known:
-        return UsageError(f"{asked}: there are no runs yet", hint="start one: watchtest watch")
+        return UsageError(f"{command}: there are no runs yet", hint="start one: watchtest watch")
     if name in NAMED_RUNS:
-        return UsageError(f"{asked}: no run of this workspace is that", hint="see: watchtest history list")
+        return UsageError(f"{command}: this workspace has no such run", hint="see: watchtest history list")
     close = get_close_matches(name, [*NAMED_RUNS, *known], n=1)
     hint = f"did you mean {close[0]}?" if close else "see: watchtest history list"
-    return UsageError(f"{asked}: no such run", hint=hint)
+    return UsageError(f"{command}: no such run", hint=hint)
 
 
 def require_test(connection: Connection, name: str, action: str) -> PastTest:
-    """The one test that is meant. Raises UsageError, with those that could be."""
+    """Return the only test that matches the name. Raises UsageError with the candidates."""
     from watchtest.core.text import one_line
     from watchtest.history.queries.test_names import find_tests
 
     found = find_tests(connection, name)
     if len(found) == 1:
         return found[0]
-    asked = f"history {action} {one_line(name)}"
+    command = f"history {action} {one_line(name)}"
     if not found:
-        raise UsageError(f"{asked}: no such test was ever seen", hint="see: watchtest history show --tests")
+        raise UsageError(f"{command}: no such test in the history", hint="see: watchtest history show --tests")
     some = "".join(f"\n  {one_line(each.identity)}" for each in found[:10])
     more = f"\n  … and {len(found) - 10} more" if len(found) > 10 else ""
-    raise UsageError(f"{asked}: that could be any of{some}{more}", hint="name one of them")
+    raise UsageError(f"{command}: several tests match:{some}{more}", hint="name one of them")
 
 
 def parse_age(text: str) -> float | None:
-    """`7d` in seconds; `all`: None."""
+    """Return an age such as `7d` in seconds, or None for `all`."""
     if text == "all":
         return None
     found = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age: write 90m, 12h, 7d, 4w or all")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age: write 90m, 12h, 7d, 4w or all")
     return int(found[1]) * AGES[found[2]]
 
 
@@ -160,11 +160,11 @@ def parse_limit(text: str) -> int:
 
 
 LOCKS = {False: "lock", True: "gate.lock"}
-"""Who is at work holds the watcher's lock; or, beside it, that of gates and probes."""
+"""The lock that a live process holds, by whether it is a gate or a probe instead of the watcher."""
 
 
 def end_dead_runs(path: Path) -> None:
-    """In every workspace of the history. Whoever may not write there is told what it says."""
+    """End the unfinished runs of dead processes in every workspace of the history, if we may write to it."""
     from watchtest.client.status_file import is_locked
     from watchtest.history.queries.run_queries import workspaces_with_open_runs
     from watchtest.history.store.database_file import open_for_reading
@@ -173,30 +173,30 @@ def end_dead_runs(path: Path) -> None:
 
     with open_for_reading(path) as connection:
         found = workspaces_with_open_runs(connection)
-    dead = [each for each in found if not is_locked(Path(each[0], FOLDER, LOCKS[each[1]]))]
+    dead = [(folder, is_gate) for folder, is_gate in found if not is_locked(Path(folder, FOLDER, LOCKS[is_gate]))]
     if not dead:
         return
     try:
-        # Opened before a lock is taken: a watcher that starts meanwhile waits for that lock, and not for long.
+        # Open the store before taking a lock, so that a watcher that starts now waits for the lock only briefly.
         with Store(path) as store:
             for workspace, is_gate in dead:
-                with _nobody_at_work(Path(workspace), LOCKS[is_gate]) as is_so:
-                    if is_so:
+                with _exclusive_access(Path(workspace), LOCKS[is_gate]) as is_granted:
+                    if is_granted:
                         store.end_dead_runs(workspace, time.time(), is_gate=is_gate)
     except WatchtestError:
         return
 
 
 @contextmanager
-def _nobody_at_work(workspace: Path, name: str) -> Iterator[bool]:
-    """Whether that is so; nobody can begin meanwhile."""
+def _exclusive_access(workspace: Path, name: str) -> Iterator[bool]:
+    """Take the lock if no live process holds it, and yield whether that worked."""
     from filelock import FileLock, Timeout
 
     from watchtest.workspace.folder import FOLDER
 
     folder = workspace / FOLDER
     if not folder.is_dir():
-        # A worktree that was removed: nobody will ever start there again. Where only our folder was, that is not known.
+        # In a removed worktree nothing can start again. If only our own folder is gone, something may be running.
         yield not workspace.exists()
         return
     lock = FileLock(folder / name)

@@ -1,4 +1,4 @@
-"""How answers of the history look on a terminal: text from boxes made harmless, strips, sparklines, bars, tables."""
+"""How the history looks on a terminal: safe text from boxes, outcome strips, sparklines, bars and tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LETTERS: Mapping[Outcome, tuple[str, str]] = {
     Outcome.XFAILED: ("x", "dim"),
     Outcome.XPASSED: ("X", "yellow"),
 }
-"""As pytest writes them: they tell the same without a colour."""
+"""The letters that pytest uses; they can be told apart without colours."""
 LEVELS, PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 BLOCK, PLAIN_BLOCK = "█", "#"
 NARROW = 60
@@ -41,7 +41,7 @@ NARROW = 60
 
 
 def make_console() -> tuple[Console, Styled]:
-    """Where to print, and how to print text from a box there: never as markup, never as control sequences."""
+    """Return a console, and a function that makes text from a box safe for it, without markup or control sequences."""
     from rich.console import Console
     from rich.text import Text
 
@@ -54,7 +54,7 @@ def make_console() -> tuple[Console, Styled]:
 
 
 def outcome_strip(outcomes: Iterable[Outcome]) -> Text:
-    """One letter a run, oldest first."""
+    """Return one letter per run, oldest first."""
     from rich.text import Text
 
     text = Text()
@@ -64,7 +64,7 @@ def outcome_strip(outcomes: Iterable[Outcome]) -> Text:
 
 
 def sparkline(numbers: Sequence[float], encoding: str) -> str:
-    """One column a number, from 0 to the largest."""
+    """Return one column per number, scaled from 0 to the largest."""
     levels = LEVELS if can_encode(LEVELS, encoding) else PLAIN_LEVELS
     most = max(numbers, default=0.0)
     if most <= 0:
@@ -73,7 +73,7 @@ def sparkline(numbers: Sequence[float], encoding: str) -> str:
 
 
 def bar(part: float, width: int, encoding: str) -> str:
-    """`part` of 1 as a bar; what is there at all is seen."""
+    """Return a bar for a part between 0 and 1. It is visible for any part above 0."""
     block = BLOCK if can_encode(BLOCK, encoding) else PLAIN_BLOCK
     return block * max(1 if part > 0 else 0, round(min(part, 1.0) * width))
 
@@ -97,7 +97,7 @@ def plain_table(headings: Sequence[str], right: Iterable[str] = ()) -> Table:
 
 
 def drop_columns(columns: dict[str, list[str]], first_to_go: Iterable[str], width: int) -> None:
-    """Drops columns until the rest fits."""
+    """Drop columns in this order until the others fit into the width."""
     for heading in first_to_go:
         if sum(2 + max(map(len, (name, *cells))) for name, cells in columns.items()) <= width + 2:
             break
@@ -109,7 +109,7 @@ def format_time(at: float) -> str:
 
 
 def format_seconds(spent: float) -> str:
-    """Short ones to the millisecond: tests are mostly quick."""
+    """Return a duration with milliseconds, as most tests are fast."""
     return f"{spent * 1000:.0f} ms" if spent < 1 else f"{spent:.2f} s" if spent < 10 else duration(spent)
 
 
@@ -127,6 +127,6 @@ def describe_run(run: PastRun) -> str:
 
 
 def list_paths(paths: Sequence[str], most: int = 5) -> str:
-    """`a.py, b.py and 2 more`."""
+    """Return for example `a.py, b.py and 2 more`."""
     shown = ", ".join(one_line(path, 120) for path in paths[:most])
     return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

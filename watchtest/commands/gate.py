@@ -150,10 +150,9 @@ def _known(project: Project, tree: str, environment: str) -> GateVerdict | None:
         return None
     with open_for_reading(path) as connection:
         run = queries.full_verdict(connection, tree, environment)
-        detail = queries.run_detail(connection, run.id) if run is not None else None
-    if run is None or detail is None:
-        return None
-    results = tuple(past.result for past in detail.final_results)
+        if run is None:
+            return None
+        results = tuple(past.result for past in queries.run_detail(connection, run).final_results)
     return GateVerdict(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from watchtest.control.gateway import Edge
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result
-from watchtest.history.queries.run_queries import PastRun, recent_runs, run_detail
+from watchtest.history.queries.run_queries import PastRun, find_run, recent_runs, results_of
 from watchtest.history.store.database import Connection
 from watchtest.history.store.database_file import history_exists, open_for_reading
 
@@ -27,8 +27,8 @@ class PastRuns:
 
     def run(self, run_id: str) -> RunReport | None:
         with self._reading() as connection:
-            found = run_detail(connection, run_id, self._workspace) if connection else None
-        return None if found is None else _report(found.run)
+            run = find_run(connection, run_id, self._workspace) if connection else None
+        return None if run is None else _report(run)
 
     def runs(self, query: RunsQuery, before: Edge | None, limit: int) -> Sequence[RunReport]:
         states = () if query.state is None else (query.state,)
@@ -43,8 +43,9 @@ class PastRuns:
     def results(self, run_id: str) -> Sequence[Result]:
         """All attempts, in the order of their names: the order in which they came is not kept."""
         with self._reading() as connection:
-            found = run_detail(connection, run_id, self._workspace) if connection else None
-        return () if found is None else tuple(past.result for past in found.results)
+            run = find_run(connection, run_id, self._workspace) if connection else None
+            found = results_of(connection, run.number) if connection and run else ()
+        return tuple(past.result for past in found)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection | None]:

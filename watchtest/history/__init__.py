@@ -1,12 +1,5 @@
-"""What happened to the tests, kept: one SQLite file a repository, written by `store`, asked by one module a question.
+"""The history of all runs: one SQLite file per repository.
 
-path, database, schema, opening    where the file lies; sqlite3; the numbered migrations; sound, or set aside
-deeds, record, store               what the loop goes through, told to the file as it comes
-compaction, pack, contents         an ended run in a few bytes; words of failures, once
-trees, changes, lineage, renames   what changed from run to run; tests whose file was moved
-evidence, flaky                    proofs of chance, and what follows from them
-retention                          what is let go
-queries, timeline                  runs; packs, read
-testhistory, comparing, analysing, slowest, trends     the other questions; shape says them as JSON
-pagedata, page, exporting, importing                   the report page; JUnit XML and CTRF
+`run_recorder` writes what the loop does through `store`; each module of `queries` answers one question about it, and
+`reports` turns it into a web page, JUnit XML or CTRF JSON, and imports such reports.
 """

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.history_records import detail_of
 from support.watcher_states import Story, failed, passed, snapshot, start
 
 from watchtest.core.events import (
@@ -24,7 +25,7 @@ from watchtest.core.events import (
 from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunState, StopReason
 from watchtest.core.step import leave
 from watchtest.history.queries.flaky_tests import flaky_now
-from watchtest.history.queries.run_queries import RunDetail, recent_runs, run_detail
+from watchtest.history.queries.run_queries import RunDetail, recent_runs
 from watchtest.history.run_recorder import Recorder
 from watchtest.history.store.columns import AttemptKind
 from watchtest.history.store.database_file import open_for_reading
@@ -57,7 +58,7 @@ class Kept:
 
     def run(self, name: str) -> RunDetail:
         with open_for_reading(self.path) as connection:
-            found = run_detail(connection, name)
+            found = detail_of(connection, name)
         assert found is not None, f"{name} is not in the history"
         return found
 
@@ -154,7 +155,7 @@ def test_a_run_that_found_nothing_new_was_none(kept: Kept) -> None:
     story.on(RunEnded(Lane.SAVE, story.now, "s.2", Unchanged(snapshot("t1"))))
     kept.ends()
     with open_for_reading(kept.path) as connection:
-        assert run_detail(connection, "s.2") is None
+        assert detail_of(connection, "s.2") is None
 
 
 def test_the_test_in_which_the_process_crashed_is_kept_as_its_result(kept: Kept) -> None:

@@ -73,8 +73,8 @@ def _print(console: Console, styled: Styled, cluster: Cluster) -> None:
     console.print()
     console.print(styled(f"{tests(len(cluster.tests))}: {cluster.signature}", "bold red"), soft_wrap=True)
     at = cluster.example.crash or cluster.example.where
-    place = f"{at.file}:{at.line}: " if at is not None else ""
-    console.print(styled(f"  for example {place}{one_line(cluster.example.message)}", "dim"), soft_wrap=True)
+    location = f"{at.file}:{at.line}: " if at is not None else ""
+    console.print(styled(f"  for example {location}{one_line(cluster.example.message)}", "dim"), soft_wrap=True)
     for each in cluster.breaks:
         _print_break(console, styled, each)
 
@@ -84,12 +84,12 @@ def _print_break(console: Console, styled: Styled, each: Break) -> None:
         console.print(styled(f"  {test}"), soft_wrap=True)
     if len(each.tests) > MOST_TESTS:
         console.print(styled(f"  … and {len(each.tests) - MOST_TESTS} more", "dim"))
-    passed = describe_run(each.passed) if each.passed is not None else "in no run that is kept"
+    passed = describe_run(each.passed) if each.passed is not None else "in no recorded run"
     console.print(styled(f"    last passed   {passed}"), soft_wrap=True)
     console.print(styled(f"    first failed  {describe_run(each.failed)}"), soft_wrap=True)
-    suspects = "not known" if each.suspects is None else list_paths(each.suspects, 15) or "none: nothing had changed"
+    suspects = "unknown" if each.suspects is None else list_paths(each.suspects, 15) or "none: nothing changed"
     console.print(styled(f"    suspects      {suspects}", "bold"), soft_wrap=True)
     if each.this_way.number != each.failed.number:
-        console.print(styled(f"    in this way   since {describe_run(each.this_way)}"), soft_wrap=True)
+        console.print(styled(f"    like this     since {describe_run(each.this_way)}"), soft_wrap=True)
         if each.turned_by:
             console.print(styled(f"    changed then  {list_paths(each.turned_by, 15)}"), soft_wrap=True)

@@ -67,20 +67,20 @@ def _print(found: Comparison, most: int) -> None:
     console, styled = make_console()
     console.print(styled(f"from {describe_run(found.before)}: {found.before.state.value}"), soft_wrap=True)
     console.print(styled(f"to   {describe_run(found.after)}: {found.after.state.value}"), soft_wrap=True)
-    changed = "is not known" if found.paths is None else list_paths(found.paths, 10) or "nothing"
+    changed = "unknown" if found.paths is None else list_paths(found.paths, 10) or "nothing"
     console.print(styled(f"changed between them: {changed}", "dim"), soft_wrap=True)
     parts: list[tuple[str, str, tuple[TestPair, ...], Callable[[TestPair], str]]] = [
         ("new failures", "bold red", found.new_failures, _new),
-        ("still failing, in another way", "red", found.failing_otherwise, _otherwise),
-        ("still failing, in the same way", "red", found.failing_alike, _alike),
-        ("fixed", "green", found.fixed, _nothing),
+        ("still failing, with another message", "red", found.failing_otherwise, _failing_otherwise),
+        ("still failing", "red", found.failing_alike, _signature),
+        ("fixed", "green", found.fixed, lambda _: ""),
         ("added", "", found.added, _outcome),
-        ("removed", "", found.removed, _nothing),
+        ("removed", "", found.removed, lambda _: ""),
         ("slower", "yellow", found.slower, _slower),
-        ("not run, or skipped, in one of the two", "dim", found.not_run, _not_run),
+        ("not run or skipped in one of the two runs", "dim", found.not_run, _not_run),
     ]
-    for title, style, pairs, words in parts:
-        _print_part(console, styled, title, style, pairs, words, most)
+    for title, style, pairs, describe in parts:
+        _print_part(console, styled, title, style, pairs, describe, most)
     if not any(pairs for _, _, pairs, _ in parts):
         console.print(styled("\nno test differs"))
 
@@ -91,7 +91,7 @@ def _print_part(
     title: str,
     style: str,
     pairs: tuple[TestPair, ...],
-    words: Callable[[TestPair], str],
+    describe: Callable[[TestPair], str],
     most: int,
 ) -> None:
     if not pairs:
@@ -99,25 +99,21 @@ def _print_part(
     console.print()
     console.print(styled(f"{title}: {len(pairs)}", style))
     for pair in pairs[:most]:
-        console.print(styled(f"  {pair.identity}{words(pair)}"), soft_wrap=True)
+        console.print(styled(f"  {pair.identity}{describe(pair)}"), soft_wrap=True)
     if len(pairs) > most:
         console.print(styled(f"  … and {len(pairs) - most} more; --all shows them", "dim"))
 
 
-def _nothing(_: TestPair) -> str:
-    return ""
-
-
 def _new(pair: TestPair) -> str:
-    was = pair.before.outcome.value if pair.before is not None else "not there, or not run"
+    was = pair.before.outcome.value if pair.before is not None else "missing or not run"
     return f"  (was {was})  {pair.after.signature if pair.after else ''}"
 
 
-def _alike(pair: TestPair) -> str:
+def _signature(pair: TestPair) -> str:
     return f"  {pair.after.signature}" if pair.after else ""
 
 
-def _otherwise(pair: TestPair) -> str:
+def _failing_otherwise(pair: TestPair) -> str:
     return f"\n    was {pair.before.signature}\n    is  {pair.after.signature}" if pair.before and pair.after else ""
 
 
@@ -134,5 +130,5 @@ def _slower(pair: TestPair) -> str:
 
 
 def _not_run(pair: TestPair) -> str:
-    sides = (("A", pair.before), ("B", pair.after))
-    return f"  ({', '.join(f'{side.outcome.value} in {which}' for which, side in sides if side is not None)})"
+    runs = (("A", pair.before), ("B", pair.after))
+    return f"  ({', '.join(f'{result.outcome.value} in {run}' for run, result in runs if result is not None)})"

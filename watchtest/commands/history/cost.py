@@ -52,20 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_cost(found: tuple[Cost, ...]) -> None:
-    from watchtest.core.text import duration
+    from watchtest.core.text import count, duration
 
     console, styled = make_console()
     spent, saved = sum(each.spent_s for each in found), sum(each.saved_s for each in found)
     for each in found:
         console.print(styled(f"{each.lane} lane", "bold"))
-        console.print(styled(f"  {each.runs} runs, {each.judged} with a verdict, {each.tests} results"))
-        console.print(styled(f"  {duration(each.spent_s)} in all, {duration(each.testing_s)} of it in the tests"))
+        runs, results = count(each.runs, "run"), count(each.tests, "result")
+        console.print(styled(f"  {runs}, {each.judged} with a verdict, {results}"))
+        console.print(styled(f"  {duration(each.spent_s)} in total, {duration(each.testing_s)} of it in the tests"))
         if each.wasted_s:
             console.print(styled(f"  {duration(each.wasted_s)} in runs that were cancelled, superseded or broken"))
         if each.narrowed:
-            console.print(
-                styled(f"  {duration(each.saved_s)} saved by leaving tests out of {each.narrowed} runs", "green")
-            )
+            narrowed = count(each.narrowed, "run")
+            console.print(styled(f"  {duration(each.saved_s)} saved by leaving tests out of {narrowed}", "green"))
     whole = spent + saved
     if any(each.narrowed for each in found) and whole > 0:
         width = max(10, min(40, console.width - 24))
@@ -73,4 +73,4 @@ def _print_cost(found: tuple[Cost, ...]) -> None:
         for name, part, style in (("spent", spent, "cyan"), ("saved", saved, "green")):
             block = styled(bar(part / whole, width, console.encoding), style)
             console.print(styled(f"{name}  {duration(part):>7}  "), block, sep="")
-        console.print(styled("saved: against the usual time of the full runs before; an estimate", "dim"))
+        console.print(styled("saved: an estimate, compared with the usual time of a full run", "dim"))

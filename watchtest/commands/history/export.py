@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from watchtest.history.queries.run_queries import PastRun
     from watchtest.history.store.database import Connection
 
-HAS_ITS_SAY = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
+COMPLETE_STATES = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -48,12 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
     if found is None:
         raise unknown_run_error("export", arguments.name, [])
     run, text = found
-    if run.state not in HAS_ITS_SAY:
-        # Neither format has a word for it, and nobody shall take what is left of it for green.
+    if run.state not in COMPLETE_STATES:
+        # Neither format can express such a state, and the partial results must not pass for a green run.
         from watchtest.core.text import one_line
 
         was = f"run {run.id} was {run.state.value}{f' ({one_line(run.reason)})' if run.reason else ''}"
-        print(f"{was}: only what its tests had said is in the report", file=sys.stderr)
+        print(f"{was}: the report has only the results up to then", file=sys.stderr)
     if arguments.output is None:
         sys.stdout.write(text)
     else:
@@ -69,8 +69,7 @@ def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[Past
     from watchtest.history.reports.report_export import ctrf, junit
 
     run = require_run(connection, arguments.name, chosen_workspace(arguments), "export")
-    found = run_detail(connection, run.id)
-    assert found is not None
+    found = run_detail(connection, run)
     is_json = arguments.output is not None and arguments.output.suffix == ".json"
     if (arguments.format or ("ctrf" if is_json else "junit")) == "junit":
         return run, junit(found)

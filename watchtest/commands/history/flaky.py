@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.probe:
         return _probe(arguments)
     if arguments.times:
-        raise UsageError("history flaky -n: that is how often --probe runs a test", hint="--runs N looks at N runs")
+        raise UsageError("history flaky -n: this option needs --probe", hint="--runs N looks at N runs")
     from watchtest.history.queries.flaky_tests import FlakyStatus, flaky_tests
     from watchtest.history.queries.json_answers import to_json
 
@@ -85,17 +85,16 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     console, styled = make_console()
     if not found:
-        console.print(
-            styled("no test is known to be flaky" + ("" if arguments.all else "; --all shows those that were"))
-        )
+        console.print(styled("no flaky tests are known" + ("" if arguments.all else "; --all includes recovered ones")))
     for test in found:
         _print(console, styled, test)
     if any(test.standing is FlakyStatus.UNSTABLE for test in found):
-        console.print(styled("\nwhether one that is unstable is flaky: watchtest history flaky --probe ID", "dim"))
+        console.print(styled("\nto check whether an unstable test is flaky: watchtest history flaky --probe ID", "dim"))
     return 0
 
 
 def _print(console: Console, styled: Styled, test: FlakyTest) -> None:
+    from watchtest.core.text import count
     from watchtest.history.queries.flaky_tests import FlakyStatus
     from watchtest.history.store.columns import OUTCOMES
 
@@ -109,15 +108,15 @@ def _print(console: Console, styled: Styled, test: FlakyTest) -> None:
     width = max(10, console.width - 11)
     outcomes = [OUTCOMES[code] for code in test.codes[-width:]]
     console.print(styled("           "), outcome_strip(outcomes), sep="", soft_wrap=True)
-    flips = f"{test.flips} flip{'' if test.flips == 1 else 's'}"
-    doubt = "; no proof: it may be edits" if test.standing is FlakyStatus.UNSTABLE else ""
-    console.print(styled(f"           red in {test.failures} of {test.runs} runs, {flips}{doubt}", "dim"))
+    doubt = "; no proof, edits may be the cause" if test.standing is FlakyStatus.UNSTABLE else ""
+    numbers = f"red in {test.failures} of {count(test.runs, 'run')}, {count(test.flips, 'flip')}"
+    console.print(styled(f"           {numbers}{doubt}", "dim"))
     if test.standing is FlakyStatus.UNSTABLE:
         return
     if test.signature:
         console.print(styled(f"           {test.signature}", "red"), soft_wrap=True)
     if test.standing is FlakyStatus.BROKEN:
-        console.print(styled("           it was flaky; now it is red in run after run: broken", "dim"), soft_wrap=True)
+        console.print(styled("           it was flaky, but is red in all of the latest runs", "dim"), soft_wrap=True)
     for evidence in test.evidence:
         console.print(styled(f"           {_proof(evidence)}"), soft_wrap=True)
     if test.proofs > len(test.evidence):
@@ -131,12 +130,12 @@ def _proof(evidence: Evidence) -> str:
     words = {
         Proof.RUNS: f"failed in {evidence.failed_run}, passed in {evidence.passed_run}",
         Proof.RERUN: f"in {evidence.failed_run} the runner repeated it until it passed",
-        Proof.REPEAT: f"failed in {evidence.failed_run}, and passed when that run was repeated",
+        Proof.REPEAT: f"failed in {evidence.failed_run} and passed when that run was repeated",
     }
     return f"{words[evidence.proof]} (tree {short(evidence.tree)}, {format_time(evidence.at)})"
 
 
-# -- a probe ---------------------------------------------------------------------------------------
+# -- probe -----------------------------------------------------------------------------------------
 
 
 def _probe(arguments: argparse.Namespace) -> int:
@@ -147,26 +146,26 @@ def _probe(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import project_of
     from watchtest.workspace.folder import FOLDER, make_folder
 
-    # Each repeat in a process of its own: what a warm one did would have to be made sure of first.
+    # Each repetition runs in its own process; a failure in a warm one would first have to be confirmed.
     project = project_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
-    test = query_history(arguments, lambda connection: _id_of(connection, arguments.probe)) or str(arguments.probe)
+    test = query_history(arguments, lambda connection: _test_id(connection, arguments.probe)) or str(arguments.probe)
     folder = project.workspace / FOLDER
     make_folder(folder)
     try:
-        # The box of the gate, one at a time.
+        # The probe uses the box of the gate, which only one process may use at a time.
         with FileLock(folder / "gate.lock", timeout=LOCK_LIMIT_S):
             repeats = asyncio.run(_repeat(arguments, project, test))
     except Timeout as error:
         raise UsageError("history flaky --probe: a gate or another probe is running", hint="try again later") from error
     red = sum(repeat.is_red for repeat in repeats)
     if arguments.json:
-        print_json(_shape(test, repeats))
+        print_json(_probe_json(test, repeats, red))
     else:
-        _tell(repeats, red)
+        _print_probe(repeats, red)
     return 1 if red else 0
 
 
-def _id_of(connection: Connection, name: str) -> str:
+def _test_id(connection: Connection, name: str) -> str:
     from watchtest.history.queries.test_names import find_tests
 
     return require_test(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
@@ -191,8 +190,8 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
                 async for repeat in running:
                     repeats.append(repeat)
                     if not repeat.results:
-                        hint = "give its id as `history show --tests` has it"
-                        raise UsageError(f"history flaky --probe {test}: no such test ran", hint=hint)
+                        hint = "give the id that `watchtest history show --tests` prints"
+                        raise UsageError(f"history flaky --probe {test}: there is no such test", hint=hint)
                     if arguments.json:
                         continue
                     if len(repeats) == 1:
@@ -205,15 +204,13 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
     return repeats
 
 
-def _tell(repeats: list[Repeat], red: int) -> None:
+def _print_probe(repeats: list[Repeat], red: int) -> None:
     console, styled = make_console()
     times = len(repeats)
     if red == 0:
         console.print(styled(f"passed {times} of {times} times", "green"))
-        # The rule of three.
-        console.print(
-            styled(f"one that fails more often than {min(1.0, 3 / times):.0%} of the time would have shown it", "dim")
-        )
+        # By the rule of three, with a confidence of 95 %.
+        console.print(styled(f"it probably fails in at most {min(1.0, 3 / times):.0%} of all runs", "dim"))
         return
     if red == times:
         console.print(styled(f"failed {times} of {times} times: broken, not flaky", "bold red"))
@@ -223,8 +220,7 @@ def _tell(repeats: list[Repeat], red: int) -> None:
     console.print(styled(f"see: watchtest history show {failed.run}", "dim"))
 
 
-def _shape(test: str, repeats: list[Repeat]) -> dict[str, object]:
-    red = sum(repeat.is_red for repeat in repeats)
+def _probe_json(test: str, repeats: list[Repeat], red: int) -> dict[str, object]:
     return {
         "test": test,
         "tree": repeats[0].tree if repeats else None,

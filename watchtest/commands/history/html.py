@@ -9,13 +9,13 @@ from pathlib import Path
 
 from watchtest.client.history_access import (
     chosen_workspace,
+    parse_age,
     parse_limit,
     query_history,
     since_time,
     workspace_of,
     write_report,
 )
-from watchtest.client.history_access import parse_age as age_of
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 
@@ -37,13 +37,12 @@ def add_to(subparsers: Subparsers) -> None:
         "--runs", type=parse_limit, default=300, metavar="N", help="include the latest N runs (default: 300)"
     )
     parser.add_argument(
-        "--since", type=age_of, default=None, metavar="AGE", help="only the last AGE: 90m, 12h, 7d, 4w, or all"
+        "--since", type=parse_age, default=None, metavar="AGE", help="only the last AGE: 90m, 12h, 7d, 4w, or all"
     )
     parser.add_argument("--all-worktrees", action="store_true", help="include all worktrees of the repository")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.core.text import clean
     from watchtest.history.reports.html_page import PageOptions, page, page_data
 
     options = PageOptions(
@@ -53,12 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
         since=since_time(arguments),
         runs=arguments.runs,
     )
-    data = query_history(arguments, lambda connection: page_data(connection, options, clean))
+    data = query_history(arguments, lambda connection: page_data(connection, options))
     if data is None:
         raise UsageError("history html: there are no runs yet", hint="start one: watchtest watch")
-    # Without a name given, a page to look at does not belong into the project.
-    is_passing = arguments.open and arguments.output is None
-    folder = Path(tempfile.mkdtemp(prefix="watchtest-")) if is_passing else Path()
+    # A page that is only to be looked at does not belong into the project.
+    is_temporary = arguments.open and arguments.output is None
+    folder = Path(tempfile.mkdtemp(prefix="watchtest-")) if is_temporary else Path()
     path = arguments.output or folder / "watchtest-history.html"
     write_report(path, page(data))
     print(path)
@@ -71,4 +70,4 @@ def _open(path: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(path.absolute().as_uri()):
-        raise UsageError(f"history html --open: no browser was found; the page is {path}")
+        raise UsageError(f"history html --open: no browser found; the page is {path}")

@@ -19,7 +19,7 @@ from watchtest.errors import UsageError, WorkspaceError
 if TYPE_CHECKING:
     from watchtest.history.reports.report_import import ImportedReport
 
-STAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
+TIMESTAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -42,27 +42,26 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.store.store import Store
 
     workspace = workspace_of(arguments)
-    # All of them are read before the first is kept.
-    read = [
+    # Read all of them before the first one is stored.
+    reports = [
         (file, content, _read(content, file, arguments.format, workspace)) for file, content in _contents(arguments)
     ]
     with Store(history_file(arguments)) as store:
-        for file, content, raw in read:
+        for file, content, raw in reports:
             report = under_known_names(store, raw)
             name, is_new = add_report(store, report, str(workspace), str(file), content, time.time())
-            said = tests(len(report.results)) if is_new else "known already"
-            print(f"{file}: run {name}, {said}")
+            print(f"{file}: run {name}, {tests(len(report.results)) if is_new else 'already imported'}")
     return 0
 
 
 def _contents(arguments: argparse.Namespace) -> list[tuple[Path, bytes]]:
-    from watchtest.history.reports.report_import import LARGEST
+    from watchtest.history.reports.report_import import SIZE_LIMIT
 
     found = []
     for file in arguments.files:
         try:
             with file.open("rb") as stream:
-                found.append((file, stream.read(LARGEST + 1)))
+                found.append((file, stream.read(SIZE_LIMIT + 1)))
         except OSError as error:
             raise WorkspaceError(f"history import: cannot read {file}: {error.strerror or error}") from error
     return found
@@ -76,34 +75,34 @@ def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Im
     try:
         if (chosen or ("ctrf" if is_json else "junit")) == "ctrf":
             return read_ctrf(content)
-        return _of_junit(content, workspace)
+        return _read_junit_report(content, workspace)
     except (InvalidReport, junit.Unreadable) as error:
         raise UsageError(
-            f"history import {file}: {error}", hint="JUnit XML and CTRF JSON can be read; --format says which it is"
+            f"history import {file}: {error}", hint="give a JUnit XML or CTRF JSON file; --format says which it is"
         ) from error
 
 
-def _of_junit(content: bytes, workspace: Path) -> ImportedReport:
+def _read_junit_report(content: bytes, workspace: Path) -> ImportedReport:
     from dataclasses import replace
 
-    from watchtest.history.reports.report_import import ImportedReport, InvalidReport, once
+    from watchtest.history.reports.report_import import ImportedReport, InvalidReport, unique_results
     from watchtest.runners.junit import read_junit
 
     found = read_junit(content, "junit", str(workspace), "")
     if not found and b"<testsuite" not in content:
-        raise InvalidReport("it has no testsuite: it is no JUnit report")
-    results = once([replace(result, test=result.test.removeprefix("junit::")) for result in found])
-    return ImportedReport(results, at=_begun(content), duration_s=sum(result.duration_s for result in results))
+        raise InvalidReport("it is not a JUnit report: it has no testsuite")
+    results = unique_results([replace(result, test=result.test.removeprefix("junit::")) for result in found])
+    return ImportedReport(results, at=_started_at(content), duration_s=sum(result.duration_s for result in results))
 
 
-def _begun(content: bytes) -> float | None:
-    """When its first suite began, where it says so."""
+def _started_at(content: bytes) -> float | None:
+    """Return the timestamp of the first suite, if it has one."""
     from datetime import UTC, datetime
 
-    said = STAMP.search(content)
+    match = TIMESTAMP.search(content)
     try:
-        at = datetime.fromisoformat(said[1].decode()) if said is not None else None
-        # Without a zone it is UTC: so the format's schema has it.
+        at = datetime.fromisoformat(match[1].decode()) if match is not None else None
+        # The schema of the format says that a time without a zone is UTC.
         return None if at is None else (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

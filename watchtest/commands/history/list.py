@@ -51,7 +51,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import run_shape
+    from watchtest.history.queries.json_answers import run_json
     from watchtest.history.queries.run_queries import recent_runs
 
     workspace = chosen_workspace(arguments)
@@ -73,11 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
     )
     is_filtered = arguments.lane or arguments.state or arguments.branch or arguments.full or arguments.since
     if arguments.json:
-        print_json({"runs": [run_shape(run) for run in runs]})
+        print_json({"runs": [run_json(run) for run in runs]})
     elif runs:
         _print_list(runs, with_workspace=workspace is None)
     else:
-        print("no such runs" if is_filtered else "no runs yet")
+        print("no matching runs" if is_filtered else "no runs yet")
     return 0
 
 

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     path = history_file(arguments)
     if not history_exists(path):
-        print_json({"dropped": 0, "reasons": []}) if arguments.json else print("there is no history")
+        print_json({"dropped": 0, "reasons": []}) if arguments.json else print("there is no history yet")
         return 0
     now = time.time()
     with open_for_reading(path) as connection:
@@ -60,26 +60,26 @@ def run(arguments: argparse.Namespace) -> int:
         with open_for_reading(path) as connection:
             after = used_bytes(connection)
     if arguments.json:
-        shape = {"dropped": plan.runs, "reasons": plan.reasons, "dry_run": arguments.dry_run}
-        print_json({**shape, "bytes_before": before, "bytes_after": after})
+        summary = {"dropped": plan.runs, "reasons": plan.reasons, "dry_run": arguments.dry_run}
+        print_json({**summary, "bytes_before": before, "bytes_after": after})
         return 0
-    print(_words(plan, arguments.dry_run))
+    print(_describe(plan, arguments.dry_run))
     if plan and not arguments.dry_run:
         print(f"{before / MEGABYTE:.1f} MB before, {after / MEGABYTE:.1f} MB now")
     return 0
 
 
-def _words(plan: PrunePlan, is_dry: bool) -> str:
+def _describe(plan: PrunePlan, is_dry: bool) -> str:
     from watchtest.core.text import count
 
     if not plan:
         return "nothing to drop: all runs are within the limits"
     span = f"from {format_time(plan.oldest_at or 0)} to {format_time(plan.newest_at or 0)}"
-    does = "would be dropped" if is_dry else "dropped"
-    return f"{count(plan.runs, 'run')} {does}, {span}: {'; '.join(plan.reasons)}"
+    verb = "would be dropped" if is_dry else "dropped"
+    return f"{count(plan.runs, 'run')} {verb}, {span}: {'; '.join(plan.reasons)}"
 
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on; 0 is no limit")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; 0 means no limit")
     return int(text)

@@ -11,6 +11,7 @@ from watchtest.client.history_access import (
     chosen_workspace,
     print_json,
     query_history,
+    require_run,
     unknown_run_error,
 )
 from watchtest.client.history_tables import STYLES, Styled, counts, format_seconds, format_time, make_console
@@ -41,21 +42,18 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import detail_shape
-    from watchtest.history.queries.run_queries import recent_runs, run_detail
+    from watchtest.history.queries.json_answers import detail_json
+    from watchtest.history.queries.run_queries import run_detail
     from watchtest.history.store.database import Connection
 
     def question(connection: Connection) -> RunDetail:
-        found = run_detail(connection, arguments.name, chosen_workspace(arguments))
-        if found is None:
-            raise unknown_run_error("show", arguments.name, [run.id for run in recent_runs(connection, limit=200)])
-        return found
+        return run_detail(connection, require_run(connection, arguments.name, chosen_workspace(arguments), "show"))
 
     found = query_history(arguments, question)
     if found is None:
         raise unknown_run_error("show", arguments.name, [])
     if arguments.json:
-        print_json(detail_shape(found))
+        print_json(detail_json(found))
     else:
         _print_run(found, with_tests=arguments.tests, with_output=arguments.output)
     return 0
@@ -80,8 +78,8 @@ def _print_run(detail: RunDetail, *, with_tests: bool, with_output: bool) -> Non
             _print_failure(console, styled, past)
     if with_tests:
         _print_tests(console, styled, detail)
-    is_all_there_is = not detail.results and run.state not in (RunState.PASSED, RunState.NO_TESTS)
-    if detail.raw_output and (with_output or is_all_there_is):
+    has_nothing_else = not detail.results and run.state not in (RunState.PASSED, RunState.NO_TESTS)
+    if detail.raw_output and (with_output or has_nothing_else):
         lines = clean(detail.raw_output).splitlines() if with_output else tail(detail.raw_output, OUTPUT_LINES)
         console.print(styled("\n" + "\n".join(lines)), soft_wrap=True)
 
@@ -90,7 +88,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
     from watchtest.core.text import duration, tests
 
     run = detail.run
-    changes = {True: "with changes", False: "clean", None: ""}[run.is_dirty]
+    changes = {True: "with uncommitted changes", False: "clean", None: ""}[run.is_dirty]
     steps = " > ".join(f"{each.state.value} +{duration(each.at - run.queued_at)}" for each in detail.transitions)
     scope = run.because if run.selected is None else f"{tests(run.selected)}: {run.because}"
     return [
@@ -101,7 +99,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
         ("steps", steps),
         ("times", _times(run)),
         ("from", run.imported_from or ""),
-        ("lane", f"{run.lane.value}, begun by {run.trigger.value}"),
+        ("lane", f"{run.lane.value}, triggered by {run.trigger.value}"),
         ("selection", scope),
         ("tree", run.tree or ""),
         ("head", " ".join(part for part in (run.head, run.branch, changes) if part)),
@@ -152,5 +150,5 @@ def _print_tests(console: Console, styled: Styled, detail: RunDetail) -> None:
 def _attempt(past: PastResult) -> str:
     from watchtest.history.store.columns import AttemptKind
 
-    why = {AttemptKind.CHECK: ", in a fresh process", AttemptKind.BLAME: ", by the end of the process"}
-    return f"attempt {past.attempt}{why.get(past.kind, '')}"
+    how = {AttemptKind.CHECK: ", in a fresh process", AttemptKind.BLAME: ", derived from the end of the process"}
+    return f"attempt {past.attempt}{how.get(past.kind, '')}"

@@ -19,6 +19,8 @@ from watchtest.commands import Subparsers, add_command
 if TYPE_CHECKING:
     from watchtest.history.queries.slow_tests import SlowTest
 
+NOTABLE_GROWTH = 1.3
+
 
 def add_to(subparsers: Subparsers) -> None:
     parser = add_command(
@@ -71,10 +73,9 @@ def _print_slowest(found: tuple[SlowTest, ...]) -> None:
     table = plain_table(headings, right=("median", "longest", "share"))
     most = max(test.share for test in found) or 1.0
     for test in found:
-        grown = test.growth
         name = styled(test.identity)
-        if grown is not None and grown >= 1.3:
-            name.append(f"  {grown:.1f}x slower than before", style="yellow")
+        if test.growth is not None and test.growth >= NOTABLE_GROWTH:
+            name.append(f"  takes {test.growth:.1f}x as long as before", style="yellow")
         share = f"{test.share:.0%}"
         if is_narrow:
             table.add_row(format_seconds(test.median_s), share, name)

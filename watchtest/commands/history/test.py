@@ -69,8 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     if found is None:
         lane = f" of the {arguments.lane} lane" if arguments.lane else ""
         raise UsageError(
-            f"history test {one_line(arguments.test)}: it ran in no run that is kept{lane}",
-            hint="see: watchtest history list; --all-worktrees looks at all of them",
+            f"history test {one_line(arguments.test)}: it is in no recorded run{lane}",
+            hint="see: watchtest history list; --all-worktrees includes all worktrees",
         )
     if arguments.json:
         print_json(to_json(found))
@@ -92,33 +92,30 @@ def _print(found: TestHistory) -> None:
     console.print()
     width = max(10, console.width - 11)
     shown = found.moments[-width:]
-    console.print(
-        styled("outcomes   ", "dim"), outcome_strip(moment.outcome for moment in shown), sep="", soft_wrap=True
-    )
-    took = [moment.duration_s for moment in shown]
+    console.print(styled("outcomes   ", "dim"), outcome_strip(point.outcome for point in shown), sep="", soft_wrap=True)
+    took = [point.duration_s for point in shown]
     console.print(styled("durations  ", "dim"), styled(sparkline(took, console.encoding)), sep="", soft_wrap=True)
-    print_facts(console, styled, found)
+    _print_facts(console, styled, found)
 
 
-def print_facts(console: Console, styled: Styled, found: TestHistory) -> None:
+def _print_facts(console: Console, styled: Styled, found: TestHistory) -> None:
     from statistics import median
 
     from watchtest.core.text import count
 
-    took = [moment.duration_s for moment in found.moments]
+    took = [point.duration_s for point in found.moments]
     lane = f" of the {found.lane.value} lane" if found.lane is not None else ""
     runs = f"{count(len(found.moments), 'run')}{lane}, {count(found.flips, 'flip')}"
     console.print(
         styled(f"           {runs}; {format_seconds(median(took))} usually, {format_seconds(max(took))} at most", "dim")
     )
     if found.red_runs:
-        console.print(styled(f"           red in {count(found.red_runs, 'run')} of all that are kept", "dim"))
-    for complaint in found.complaints:
+        console.print(styled(f"           red in {count(found.red_runs, 'run')} of the whole history", "dim"))
+    for mode in found.complaints:
         console.print()
-        console.print(styled(f"{complaint.times}x  {complaint.signature}", "red"), soft_wrap=True)
+        console.print(styled(f"{mode.times}x  {mode.signature}", "red"), soft_wrap=True)
         console.print(
-            styled(f"    first {describe_run(complaint.first)}, last {describe_run(complaint.last)}", "dim"),
-            soft_wrap=True,
+            styled(f"    first {describe_run(mode.first)}, last {describe_run(mode.last)}", "dim"), soft_wrap=True
         )
 
 
@@ -128,17 +125,16 @@ def _since(found: TestHistory) -> str:
     last = found.moments[-1]
     if found.turn is None:
         runs = count(len(found.moments), "run")
-        none = "" if last.outcome.is_red else "; red in none that is kept"
-        return f" in the latest {runs}, since {format_time(found.moments[0].run.queued_at)}{none}"
+        never_red = "" if last.outcome.is_red else "; never red in the history"
+        return f" in the latest {runs}, since {format_time(found.moments[0].run.queued_at)}{never_red}"
     return f" since {describe_run(found.turn.first)}"
 
 
 def _print_turn(console: Console, styled: Styled, turn: TurningPoint) -> None:
-    if turn.before is not None:
-        console.print(styled(f"  before: {describe_run(turn.before)}", "dim"))
+    console.print(styled(f"  before: {describe_run(turn.before)}", "dim"))
     if turn.paths is None:
-        console.print(styled("  what changed then is not known", "dim"))
+        console.print(styled("  it is unknown what changed then", "dim"))
     elif not turn.paths:
-        console.print(styled("  nothing had changed: the same tree"))
+        console.print(styled("  nothing changed: it is the same tree"))
     else:
         console.print(styled(f"  changed then: {list_paths(turn.paths, 10)}"), soft_wrap=True)

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif found:
         _print_trend(found, arguments.by)
     else:
-        print("no runs of all tests in that time; a trend is made of those alone")
+        print("no full runs in that time; only runs of all tests make a trend")
     return 0
 
 
@@ -68,8 +68,9 @@ def _print_trend(found: tuple[Bucket, ...], by: str) -> None:
     left_out = len(found) - DAYS_SHOWN
     shown = found[-DAYS_SHOWN:]
     is_narrow = console.width < NARROW
-    headings = [by, "green", "red", "run"] if is_narrow else [by, "runs", "green", "", "tests", "red a run", "run", " "]
-    table = plain_table(headings, right=("runs", "green", "tests", "red a run", "red", "run"))
+    wide = [by, "runs", "green", "", "tests", "red per run", "run", " "]
+    headings = [by, "green", "red", "run"] if is_narrow else wide
+    table = plain_table(headings, right=("runs", "green", "tests", "red per run", "red", "run"))
     longest = max(bucket.run_s for bucket in shown) or 1.0
     for bucket in shown:
         green = bucket.green / bucket.runs
@@ -83,5 +84,5 @@ def _print_trend(found: tuple[Bucket, ...], by: str) -> None:
         blocks = (bar(green, 10, console.encoding), bar(bucket.run_s / longest, 15, console.encoding))
         table.add_row(name, runs, part, styled(blocks[0], "green"), tests, red, took, styled(blocks[1], "cyan"))
     if left_out > 0:
-        console.print(styled(f"{left_out} before these; --by week, or --json, has them", "dim"))
+        console.print(styled(f"{left_out} earlier lines are not shown; use --by week or --json", "dim"))
     console.print(table)

@@ -1,1 +1,1 @@
-"""Questions to the history, each a function of a connection. Nothing here writes."""
+"""Queries of the history: functions that take a connection and only read."""

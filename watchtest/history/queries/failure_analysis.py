@@ -1,4 +1,4 @@
-"""`history analyse`: the failures of a run by what they have in common, and the suspects. Writes nothing."""
+"""`history analyse`: group the similar failures of a run, and find the changes that may have caused them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from watchtest.core.model import Failure
-from watchtest.history.queries.run_queries import PastRun, test_ids
-from watchtest.history.queries.test_history import run_by_number, suspects
+from watchtest.history.queries.run_queries import PastRun, run_by_number, test_ids
+from watchtest.history.queries.test_history import suspects
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import GREEN_CODES, RED_CODES
@@ -19,23 +19,23 @@ LONGEST_SEARCH = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Tests that turned red together: the last run they passed in, the first they failed in, what changed between."""
+    """Tests that became red together: their last green run, their first red one, and what changed between the two."""
 
     tests: tuple[str, ...]
     passed: PastRun | None
-    """None: they passed in no run that is kept."""
+    """None if they passed in no stored run."""
     failed: PastRun
     suspects: tuple[str, ...] | None
-    """None: it is not known what changed."""
+    """None if it is unknown what changed."""
     this_way: PastRun
-    """The first run of this stretch in which they failed as they do now."""
+    """The first run since then in which they failed with the current signature."""
     turned_by: tuple[str, ...] | None
-    """What changed when they began to fail in this way; empty where they always did."""
+    """What changed when they began to fail with this signature; empty if they always did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Failures that are alike."""
+    """Failures with the same signature."""
 
     signature: str
     example: Failure
@@ -48,22 +48,22 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _Trail:
-    """One test, followed back through the runs of its lane."""
+    """One red test, followed back through the runs of its lane; fields are numbers of runs."""
 
     failed: int
     this_way: int
     other_way: int | None = None
-    """The last run in which it failed in another way."""
+    """The last run in which it failed with another signature."""
     passed: int | None = None
 
 
 def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
-    """The largest cluster first; nothing where nothing was red."""
+    """Return the clusters of red tests in a run, largest first."""
     packs = PackReader(connection)
     red = packs.of_run(run.number).red()
     if not red:
         return ()
-    signatures, contents = _said(connection, run.number, red)
+    signatures, examples = _signatures(connection, run.number, red)
     trails = _trails(connection, packs, run, red, signatures)
     names = test_ids(connection, red)
     breaks: dict[int, dict[_Trail, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -73,7 +73,7 @@ def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
     clusters = [
         Cluster(
             texts.get(signature, "no reason was reported"),
-            contents.get(signature, Failure("", "")),
+            examples.get(signature, Failure("", "")),
             tuple(
                 _break(connection, tuple(tests), trail)
                 for trail, tests in sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
@@ -84,8 +84,8 @@ def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
     return tuple(sorted(clusters, key=lambda cluster: (-len(cluster.tests), cluster.signature)))
 
 
-def _said(connection: Connection, run: int, red: frozenset[int]) -> tuple[dict[int, int], dict[int, Failure]]:
-    """By test its signature; by signature an example. Of several attempts the last one counts."""
+def _signatures(connection: Connection, run: int, red: frozenset[int]) -> tuple[dict[int, int], dict[int, Failure]]:
+    """Return the signature of each red test, from its last attempt, and an example for each signature."""
     rows = connection.execute(
         """
         SELECT test, signature, document FROM failures JOIN contents ON contents.number = content
@@ -104,40 +104,40 @@ def _said(connection: Connection, run: int, red: frozenset[int]) -> tuple[dict[i
 def _trails(
     connection: Connection, packs: PackReader, run: PastRun, red: frozenset[int], signatures: dict[int, int]
 ) -> dict[int, _Trail]:
-    """Back from the run until each of the tests has passed."""
+    """Walk back from the run until each of the red tests has passed."""
     lineage_of = lineages(connection)
-    kin: dict[int, set[int]] = defaultdict(set)
-    for number, line in lineage_of.items():
-        kin[line] |= {number, line}
+    names_of: dict[int, set[int]] = defaultdict(set)
+    for number, lineage in lineage_of.items():
+        names_of[lineage] |= {number, lineage}
     trails = {test: _Trail(run.number, run.number) for test in red}
-    open_ = set(red)
-    # Reports of others lie between, in no order, and say nothing of trees.
+    pending = set(red)
+    # Imported runs are in no order and have no trees.
     imports = "" if run.imported_from is not None else " AND imported_from IS NULL"
     where = f"workspace = ? AND lane = ? AND runs.number < ?{imports}"
     for pack in packs.newest_first(where, (run.workspace, run.lane.value, run.number), LONGEST_SEARCH):
-        if not open_:
+        if not pending:
             break
         outcomes = pack.outcomes()
-        said: dict[int, int] | None = None
-        for test in tuple(open_):
+        signatures_then: dict[int, int] | None = None
+        for test in tuple(pending):
             trail = trails[test]
-            same = kin.get(lineage_of.get(test, test)) or {test}
-            code = next((outcomes[number] for number in same if number in outcomes), 0)
+            names = names_of.get(lineage_of.get(test, test)) or {test}
+            code = next((outcomes[number] for number in names if number in outcomes), 0)
             if code in RED_CODES:
-                if said is None:
+                if signatures_then is None:
                     rows = connection.execute(
                         "SELECT test, signature FROM failures WHERE run = ? ORDER BY attempt", (pack.run,)
                     )
-                    said = {row["test"]: row["signature"] for row in rows}
-                is_this_way = signatures.get(test) in {said.get(each) for each in same}
-                if trail.other_way is None and is_this_way:
+                    signatures_then = {row["test"]: row["signature"] for row in rows}
+                is_same = signatures.get(test) in {signatures_then.get(each) for each in names}
+                if trail.other_way is None and is_same:
                     trail = replace(trail, this_way=pack.run)
                 elif trail.other_way is None:
                     trail = replace(trail, other_way=pack.run)
                 trails[test] = replace(trail, failed=pack.run)
             elif code in GREEN_CODES:
                 trails[test] = replace(trail, passed=pack.run)
-                open_.discard(test)
+                pending.discard(test)
     return trails
 
 

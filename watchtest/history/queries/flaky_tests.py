@@ -1,9 +1,9 @@
-"""Which tests are flaky, and what proves it. Never makes anything green. Writes nothing.
+"""Find flaky tests and the evidence for it. A flaky test that is red stays red.
 
 flaky       it passed and failed on the same tree in the same environment
-broken      that, too; but it has been red for the last so many runs: that outranks everything
-recovered   it was flaky, and has since passed often enough, or for long enough
-unstable    no proof; it only turned to and fro more often than edits explain
+broken      it was flaky, but has been red in all of the latest runs; this outranks the others
+recovered   it was flaky, and has since passed often enough or for long enough
+unstable    there is no proof, but it changed between red and green more often than edits explain
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from watchtest.history.store.database import Connection, Row
 DAY_S = 86_400.0
 RECOVERED_AFTER_S = 7 * DAY_S
 RECOVERED_AFTER_PASSES = 5
-"""In a row, on other trees than those it was flaky on: code that did not change is as flaky as it was."""
+"""In a row, on trees other than those it was flaky on: unchanged code is as flaky as before."""
 BROKEN_AFTER = 3
-"""So many reds in a row."""
+"""Red results in a row."""
 UNSTABLE_FLIPS = 4
 UNSTABLE_WITHIN = 20
-"""So many flips within so many results."""
+"""A test with this many flips within this many results is unstable."""
 WINDOW = 200
-"""So many runs are looked back."""
+"""How many of the latest runs are considered."""
 SHORT_WINDOW = 50
 IMPORTED = "imported"
 MOST_PROOFS = 5
@@ -46,7 +46,7 @@ class FlakyStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """It failed in one run and passed in another (or in the same) of one tree and environment."""
+    """The test failed in one run and passed in another, or in the same, on one tree in one environment."""
 
     failed_run: str
     passed_run: str
@@ -60,14 +60,15 @@ class FlakyTest:
     identity: str
     standing: FlakyStatus
     evidence: tuple[Evidence, ...]
-    """Newest first, the latest few."""
+    """The latest few, newest first."""
     proofs: int
+    """How much evidence there is in all."""
     codes: tuple[int, ...]
     """Its outcomes in the latest runs, oldest first."""
     flips: int
-    """In the last few of them."""
+    """In the last `UNSTABLE_WITHIN` of them."""
     signature: str
-    """How it failed last."""
+    """Of its last failure."""
 
     @property
     def runs(self) -> int:
@@ -79,9 +80,9 @@ class FlakyTest:
 
 
 def flaky_now(connection: Connection, workspace: str, now: float) -> frozenset[str]:
-    """The tests whose red, if they are red, may be chance: what the views mark. Asked after every run: quick."""
-    young = now - RECOVERED_AFTER_S
-    if connection.execute("SELECT 1 FROM evidence WHERE at >= ? LIMIT 1", (young,)).fetchone() is None:
+    """Return the tests that the views mark as flaky. This runs after every run, so it must be fast."""
+    since = now - RECOVERED_AFTER_S
+    if connection.execute("SELECT 1 FROM evidence WHERE at >= ? LIMIT 1", (since,)).fetchone() is None:
         return frozenset()
     found = flaky_tests(connection, workspace=workspace, now=now, window=SHORT_WINDOW, with_unstable=False)
     return frozenset(test.identity for test in found if test.standing is FlakyStatus.FLAKY)
@@ -97,74 +98,83 @@ def flaky_tests(
     with_unstable: bool = True,
     with_recovered: bool = False,
 ) -> tuple[FlakyTest, ...]:
-    """Flaky ones first, those with the most failures before the others."""
+    """Return flaky tests first; tests of equal status are ordered by their number of failures."""
     lineage_of = lineages(connection)
-    # Of an older proof a test has recovered, whatever it does.
-    young = 0.0 if with_recovered else now - RECOVERED_AFTER_S
-    proofs = _proofs(connection, lineage_of, young)
-    past = _Runs(connection, workspace, lane, window).past(lineage_of, set(proofs), with_unstable=with_unstable)
-    for row in connection.execute("SELECT DISTINCT test FROM evidence WHERE at < ?", (young,)):
-        line = lineage_of.get(row["test"], row["test"])
-        if line not in proofs:
-            past.pop(line, None)
-    latest = test_ids(connection, [seen.number for seen in past.values()])
+    # A test whose evidence is older has recovered, whatever its results are.
+    since = 0.0 if with_recovered else now - RECOVERED_AFTER_S
+    evidence_of = _evidence(connection, lineage_of, since)
+    past = _past(connection, (workspace, lane, window), lineage_of, set(evidence_of), with_unstable=with_unstable)
+    for row in connection.execute("SELECT DISTINCT test FROM evidence WHERE at < ?", (since,)):
+        lineage = lineage_of.get(row["test"], row["test"])
+        if lineage not in evidence_of:
+            past.pop(lineage, None)
+    ids = test_ids(connection, [outcomes.number for outcomes in past.values()])
     found: list[FlakyTest] = []
-    for line, seen in past.items():
-        proof = proofs.get(line, ())
-        turned = flips([code in RED_CODES for _, code in seen.results[-UNSTABLE_WITHIN:]])
-        standing = _standing(seen.results, proof, turned, now)
-        if standing is not None and (with_recovered or standing is not FlakyStatus.RECOVERED):
-            shown = tuple(each for each, _ in proof[:MOST_PROOFS])
-            codes = tuple(code for _, code in seen.results)
-            said = _last_signature(connection, line)
-            found.append(FlakyTest(latest[seen.number], standing, shown, len(proof), codes, turned, said))
+    for lineage, outcomes in past.items():
+        evidence = evidence_of.get(lineage, [])
+        recent_flips = flips([code in RED_CODES for _, code in outcomes.results[-UNSTABLE_WITHIN:]])
+        status = _status(outcomes.results, evidence, recent_flips, now)
+        if status is not None and (with_recovered or status is not FlakyStatus.RECOVERED):
+            found.append(
+                FlakyTest(
+                    ids[outcomes.number],
+                    status,
+                    tuple(evidence[:MOST_PROOFS]),
+                    len(evidence),
+                    tuple(code for _, code in outcomes.results),
+                    recent_flips,
+                    _last_signature(connection, lineage),
+                )
+            )
     order = list(FlakyStatus)
     return tuple(sorted(found, key=lambda test: (order.index(test.standing), -test.failures, test.identity)))
 
 
 @dataclass(slots=True)
 class _TestOutcomes:
-    number: int = 0
-    """Of its latest name."""
-    place: str = ""
-    """Workspace and lane of the latest run of our own: others have other code, and are no flips."""
-    by_place: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """The outcomes of one test in the latest runs."""
 
-    def add(self, number: int, place: str, tree: str, code: int) -> None:
+    number: int = 0
+    """Of its current name."""
+    lane: str = ""
+    """The lane and workspace of its latest run that was not imported. Other lanes test other code, so a difference
+    between lanes is not a flip."""
+    by_lane: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+    def add(self, number: int, lane: str, tree: str, code: int) -> None:
         self.number = number
-        if place != IMPORTED or not self.place:
-            self.place = place
-        self.by_place.setdefault(place, []).append((tree, code))
+        if lane != IMPORTED or not self.lane:
+            self.lane = lane
+        self.by_lane.setdefault(lane, []).append((tree, code))
 
     @property
     def results(self) -> list[tuple[str, int]]:
-        """Tree and outcome, oldest first; only what passed or was red."""
-        return self.by_place[self.place]
+        """Return tree and outcome, oldest first; only passed and red ones."""
+        return self.by_lane[self.lane]
 
 
-def _standing(
-    results: Sequence[tuple[str, int]], proof: Sequence[tuple[Evidence, float]], turned: int, now: float
+def _status(
+    results: Sequence[tuple[str, int]], evidence: Sequence[Evidence], recent_flips: int, now: float
 ) -> FlakyStatus | None:
-    if not proof:
-        return FlakyStatus.UNSTABLE if turned >= UNSTABLE_FLIPS else None
+    if not evidence:
+        return FlakyStatus.UNSTABLE if recent_flips >= UNSTABLE_FLIPS else None
     last = [code for _, code in results[-BROKEN_AFTER:]]
     if len(last) == BROKEN_AFTER and all(code in RED_CODES for code in last):
         return FlakyStatus.BROKEN
-    trees = {each.tree for each, _ in proof}
+    trees = {each.tree for each in evidence}
     passes = 0
     for tree, code in reversed(results):
         if code in RED_CODES:
             break
         passes += tree not in trees
-    newest = max(at for _, at in proof)
+    newest = max(each.at for each in evidence)
     if passes >= RECOVERED_AFTER_PASSES or now - newest > RECOVERED_AFTER_S:
         return FlakyStatus.RECOVERED
     return FlakyStatus.FLAKY
 
 
-def _proofs(
-    connection: Connection, lineage_of: Mapping[int, int], since: float
-) -> dict[int, list[tuple[Evidence, float]]]:
+def _evidence(connection: Connection, lineage_of: Mapping[int, int], since: float) -> dict[int, list[Evidence]]:
+    """Return the evidence for each lineage, newest first."""
     rows = connection.execute(
         """
         SELECT evidence.test, evidence.proof, evidence.at, failed.id AS failed_run, passed.id AS passed_run, failed.tree
@@ -174,58 +184,65 @@ def _proofs(
         """,
         (since,),
     )
-    found: dict[int, list[tuple[Evidence, float]]] = defaultdict(list)
+    found: dict[int, list[Evidence]] = defaultdict(list)
     for row in rows:
         evidence = Evidence(row["failed_run"], row["passed_run"], row["tree"] or "", Proof(row["proof"]), row["at"])
-        found[lineage_of.get(row["test"], row["test"])].append((evidence, row["at"]))
+        found[lineage_of.get(row["test"], row["test"])].append(evidence)
     return dict(found)
 
 
-class _Runs:
-    """The latest runs that came to their own end."""
+def _past(
+    connection: Connection,
+    window: tuple[str | None, Lane | None, int],
+    lineage_of: Mapping[int, int],
+    proven: set[int],
+    *,
+    with_unstable: bool,
+) -> dict[int, _TestOutcomes]:
+    """Return the outcomes of tests in the latest judged runs, by lineage.
 
-    def __init__(self, connection: Connection, workspace: str | None, lane: Lane | None, window: int) -> None:
-        where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES)
-        self._packs = list(PackReader(connection).newest_first(where, values, window))[::-1]
-        rows = connection.execute(
-            f"SELECT number, tree, lane, workspace, imported_from FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
-            (*values, window),
-        )
-        self._of = {row["number"]: (_place(row), row["tree"] or "") for row in rows}
+    Only of those that have evidence and, with `with_unstable`, of those that were red at least once. `window` is the
+    workspace, the lane and the number of runs to consider.
+    """
+    workspace, lane, most = window
+    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES)
+    packs = list(PackReader(connection).newest_first(where, values, most))[::-1]
+    rows = connection.execute(
+        f"SELECT number, tree, lane, workspace, imported_from FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
+        (*values, most),
+    )
+    lane_and_tree = {row["number"]: (_lane_key(row), row["tree"] or "") for row in rows}
+    wanted = set(proven)
+    if with_unstable:
+        wanted |= {lineage_of.get(test, test) for pack in packs for test in pack.red()}
+    numbers_of: dict[int, list[int]] = {lineage: [lineage] for lineage in wanted}
+    for number, lineage in lineage_of.items():
+        if lineage in numbers_of:
+            numbers_of[lineage].append(number)
+    past: dict[int, _TestOutcomes] = {}
+    for pack in packs:
+        (key, tree), codes = lane_and_tree.get(pack.run, ("", "")), pack.codes
+        for lineage, numbers in numbers_of.items():
+            for number in numbers:
+                at = pack.position(number)
+                if at is None or not (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
+                    continue
+                past.setdefault(lineage, _TestOutcomes()).add(number, key, tree, codes[at])
+                break
+    return past
 
-    def past(self, lineage_of: Mapping[int, int], proven: set[int], *, with_unstable: bool) -> dict[int, _TestOutcomes]:
-        """What became of the tests in question: those with a proof, and those that were red at all."""
-        wanted = set(proven)
-        if with_unstable:
-            wanted |= {lineage_of.get(test, test) for pack in self._packs for test in pack.red()}
-        numbers: dict[int, list[int]] = {line: [line] for line in wanted}
-        for number, line in lineage_of.items():
-            if line in numbers:
-                numbers[line].append(number)
-        past: dict[int, _TestOutcomes] = {}
-        for pack in self._packs:
-            (place, tree), codes = self._of.get(pack.run, ("", "")), pack.codes
-            for line, kin in numbers.items():
-                for number in kin:
-                    at = pack.position(number)
-                    if at is None or not (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
-                        continue
-                    past.setdefault(line, _TestOutcomes()).add(number, place, tree, codes[at])
-                    break
-        return past
 
-
-def _place(row: Row) -> str:
+def _lane_key(row: Row) -> str:
     return IMPORTED if row["imported_from"] is not None else f"{row['lane']} {row['workspace']}"
 
 
-def _last_signature(connection: Connection, line: int) -> str:
-    """Under whichever name it had then."""
+def _last_signature(connection: Connection, lineage: int) -> str:
+    """Return the signature of the last failure under any name of the test."""
     row = connection.execute(
         """
         SELECT text FROM failures JOIN signatures ON signatures.number = signature
         WHERE test IN (SELECT number FROM tests WHERE number = ? OR lineage = ?) ORDER BY run DESC LIMIT 1
         """,
-        (line, line),
+        (lineage, lineage),
     ).fetchone()
     return "" if row is None else str(row["text"])

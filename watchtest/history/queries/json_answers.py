@@ -1,4 +1,4 @@
-"""The answers of `queries` as JSON says them: the shape that `watchtest history … --json` promises."""
+"""The JSON documents that `watchtest history … --json` prints. Their format is stable."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from watchtest.core.model import Failure, Location
 from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
 from watchtest.history.store.columns import OUTCOMES, Proof
 
-Shape = dict[str, object]
+JsonObject = dict[str, object]
 TIMINGS = ("wait_s", "sync_s", "select_s", "start_s", "run_s")
 
 
-def run_shape(run: PastRun) -> Shape:
+def run_json(run: PastRun) -> JsonObject:
     return {
         "id": run.id,
         "workspace": run.workspace,
@@ -35,9 +35,9 @@ def run_shape(run: PastRun) -> Shape:
     }
 
 
-def detail_shape(detail: RunDetail) -> Shape:
+def detail_json(detail: RunDetail) -> JsonObject:
     return {
-        **run_shape(detail.run),
+        **run_json(detail.run),
         "states": [
             {"state": each.state.value, "at": _time(each.at), "reason": each.reason} for each in detail.transitions
         ],
@@ -46,7 +46,7 @@ def detail_shape(detail: RunDetail) -> Shape:
     }
 
 
-def _result(past: PastResult) -> Shape:
+def _result(past: PastResult) -> JsonObject:
     result = past.result
     return {
         "test": result.test,
@@ -58,22 +58,22 @@ def _result(past: PastResult) -> Shape:
     }
 
 
-def _failure(failure: Failure) -> Shape:
+def _failure(failure: Failure) -> JsonObject:
     return {
         "kind": failure.kind,
         "message": failure.message,
-        **_place(failure.where),
+        **_location(failure.where),
         "column": failure.column,
         "source_line": failure.source_line,
-        "crash": None if failure.crash is None else _place(failure.crash),
+        "crash": None if failure.crash is None else _location(failure.crash),
         "function": failure.function or None,
         "text": failure.text,
         "output": failure.output,
     }
 
 
-def _place(place: Location | None) -> Shape:
-    return {"file": None, "line": None} if place is None else {"file": place.file, "line": place.line}
+def _location(location: Location | None) -> JsonObject:
+    return {"file": None, "line": None} if location is None else {"file": location.file, "line": location.line}
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -84,16 +84,19 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# -- the other questions: their answers are values of values ---------------------------------------
+# -- answers that become JSON by the names of their fields -----------------------------------------
 
 PROPERTIES = ("tests", "failures", "runs", "flips", "growth")
-"""What an answer says by computing it."""
+"""Properties that are included like fields."""
 HIDDEN = ("numbers",)
-"""What is only the file's own."""
+"""Fields that have a meaning only within the database."""
 
 
 def to_json(value: object) -> object:
-    """An answer as JSON: values by their fields, runs in brief, times as text, outcomes by name."""
+    """Return an answer as JSON: dataclasses by their fields, runs as summaries, times as text, outcomes by name.
+
+    The names of the fields are therefore part of the format.
+    """
     match value:
         case PastRun():
             return run_summary(value)
@@ -109,12 +112,11 @@ def to_json(value: object) -> object:
             return [to_json(each) for each in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value) if field.name not in HIDDEN]
-            shape: Shape = {name: _field(name, getattr(value, name)) for name in names}
-            own = type(value)
+            document: JsonObject = {name: _field(name, getattr(value, name)) for name in names}
             for name in PROPERTIES:
-                if isinstance(getattr(own, name, None), property):
-                    shape[name] = to_json(getattr(value, name))
-            return shape
+                if isinstance(getattr(type(value), name, None), property):
+                    document[name] = to_json(getattr(value, name))
+            return document
         case _:
             return value
 
@@ -127,8 +129,8 @@ def _field(name: str, value: object) -> object:
     return to_json(value)
 
 
-def run_summary(run: PastRun) -> Shape:
-    """Enough to know it again."""
+def run_summary(run: PastRun) -> JsonObject:
+    """Return what is needed to identify a run."""
     return {
         "id": run.id,
         "queued_at": _time(run.queued_at),

@@ -1,4 +1,4 @@
-"""`history compare`: what differs between two runs. A test that did not run is never called fixed. Writes nothing."""
+"""`history compare`: the differences between two runs. A test that did not run never counts as fixed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from watchtest.core.model import Outcome
 from watchtest.history.queries.run_queries import PastRun, test_ids
-from watchtest.history.queries.test_history import paths_of
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_STATES, OUTCOMES
@@ -16,12 +15,12 @@ from watchtest.history.store.tree_changes import changes_between
 
 SLOWER_TIMES = 1.5
 SLOWER_BY_S = 0.1
-"""Less than both is noise."""
+"""A test is slower if it exceeds both limits; less is noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """One test in one run."""
+    """The outcome of one test in one run."""
 
     identity: str
     outcome: Outcome
@@ -31,7 +30,7 @@ class TestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TestPair:
-    """One test in both runs; None: it is not in that one."""
+    """One test in both runs; None if a run did not have it."""
 
     identity: str
     before: TestOutcome | None
@@ -43,7 +42,7 @@ class Comparison:
     before: PastRun
     after: PastRun
     paths: tuple[str, ...] | None
-    """What differs between their trees; None: nobody knows."""
+    """The paths that differ between their trees; None if that is unknown."""
     new_failures: tuple[TestPair, ...]
     fixed: tuple[TestPair, ...]
     failing_alike: tuple[TestPair, ...]
@@ -51,45 +50,47 @@ class Comparison:
     added: tuple[TestPair, ...]
     removed: tuple[TestPair, ...]
     not_run: tuple[TestPair, ...]
-    """In one of the two runs, which was one of some tests, or did not come to its end; or it was skipped there. Those
-    that are red now are among the new failures."""
+    """Tests that ran in only one of the two runs, because the other run did not include all tests, was stopped or
+    skipped them. Tests that are red in the later run are among the new failures instead."""
     slower: tuple[TestPair, ...]
 
 
 def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparison:
     lineage_of = lineages(connection)
-    old, new = _sides(connection, before, lineage_of), _sides(connection, after, lineage_of)
+    old, new = _outcomes(connection, before, lineage_of), _outcomes(connection, after, lineage_of)
+    current = {**old, **new}
     pairs = {
-        line: TestPair((new.get(line) or old[line]).identity, old.get(line), new.get(line))
-        for line in sorted(old.keys() | new.keys(), key=lambda line: (new.get(line) or old[line]).identity)
+        test: TestPair(current[test].identity, old.get(test), new.get(test))
+        for test in sorted(current, key=lambda test: current[test].identity)
     }
     both = [pair for pair in pairs.values() if pair.before and pair.after]
     red = [pair for pair in both if _is_red(pair.before) and _is_red(pair.after)]
-    added = [line for line, pair in pairs.items() if pair.before is None and _is_all(before)]
-    removed = [line for line, pair in pairs.items() if pair.after is None and _is_all(after)]
-    alone = [line for line, pair in pairs.items() if _has_run(pair.before) is not _has_run(pair.after)]
-    told = {*added, *removed, *(line for line, pair in pairs.items() if _is_red(pair.after))}
+    added = [test for test, pair in pairs.items() if pair.before is None and _has_all_tests(before)]
+    removed = [test for test, pair in pairs.items() if pair.after is None and _has_all_tests(after)]
+    in_one_run = [test for test, pair in pairs.items() if _has_run(pair.before) is not _has_run(pair.after)]
+    listed = {*added, *removed, *(test for test, pair in pairs.items() if _is_red(pair.after))}
     changed = changes_between(connection, before.number, after.number)
     return Comparison(
         before=before,
         after=after,
-        paths=None if changed is None else paths_of(changed[1]),
+        paths=None if changed is None else tuple(changed[1]),
         new_failures=tuple(pair for pair in pairs.values() if _is_red(pair.after) and not _is_red(pair.before)),
         fixed=tuple(pair for pair in both if _is_red(pair.before) and _has_passed(pair.after)),
         failing_alike=tuple(pair for pair in red if _signature(pair.before) == _signature(pair.after)),
         failing_otherwise=tuple(pair for pair in red if _signature(pair.before) != _signature(pair.after)),
-        added=tuple(pairs[line] for line in added),
-        removed=tuple(pairs[line] for line in removed),
-        not_run=tuple(pairs[line] for line in alone if line not in told),
-        slower=tuple(sorted((pair for pair in both if _is_slower(pair)), key=_lost, reverse=True)),
+        added=tuple(pairs[test] for test in added),
+        removed=tuple(pairs[test] for test in removed),
+        not_run=tuple(pairs[test] for test in in_one_run if test not in listed),
+        slower=tuple(sorted((pair for pair in both if _is_slower(pair)), key=_slowdown, reverse=True)),
     )
 
 
-def _sides(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) -> dict[int, TestOutcome]:
+def _outcomes(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) -> dict[int, TestOutcome]:
+    """Return the outcome of each test of a run by its lineage."""
     packs = PackReader(connection)
     pack, durations = packs.of_run(run.number), packs.durations(run.number)
     names = test_ids(connection, pack.tests)
-    # Of several attempts the last one counts.
+    # The signature of the last attempt wins.
     rows = connection.execute(
         """
         SELECT test, text FROM failures JOIN signatures ON signatures.number = signature
@@ -106,33 +107,33 @@ def _sides(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) 
     }
 
 
-def _is_all(run: PastRun) -> bool:
-    """Whether what is not in it was not there."""
+def _has_all_tests(run: PastRun) -> bool:
+    """Return whether a test that is missing in this run did not exist."""
     return run.selected is None and run.state in JUDGED_STATES
 
 
-def _is_red(side: TestOutcome | None) -> bool:
-    return side is not None and side.outcome.is_red
+def _is_red(outcome: TestOutcome | None) -> bool:
+    return outcome is not None and outcome.outcome.is_red
 
 
-def _has_passed(side: TestOutcome | None) -> bool:
-    return side is not None and side.outcome in (Outcome.PASSED, Outcome.XPASSED)
+def _has_passed(outcome: TestOutcome | None) -> bool:
+    return outcome is not None and outcome.outcome in (Outcome.PASSED, Outcome.XPASSED)
 
 
-def _has_run(side: TestOutcome | None) -> bool:
-    return side is not None and side.outcome is not Outcome.SKIPPED
+def _has_run(outcome: TestOutcome | None) -> bool:
+    return outcome is not None and outcome.outcome is not Outcome.SKIPPED
 
 
-def _signature(side: TestOutcome | None) -> str:
-    return "" if side is None else side.signature
+def _signature(outcome: TestOutcome | None) -> str:
+    return "" if outcome is None else outcome.signature
 
 
 def _is_slower(pair: TestPair) -> bool:
     if pair.before is None or pair.after is None or not (_has_passed(pair.before) and _has_passed(pair.after)):
         return False
-    was, is_ = pair.before.duration_s, pair.after.duration_s
-    return is_ > was * SLOWER_TIMES and is_ > was + SLOWER_BY_S
+    before, after = pair.before.duration_s, pair.after.duration_s
+    return after > before * SLOWER_TIMES and after > before + SLOWER_BY_S
 
 
-def _lost(pair: TestPair) -> float:
+def _slowdown(pair: TestPair) -> float:
     return pair.after.duration_s - pair.before.duration_s if pair.before and pair.after else 0.0

@@ -1,4 +1,4 @@
-"""Questions to the history, each a function of a connection from `database_file.reading`. Writes nothing."""
+"""Query runs and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
 from watchtest.history.queries.timeline import PackReader
-from watchtest.history.store.columns import IS_GATE_OR_PROBE, OUTCOMES, RED_STATES, AttemptKind, workspace_key
+from watchtest.history.store.columns import (
+    IS_GATE_OR_PROBE,
+    OUTCOMES,
+    RED_CODES,
+    RED_STATES,
+    AttemptKind,
+    workspace_key,
+)
 from watchtest.history.store.database import Connection, Row
 from watchtest.history.store.failure_texts import unpack_failure
 
@@ -18,37 +25,37 @@ NAMED_RUNS: Mapping[str, frozenset[RunState]] = {
     "last-failed": RED_STATES,
     "last-green": frozenset({RunState.PASSED}),
 }
-"""The runs that go by a name: the latest in one of these states; no states, any."""
+"""Names for the latest run in one of these states; an empty set means any state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long each part of a run took; None: it did not get so far, or nobody took the time."""
+    """How long each phase of a run took; None if the run did not get that far or the time was not recorded."""
 
     wait_s: float | None
-    """Queued, until its turn came."""
+    """In the queue."""
     sync_s: float | None
-    """Until the box was there and held the tree."""
+    """Until the box existed and contained the tree."""
     select_s: float | None
-    """Until it was known what to run; setup and services are in here."""
+    """Until the tests were selected; includes setup and services."""
     start_s: float | None
-    """Until the runner had collected."""
+    """Until the runner had collected the tests."""
     run_s: float | None
-    """Until the end."""
+    """From there to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """One run as the history knows it. `counts` speaks of the last attempt of each test."""
+    """One run in the history. `counts` counts the last attempt of each test."""
 
     number: int
-    """Its place among all runs of the file."""
+    """Its position among all runs of the file."""
     id: str
     workspace: str
     lane: Lane
     trigger: Trigger
     selected: int | None
-    """How many tests were asked for; None: all."""
+    """How many tests were selected; None means all."""
     because: str
     is_forced: bool
     state: RunState
@@ -63,7 +70,7 @@ class PastRun:
     counts: Mapping[Outcome, int]
     timings: Timings
     imported_from: str | None = None
-    """The report of somebody else that it was read from."""
+    """The report that it was imported from."""
 
     @property
     def duration_s(self) -> float | None:
@@ -87,7 +94,7 @@ class PastResult:
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """All that is kept of one run. `results` holds every attempt, in the order of the tests."""
+    """Everything that is stored about one run. `results` has every attempt, ordered by test."""
 
     run: PastRun
     transitions: tuple[Transition, ...]
@@ -96,7 +103,7 @@ class RunDetail:
 
     @property
     def final_results(self) -> tuple[PastResult, ...]:
-        """The last attempt of each test: what it came to."""
+        """Return the last attempt of each test."""
         return tuple({past.result.test: past for past in self.results}.values())
 
 
@@ -112,8 +119,11 @@ def recent_runs(
     only_full: bool = False,
     before: tuple[float, str] | None = None,
 ) -> tuple[PastRun, ...]:
-    """The latest runs, newest first; None and nothing mean any. `only_full`: only those of all tests. `before`: when a
-    run was queued, and its id. By the time of a run, not of its number: a report that was imported may be old."""
+    """Return the latest runs that meet all given conditions, newest first.
+
+    `only_full` selects runs of all tests, `before` those before a run that was queued at this time and has this id.
+    Runs are ordered by time, not by number, because an imported run may be old.
+    """
     where, values = runs_where(workspace=workspace, lane=lane, states=states, since=since)
     if branch is not None:
         where, values = f"{where} AND branch = ?", (*values, branch)
@@ -133,7 +143,7 @@ def runs_where(
     states: Collection[RunState] = (),
     since: float | None = None,
 ) -> tuple[str, tuple[str | float, ...]]:
-    """A condition on `runs`, and its values."""
+    """Return an SQL condition on `runs`, and its values."""
     conditions, values = ["1"], list[str | float]()
     if workspace is not None:
         conditions.append("workspace = ?")
@@ -151,7 +161,7 @@ def runs_where(
 
 
 def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool], ...]:
-    """The workspaces that have a run without an end; and whether it is one of a gate or a probe."""
+    """Return the workspaces with an unfinished run, and whether it is a run of a gate or a probe."""
     rows = connection.execute(
         f"SELECT DISTINCT workspace, {IS_GATE_OR_PROBE} AS is_gate FROM runs WHERE ended_at IS NULL"
     )
@@ -159,7 +169,7 @@ def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool],
 
 
 def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun | None:
-    """The last run that spoke for every test of this very tree in this environment; None: nobody has yet."""
+    """Return the last run whose verdict covers every test of this tree in this environment, or None."""
     ends = (*RED_STATES, RunState.PASSED, RunState.NO_TESTS)
     row = connection.execute(
         f"""
@@ -173,7 +183,7 @@ def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun
 
 
 def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Result]:
-    """Outcome and duration of every test in the last run of all tests of a workspace; without the failures' words."""
+    """Return outcome and duration of every test in the last full run of a workspace, without failure texts."""
     ends = (RunState.PASSED, RunState.FAILED)
     row = connection.execute(
         """
@@ -188,13 +198,15 @@ def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Re
     pack, durations = packs.of_run(row["number"]), packs.durations(row["number"])
     names = test_ids(connection, pack.tests)
     return {
-        names[test]: _brief_result(names[test], OUTCOMES[code], microseconds)
+        names[test]: Result(
+            names[test], OUTCOMES[code], microseconds / 1_000_000, Failure("", "") if code in RED_CODES else None
+        )
         for test, code, microseconds in zip(pack.tests, pack.codes, durations, strict=True)
     }
 
 
 def test_ids(connection: Connection, tests: Collection[int]) -> dict[int, str]:
-    """The ids of tests by their numbers."""
+    """Return the ids of tests by their numbers."""
     found: dict[int, str] = {}
     wanted = list(tests)
     for start in range(0, len(wanted), MOST_VARIABLES):
@@ -205,12 +217,8 @@ def test_ids(connection: Connection, tests: Collection[int]) -> dict[int, str]:
     return found
 
 
-def _brief_result(test: str, outcome: Outcome, microseconds: int) -> Result:
-    return Result(test, outcome, microseconds / 1_000_000, Failure("", "") if outcome.is_red else None)
-
-
 def find_run(connection: Connection, name: str, workspace: str | None = None) -> PastRun | None:
-    """The run of this id, or the one that goes by this name (`NAMED_RUNS`) in the workspace; None: there is none."""
+    """Return the run with this id, or the one that `NAMED_RUNS` gives this name in the workspace, or None."""
     if name in NAMED_RUNS:
         found = recent_runs(connection, limit=1, workspace=workspace, states=NAMED_RUNS[name])
         return found[0] if found else None
@@ -218,11 +226,8 @@ def find_run(connection: Connection, name: str, workspace: str | None = None) ->
     return None if row is None else past_run(connection, row)
 
 
-def run_detail(connection: Connection, name: str, workspace: str | None = None) -> RunDetail | None:
-    """The run of this id, or the one that goes by this name (`NAMED_RUNS`) in the workspace; None: there is none."""
-    run = find_run(connection, name, workspace)
-    if run is None:
-        return None
+def run_detail(connection: Connection, run: PastRun) -> RunDetail:
+    """Return everything that is stored about a run."""
     states = connection.execute(
         "SELECT state, at, reason FROM run_states WHERE run = ? ORDER BY position", (run.number,)
     )
@@ -236,7 +241,7 @@ def run_detail(connection: Connection, name: str, workspace: str | None = None) 
 
 
 def results_of(connection: Connection, run: int) -> tuple[PastResult, ...]:
-    """Every attempt of every test, in the order of the tests."""
+    """Return every attempt of every test, ordered by test."""
     failures = {
         (row["test"], row["attempt"]): (unpack_failure(row["document"]), row["signature"])
         for row in connection.execute(
@@ -247,14 +252,15 @@ def results_of(connection: Connection, run: int) -> tuple[PastResult, ...]:
             (run,),
         )
     }
-    rows = [tuple(row) for row in connection.execute(_ATTEMPTS, (run,))]
+    attempts = "SELECT test, attempt, outcome, duration_us, kind FROM results WHERE run = ?"
+    rows = [tuple(row) for row in connection.execute(attempts, (run,))]
     packs = PackReader(connection)
     pack, durations = packs.of_run(run), packs.durations(run)
-    several = {test for test, *_ in rows}
+    repeated = {test for test, *_ in rows}
     rows += [
         (test, 1, code, microseconds, AttemptKind.WORD)
         for test, code, microseconds in zip(pack.tests, pack.codes, durations, strict=True)
-        if test not in several
+        if test not in repeated
     ]
     names = test_ids(connection, pack.tests)
     found = []
@@ -265,11 +271,12 @@ def results_of(connection: Connection, run: int) -> tuple[PastResult, ...]:
     return tuple(sorted(found, key=lambda each: (each.result.test, each.attempt)))
 
 
-_ATTEMPTS = "SELECT test, attempt, outcome, duration_us, kind FROM results WHERE run = ?"
+def run_by_number(connection: Connection, number: int) -> PastRun:
+    return past_run(connection, connection.execute("SELECT * FROM runs WHERE number = ?", (number,)).fetchone())
 
 
 def past_run(connection: Connection, row: Row) -> PastRun:
-    """A row of `runs` as a value."""
+    """Return the run that a row of `runs` describes."""
     return PastRun(
         number=row["number"],
         id=row["id"],

@@ -1,4 +1,4 @@
-"""`history test`: what became of one test, since when, and what had changed then. Writes nothing."""
+"""`history test`: the outcomes of one test, since when they are the same, and what changed at that point."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from watchtest.core.model import Lane, Outcome
-from watchtest.history.queries.run_queries import PastRun, past_run, runs_where
+from watchtest.history.queries.run_queries import PastRun, run_by_number, runs_where
 from watchtest.history.queries.test_names import PastTest
 from watchtest.history.queries.timeline import Pack, PackReader
-from watchtest.history.store.change_chain import Versions
-from watchtest.history.store.columns import GREEN_CODES, JUDGED_STATES, OUTCOMES, RED_CODES
+from watchtest.history.store.columns import GREEN_CODES, JUDGED_SQL, OUTCOMES, RED_CODES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.tree_changes import changes_between
 
 LONGEST_SEARCH = 20_000
-"""So many runs are looked through, at most, for the beginning of a stretch of red."""
-LAST_WORD = """
+"""How many runs are searched for the beginning of a red period."""
+IS_LAST_ATTEMPT = """
     NOT EXISTS (SELECT 1 FROM results AS later WHERE later.run = failures.run AND later.test = failures.test
                                                  AND later.attempt > failures.attempt)
 """
-"""A condition on `failures`: what a later attempt in the same run has confirmed or refuted does not count."""
+"""A condition on `failures`: no later attempt in the same run has confirmed or refuted the failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """One run as one test saw it."""
+    """The outcome of the test in one run."""
 
     run: PastRun
     outcome: Outcome
@@ -35,17 +34,17 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class TurningPoint:
-    """Where it turned: the first run of the present stretch, the one before it, and what differs between the two."""
+    """The first run with the current outcome, the run before it, and the paths that changed between the two."""
 
     first: PastRun
-    before: PastRun | None
+    before: PastRun
     paths: tuple[str, ...] | None
-    """None: it is not known what changed."""
+    """None if it is unknown what changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureMode:
-    """One way in which it failed."""
+    """Failures of the test that have the same signature."""
 
     signature: str
     times: int
@@ -60,12 +59,12 @@ class TestHistory:
     test: PastTest
     lane: Lane | None
     moments: tuple[HistoryPoint, ...]
-    """Oldest first, the latest so many."""
+    """Of the latest runs, oldest first."""
     turn: TurningPoint | None
-    """None: it did not turn in these runs, and was red in none before them."""
+    """None if the outcome did not change in these runs and the test was never red before."""
     complaints: tuple[FailureMode, ...]
     red_runs: int
-    """In how many runs it was red, of all that are kept."""
+    """The number of all stored runs in which it was red."""
 
     @property
     def flips(self) -> int:
@@ -73,80 +72,71 @@ class TestHistory:
 
 
 def flips(reds: Sequence[bool]) -> int:
-    """How often it turned from green to red or back."""
+    """Return how often a test changed between green and red."""
     return sum(one is not other for one, other in pairwise(reds))
 
 
 def history_of(
     connection: Connection, test: PastTest, *, workspace: str | None, lane: Lane | None, limit: int
 ) -> TestHistory | None:
-    """In one lane (without one: the lane it last ran in); None: it ran in no run that is kept there."""
+    """Return the history of a test in one lane, by default the lane in which it last ran, or None if there is none."""
     packs = PackReader(connection)
     if lane is None:
         lane = _last_lane(connection, packs, test, workspace)
     where, values = runs_where(workspace=workspace, lane=lane)
     found: list[tuple[int, int, int]] = []
-    turned: tuple[int, int | None] | None = None
+    turned: tuple[int, int] | None = None
     for pack in packs.newest_first(where, values, LONGEST_SEARCH):
-        seen = _seen(pack, test)
-        if seen is None:
+        result = _find(pack, test)
+        if result is None:
             continue
-        position, code = seen
+        position, code = result
         if turned is None and found and _colour(code) != _colour(found[0][2]):
             turned = found[-1][0], pack.run
         found.append((pack.run, position, code))
-        # A long green is not walked through: what lies before its last red is told by the failures.
+        # Do not walk through a long green period: the table of failures knows the last red run before it.
         if len(found) >= limit and (turned is not None or found[0][2] not in RED_CODES):
             break
     if not found:
         return None
     red = _red_runs(connection, test, where, values)
     if turned is None and found[0][2] not in RED_CODES and red:
-        turned = _like_this_since(packs, test, where, values, red[0])
+        turned = _turn_after(packs, test, where, values, red[0])
     return TestHistory(
         test=test,
         lane=lane,
-        moments=tuple(_moment(connection, packs, *each) for each in reversed(found[:limit])),
-        turn=None if turned is None else turn(connection, *turned),
-        complaints=_complaints(connection, test, where, values),
+        moments=tuple(_history_point(connection, packs, *each) for each in reversed(found[:limit])),
+        turn=None if turned is None else _turning_point(connection, *turned),
+        complaints=_failure_modes(connection, test, where, values),
         red_runs=len(red),
     )
 
 
-def turn(connection: Connection, first: int, before: int | None) -> TurningPoint:
+def _turning_point(connection: Connection, first: int, before: int) -> TurningPoint:
     return TurningPoint(
-        run_by_number(connection, first),
-        None if before is None else run_by_number(connection, before),
-        None if before is None else suspects(connection, before, first),
+        run_by_number(connection, first), run_by_number(connection, before), suspects(connection, before, first)
     )
 
 
 def suspects(connection: Connection, before: int, first: int) -> tuple[str, ...] | None:
-    """What changed between two runs that a test was in; of that, only what came after the last run between them that
-    proved that its changes do not concern the test, by leaving it out. None: it is not known."""
-    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED_STATES))
+    """Return the paths that changed between two runs of a test, or None if that is unknown.
+
+    If a run in between left the test out because its changes could not affect it, only later changes are suspects.
+    """
     row = connection.execute(
         f"""
-        SELECT MAX(number) AS number FROM runs WHERE number > :before AND number < :first AND state IN ({states})
+        SELECT MAX(number) AS number FROM runs WHERE number > :before AND number < :first AND state IN ({JUDGED_SQL})
         AND is_proof AND (workspace, lane) = (SELECT workspace, lane FROM runs WHERE number = :first)
         """,
         {"before": before, "first": first},
     ).fetchone()
     narrow = changes_between(connection, row["number"], first) if row["number"] is not None else None
-    # Nothing: then a selection was wrong, and everything is suspect.
-    wide = changes_between(connection, before, first) if narrow is None or not narrow[1] else narrow
-    return None if wide is None else paths_of(wide[1])
+    # If nothing changed since then, that selection was wrong, and all changes are suspects.
+    changes = changes_between(connection, before, first) if narrow is None or not narrow[1] else narrow
+    return None if changes is None else tuple(changes[1])
 
 
-def paths_of(after: Versions) -> tuple[str, ...]:
-    return tuple(after)
-
-
-def run_by_number(connection: Connection, number: int) -> PastRun:
-    return past_run(connection, connection.execute("SELECT * FROM runs WHERE number = ?", (number,)).fetchone())
-
-
-def _seen(pack: Pack, test: PastTest) -> tuple[int, int] | None:
+def _find(pack: Pack, test: PastTest) -> tuple[int, int] | None:
     for number in test.numbers:
         at = pack.position(number)
         if at is not None:
@@ -155,53 +145,54 @@ def _seen(pack: Pack, test: PastTest) -> tuple[int, int] | None:
 
 
 def _colour(code: int) -> int | str:
-    """Red, green, or what else it was: to be skipped is neither."""
+    """Return "red" or "green", or the code of an outcome that is neither, such as skipped."""
     return "red" if code in RED_CODES else "green" if code in GREEN_CODES else code
 
 
 def _last_lane(connection: Connection, packs: PackReader, test: PastTest, workspace: str | None) -> Lane | None:
     where, values = runs_where(workspace=workspace)
-    # Reports of others stand in for a lane only where there is nothing else.
+    # Imported runs count only if there are no others.
     for condition in (f"{where} AND imported_from IS NULL", where):
         for pack in packs.newest_first(condition, values, LONGEST_SEARCH):
-            if _seen(pack, test):
+            if _find(pack, test):
                 return run_by_number(connection, pack.run).lane
     return None
 
 
-def _moment(connection: Connection, packs: PackReader, run: int, position: int, code: int) -> HistoryPoint:
+def _history_point(connection: Connection, packs: PackReader, run: int, position: int, code: int) -> HistoryPoint:
     return HistoryPoint(run_by_number(connection, run), OUTCOMES[code], packs.durations(run)[position] / 1_000_000)
 
 
 def _red_runs(connection: Connection, test: PastTest, where: str, values: Sequence[str | float]) -> list[int]:
-    """Newest first."""
+    """Return the runs in which the test was red, newest first."""
     rows = connection.execute(
         f"""
         SELECT DISTINCT failures.run FROM failures JOIN runs ON runs.number = failures.run
-        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {LAST_WORD} AND {where} ORDER BY failures.run DESC
+        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {IS_LAST_ATTEMPT} AND {where}
+        ORDER BY failures.run DESC
         """,
         (*test.numbers, *values),
     ).fetchall()
     return [row["run"] for row in rows]
 
 
-def _like_this_since(
+def _turn_after(
     packs: PackReader, test: PastTest, where: str, values: Sequence[str | float], last_red: int
-) -> tuple[int, int | None] | None:
-    """The first run of the present stretch, and the one before it. It began behind the last red, if not later."""
+) -> tuple[int, int] | None:
+    """Return the first run with the current outcome, which comes after the last red one, and the run before it."""
     condition, more = f"{where} AND runs.number >= ?", (*values, last_red)
     first: tuple[int, int | str] | None = None
     for pack in packs.newest_first(condition, more, LONGEST_SEARCH):
-        seen = _seen(pack, test)
-        if seen is None:
+        result = _find(pack, test)
+        if result is None:
             continue
-        if first is not None and _colour(seen[1]) != first[1]:
+        if first is not None and _colour(result[1]) != first[1]:
             return first[0], pack.run
-        first = pack.run, _colour(seen[1])
+        first = pack.run, _colour(result[1])
     return None
 
 
-def _complaints(
+def _failure_modes(
     connection: Connection, test: PastTest, where: str, values: Sequence[str | float]
 ) -> tuple[FailureMode, ...]:
     rows = connection.execute(
@@ -209,7 +200,7 @@ def _complaints(
         SELECT signatures.text, COUNT(DISTINCT failures.run) AS times, MIN(failures.run) AS first,
                MAX(failures.run) AS last
         FROM failures JOIN runs ON runs.number = failures.run JOIN signatures ON signatures.number = signature
-        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {LAST_WORD} AND {where}
+        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {IS_LAST_ATTEMPT} AND {where}
         GROUP BY signature ORDER BY last DESC LIMIT 10
         """,
         (*test.numbers, *values),

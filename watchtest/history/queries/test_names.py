@@ -1,30 +1,33 @@
-"""Which test a user means, and what it was called before. Writes nothing."""
+"""Find tests by name, including the names that they had before."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtest.history.store.columns import text
+from watchtest.history.queries.timeline import PackReader
+from watchtest.history.store.columns import storable_text
 from watchtest.history.store.database import Connection, Row
 
 MOST_FOUND = 50
-MARKS = ("::", ".", "/")
-"""What stands before a name in an id."""
+SEPARATORS = ("::", ".", "/")
+"""What can stand before a name in an id."""
+RUNS_SEARCHED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class PastTest:
-    """A test by its latest name, with all the numbers it was kept under."""
+    """A test under its current name, with the numbers of all the names that it has had."""
 
     identity: str
     numbers: tuple[int, ...]
     former: tuple[str, ...] = ()
-    """What it was called before, latest first."""
+    """Its earlier names, latest first."""
 
 
 def find_tests(connection: Connection, wanted: str) -> tuple[PastTest, ...]:
-    """The test of that very id, whatever it is called now; else all whose id contains the text, any case."""
-    wanted = text(wanted)
+    """Return the test with this id, now or earlier. If there is none, return all tests whose id contains the text,
+    ignoring case."""
+    wanted = storable_text(wanted)
     exact = connection.execute("SELECT * FROM tests WHERE identity = ?", (wanted,)).fetchone()
     if exact is not None:
         return (past_test(connection, exact),)
@@ -36,19 +39,19 @@ def find_tests(connection: Connection, wanted: str) -> tuple[PastTest, ...]:
         ).fetchall()
         return tuple({each.identity: each for each in (past_test(connection, row) for row in rows)}.values())
 
-    # `test_a` shall find test_a and not stumble over test_ab.
-    whole = tuple(f"{mark}{wanted}" for mark in MARKS)
-    ending = [each for each in like(f"%{pattern}") if each.identity.endswith(whole)]
-    return tuple(ending) if len(ending) == 1 else like(f"%{pattern}%")
+    # `test_a` must find test_a even if there is a test_ab.
+    endings = tuple(f"{separator}{wanted}" for separator in SEPARATORS)
+    complete = [each for each in like(f"%{pattern}") if each.identity.endswith(endings)]
+    return tuple(complete) if len(complete) == 1 else like(f"%{pattern}%")
 
 
 def past_test(connection: Connection, row: Row) -> PastTest:
-    """A row of `tests` with all of its lineage."""
-    line = row["lineage"] or row["number"]
+    """Return the test of a row of `tests`, with its whole lineage."""
+    lineage = row["lineage"] or row["number"]
     rows = connection.execute(
-        "SELECT number, identity FROM tests WHERE lineage = ? OR number = ? ORDER BY number DESC", (line, line)
+        "SELECT number, identity FROM tests WHERE lineage = ? OR number = ? ORDER BY number DESC", (lineage, lineage)
     ).fetchall()
-    # A name that was given back is the older number: what ran last is what it is called.
+    # Usually the highest number is the current name, but a test may have got an earlier name back.
     if len(rows) > 1:
         rows.sort(key=lambda each: (_last_run(connection, each["number"]), each["number"]), reverse=True)
     names = [each["identity"] for each in rows]
@@ -56,13 +59,12 @@ def past_test(connection: Connection, row: Row) -> PastTest:
 
 
 def _last_run(connection: Connection, test: int) -> int:
-    """A hint at which of several names is in use: the last of the latest runs that it was seen in."""
-    from watchtest.history.queries.timeline import PackReader
-
-    return next((pack.run for pack in PackReader(connection).newest_first(most=200) if pack.code(test)), 0)
+    """Return the last of the latest runs that had this test, or 0."""
+    packs = PackReader(connection).newest_first(most=RUNS_SEARCHED)
+    return next((pack.run for pack in packs if pack.code(test)), 0)
 
 
 def lineages(connection: Connection) -> dict[int, int]:
-    """By number: the lineage of tests that were renamed. All others are their own."""
+    """Return the lineage of each renamed test by its number. Every other test is its own lineage."""
     rows = connection.execute("SELECT number, lineage FROM tests WHERE lineage IS NOT NULL")
     return {row["number"]: row["lineage"] for row in rows}

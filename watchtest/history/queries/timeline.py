@@ -1,7 +1,8 @@
-"""Reads packs: what became of tests in run after run. Each roster is unpacked once. Writes nothing."""
+"""Read packs: the outcomes of tests in run after run. Each roster is unpacked only once."""
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Pack:
         return unpack_outcomes(self.blob, len(self.tests))
 
     def code(self, test: int) -> int:
-        """The outcome of one test; 0: it did not run."""
+        """Return the outcome of one test, or 0 if it did not run."""
         at = self.position(test)
         if at is None:
             return 0
@@ -44,7 +45,7 @@ class Pack:
 
 
 class PackReader:
-    """Unpacks what a query yields: rows with `run`, `roster` and `outcomes`."""
+    """Unpacks rows that have `run`, `roster` and `outcomes`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -61,7 +62,7 @@ class PackReader:
         return found
 
     def of_run(self, run: int) -> Pack:
-        """Of an ended run; of one under way, what it has said so far."""
+        """Return the pack of an ended run, or the results so far of a run in progress."""
         row = self._connection.execute("SELECT run, roster, outcomes FROM packs WHERE run = ?", (run,)).fetchone()
         if row is not None:
             return self.unpack(row)
@@ -69,10 +70,10 @@ class PackReader:
             "SELECT test, outcome FROM results WHERE run = ? ORDER BY test, attempt", (run,)
         ).fetchall()
         last = {each["test"]: each["outcome"] for each in rows if each["outcome"] in OUTCOMES}
-        return Pack(run, list(last), _compressed(last.values()))
+        return Pack(run, list(last), zlib.compress(bytes(last.values()), 1))
 
     def durations(self, run: int) -> list[int]:
-        """In microseconds, in the order of the roster."""
+        """Return the durations in microseconds, in the order of the roster."""
         row = self._connection.execute("SELECT durations FROM timings WHERE run = ?", (run,)).fetchone()
         if row is not None:
             return unpack_durations(row["durations"])
@@ -84,7 +85,7 @@ class PackReader:
     def newest_first(
         self, where: str = "1", values: Collection[str | int | float] = (), most: int | None = None
     ) -> Iterator[Pack]:
-        """Newest first, of the runs that a condition on `runs` holds for."""
+        """Yield the packs of the runs that meet a condition on `runs`, newest first."""
         rows = self._connection.execute(
             f"""
             SELECT packs.run, roster, outcomes FROM runs JOIN packs ON packs.run = runs.number
@@ -94,9 +95,3 @@ class PackReader:
         )
         for row in rows:
             yield self.unpack(row)
-
-
-def _compressed(codes: Collection[int]) -> bytes | None:
-    import zlib
-
-    return zlib.compress(bytes(codes), 1)

@@ -1,4 +1,4 @@
-"""`history trend` and `history cost`: the history of runs as numbers over time. Writes nothing."""
+"""`history trend` and `history cost`: statistics of runs over time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL_RUNS_REMEMBERED = 5
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The full runs of one day, or week, or one of them."""
+    """The full runs of one day or week, or a single run."""
 
     name: str
     at: float
@@ -29,34 +29,35 @@ class Bucket:
     tests: int
     """In its last run."""
     red: float
-    """Red tests a run, on average."""
+    """Red tests per run, on average."""
     run_s: float
     """Median."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Time spent on tests in one lane, and by what they were begun."""
+    """The time that the runs of one lane took, and what selecting tests saved."""
 
     lane: str
     runs: int
     judged: int
     tests: int
     spent_s: float
-    """From the moment a run's turn came to its end."""
+    """From leaving the queue to the end."""
     testing_s: float
-    """The runner's part of it."""
+    """The part of `spent_s` in which the runner was at work."""
     wasted_s: float
-    """Of it in runs that had no verdict: cancelled, superseded, broken."""
+    """The part of `spent_s` in runs without a verdict: cancelled, superseded, broken."""
     narrowed: int
+    """Runs that left out tests because the change could not affect them."""
     saved_s: float
-    """What the tests that were left out would have taken, by the full runs before."""
+    """What the tests left out would have taken, estimated from the full runs before."""
 
 
 def trend(
     connection: Connection, *, workspace: str | None, lane: Lane | None = None, since: float | None = None, by: By
 ) -> tuple[Bucket, ...]:
-    """Runs of all tests that were judged, alone: others say nothing of the whole. Oldest first."""
+    """Return statistics of judged full runs, oldest first. Other runs say nothing about the whole suite."""
     where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES, since=since)
     rows = connection.execute(
         f"""
@@ -93,7 +94,7 @@ def _week(row: Row) -> str:
 
 
 def cost(connection: Connection, *, workspace: str | None, since: float | None = None) -> tuple[Cost, ...]:
-    """A lane each, those that cost most first. Reports of others cost us nothing."""
+    """Return one `Cost` per lane, the most expensive lane first. Imported runs do not count."""
     where, values = runs_where(workspace=workspace)
     rows = connection.execute(
         f"""
@@ -109,19 +110,20 @@ def cost(connection: Connection, *, workspace: str | None, since: float | None =
     found: dict[str, list[float]] = {}
     for row in rows:
         is_judged = row["state"] in JUDGED_STATES
-        known = full.setdefault(row["workspace"], [])
-        usual = median(known) if known else None
+        last_full = full.setdefault(row["workspace"], [])
+        usual = median(last_full) if last_full else None
         if is_judged and row["selected"] is None:
-            known.append(row["run_s"])
-            del known[:-FULL_RUNS_REMEMBERED]
+            last_full.append(row["run_s"])
+            del last_full[:-FULL_RUNS_REMEMBERED]
         if since is not None and row["queued_at"] < since:
             continue
         is_narrowed = is_judged and row["selected"] is not None and bool(row["is_proof"])
         saved = max(0.0, usual - row["run_s"]) if is_narrowed and usual is not None else 0.0
         is_wasted = not is_judged and row["state"] not in (RunState.ERROR, RunState.TIMED_OUT, RunState.NO_TESTS)
-        one = (1, is_judged, row["tests"] or 0, row["spent_s"], row["run_s"], row["spent_s"] * is_wasted)
-        sums = found.setdefault(row["lane"], [0.0] * 8)
-        for index, number in enumerate((*one, is_narrowed, saved)):
+        spent = (row["spent_s"], row["run_s"], row["spent_s"] * is_wasted)
+        numbers = (1, is_judged, row["tests"] or 0, *spent, is_narrowed, saved)
+        sums = found.setdefault(row["lane"], [0.0] * len(numbers))
+        for index, number in enumerate(numbers):
             sums[index] += number
     costs = [
         Cost(lane, int(s[0]), int(s[1]), int(s[2]), s[3], s[4], s[5], int(s[6]), s[7]) for lane, s in found.items()

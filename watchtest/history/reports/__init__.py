@@ -1,1 +1,1 @@
-"""The history as documents: a web page, JUnit XML, JSON and CSV."""
+"""Reports made of the history: a web page, JUnit XML and CTRF JSON; and the import of such reports."""

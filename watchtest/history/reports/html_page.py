@@ -1,6 +1,6 @@
-"""What the report page shows, as one JSON-ready value: bounded, whatever the history holds. Writes nothing.
+"""The HTML report: one self-contained page of bounded size that loads nothing from the network.
 
-The report page: one file, nothing from the network. Whatever tests are called or say is data, never markup. Pure.
+Names and messages of tests are embedded as data, never as markup.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import hashlib
 import html
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from watchtest.core.model import Outcome
+from watchtest.core.text import clean
 from watchtest.history.queries.flaky_tests import flaky_tests
 from watchtest.history.queries.run_queries import PastRun, recent_runs, runs_where, test_ids
-from watchtest.history.queries.test_history import LAST_WORD
+from watchtest.history.queries.test_history import IS_LAST_ATTEMPT
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.queries.trends import trend
@@ -26,8 +27,8 @@ from watchtest.history.store.columns import OUTCOMES, RED_CODES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.failure_texts import unpack_failure
 
-Shape = dict[str, object]
-Clean = Callable[[str], str]
+JsonObject = dict[str, object]
+
 
 MOST_RUNS = 300
 MOST_TESTS = 5_000
@@ -45,7 +46,7 @@ LETTERS = {
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """What the page is about."""
+    """Which runs the page shows."""
 
     name: str
     workspace: str | None
@@ -54,11 +55,11 @@ class PageOptions:
     runs: int = MOST_RUNS
 
 
-def page_data(connection: Connection, options: PageOptions, clean: Clean) -> Shape:
-    """`clean` takes out of a text what steers terminals and readers."""
+def page_data(connection: Connection, options: PageOptions) -> JsonObject:
+    """Return everything that the page shows, ready to be encoded as JSON."""
     runs = recent_runs(connection, limit=options.runs, workspace=options.workspace, since=options.since)[::-1]
     position = {run.number: index for index, run in enumerate(runs)}
-    tests, index_of = _tests(connection, runs, clean)
+    tests, index_of = _tests(connection, runs)
     flaky = {
         clean(test.identity): test.standing.value
         for test in flaky_tests(connection, workspace=options.workspace, now=options.now)
@@ -67,15 +68,15 @@ def page_data(connection: Connection, options: PageOptions, clean: Clean) -> Sha
     return {
         "name": clean(options.name),
         "made_at": options.now,
-        "runs": [_run(run, clean) for run in runs],
+        "runs": [_run(run) for run in runs],
         "tests": tests,
-        "failures": _failures(connection, options.workspace, position, index_of, clean),
+        "failures": _failures(connection, options.workspace, position, index_of),
         "flaky": flaky,
         "trend": [[each.name, each.runs, each.green, each.tests, round(each.red, 2), each.run_s] for each in buckets],
     }
 
 
-def _run(run: PastRun, clean: Clean) -> Shape:
+def _run(run: PastRun) -> JsonObject:
     return {
         "id": clean(run.id),
         "at": run.queued_at,
@@ -92,49 +93,45 @@ def _run(run: PastRun, clean: Clean) -> Shape:
     }
 
 
-def _tests(connection: Connection, runs: tuple[PastRun, ...], clean: Clean) -> tuple[list[Shape], dict[int, int]]:
-    """A test each: in which of the runs it was, what it became, how long it took; and which number is which of them."""
+def _tests(connection: Connection, runs: tuple[PastRun, ...]) -> tuple[list[JsonObject], dict[int, int]]:
+    """Return the tests with their runs, outcomes and durations, and the index of each test by its number."""
     packs, lineage_of = PackReader(connection), lineages(connection)
-    seen: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    results: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     latest: dict[int, int] = {}
     for index, run in enumerate(runs):
         pack = packs.of_run(run.number)
         for test, code, spent in zip(pack.tests, pack.codes, packs.durations(run.number), strict=True):
-            line = lineage_of.get(test, test)
-            latest[line] = test
-            seen[line].append((index, code, spent))
-    red = {line: sum(code in RED_CODES for _, code, _ in each) for line, each in seen.items()}
-    kept = sorted(seen, key=lambda line: (-red[line], line))[:MOST_TESTS]
-    names = test_ids(connection, [latest[line] for line in kept])
-    # What a run shown here did not find any more is gone, whatever it was.
+            lineage = lineage_of.get(test, test)
+            latest[lineage] = test
+            results[lineage].append((index, code, spent))
+    red = {lineage: sum(code in RED_CODES for _, code, _ in each) for lineage, each in results.items()}
+    kept = sorted(results, key=lambda lineage: (-red[lineage], lineage))[:MOST_TESTS]
+    names = test_ids(connection, [latest[lineage] for lineage in kept])
+    # A test that one of these runs was the first to miss is gone.
     shown = {run.number for run in runs}
     rows = connection.execute("SELECT number, gone FROM tests WHERE gone IS NOT NULL").fetchall()
     gone = {row["number"] for row in rows if row["gone"] in shown}
-    shapes: list[Shape] = []
-    index_of: dict[int, int] = {}
-    for line in kept:
-        index_of[line] = len(shapes)
-        shapes.append(
-            {
-                "id": clean(names[latest[line]]),
-                "runs": [index for index, _, _ in seen[line]],
-                "outcomes": "".join(LETTERS[OUTCOMES[code]] for _, code, _ in seen[line]),
-                "ms": [round(spent / 1000, 1) for _, _, spent in seen[line]],
-                "median": round(median(spent for _, _, spent in seen[line]) / 1000, 1),
-                "red": red[line],
-                "gone": latest[line] in gone,
-            }
-        )
-    for number, line in lineage_of.items():
-        if line in index_of:
-            index_of[number] = index_of[line]
-    return shapes, index_of
+    tests: list[JsonObject] = [
+        {
+            "id": clean(names[latest[lineage]]),
+            "runs": [index for index, _, _ in results[lineage]],
+            "outcomes": "".join(LETTERS[OUTCOMES[code]] for _, code, _ in results[lineage]),
+            "ms": [round(spent / 1000, 1) for _, _, spent in results[lineage]],
+            "median": round(median(spent for _, _, spent in results[lineage]) / 1000, 1),
+            "red": red[lineage],
+            "gone": latest[lineage] in gone,
+        }
+        for lineage in kept
+    ]
+    index_of = {lineage: index for index, lineage in enumerate(kept)}
+    index_of |= {number: index_of[lineage] for number, lineage in lineage_of.items() if lineage in index_of}
+    return tests, index_of
 
 
 def _failures(
-    connection: Connection, workspace: str | None, position: dict[int, int], index_of: dict[int, int], clean: Clean
+    connection: Connection, workspace: str | None, position: dict[int, int], index_of: dict[int, int]
 ) -> list[list[object]]:
-    """Newest first: run, test, signature, place, text."""
+    """Return the failures, newest first: run, test, signature, location, text."""
     if not position:
         return []
     where, values = runs_where(workspace=workspace)
@@ -143,7 +140,7 @@ def _failures(
         SELECT failures.run, test, signatures.text AS signature, document FROM failures
         JOIN runs ON runs.number = failures.run JOIN contents ON contents.number = content
         JOIN signatures ON signatures.number = signature
-        WHERE failures.run >= ? AND {LAST_WORD} AND {where} ORDER BY failures.run DESC LIMIT ?
+        WHERE failures.run >= ? AND {IS_LAST_ATTEMPT} AND {where} ORDER BY failures.run DESC LIMIT ?
         """,
         (min(position), *values, 4 * MOST_FAILURES),
     )
@@ -152,22 +149,22 @@ def _failures(
         if row["run"] not in position or row["test"] not in index_of or len(found) >= MOST_FAILURES:
             continue
         failure = unpack_failure(row["document"])
-        place = f"{failure.where.file}:{failure.where.line}" if failure.where is not None else ""
+        location = f"{failure.where.file}:{failure.where.line}" if failure.where is not None else ""
         text = clean(failure.text or failure.message)[-TEXT_LIMIT:]
         output = clean(failure.output)[-TEXT_LIMIT:]
-        said = f"{text}\n\n{output}" if output else text
-        found.append([position[row["run"]], index_of[row["test"]], clean(row["signature"]), clean(place), said])
+        text = f"{text}\n\n{output}" if output else text
+        found.append([position[row["run"]], index_of[row["test"]], clean(row["signature"]), clean(location), text])
     return found
 
 
 ASSETS = Path(__file__).with_name("assets")
 
-# JSON knows these only inside of strings, where an escape says the same.
+# These characters occur only within JSON strings, where an escape sequence is equivalent.
 _HARMFUL = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 
 
 def page(data: Mapping[str, object]) -> str:
-    """The only script that runs is our own: the page's policy names its digest."""
+    """Return the HTML page. Its content security policy names the digest of our script, so no other one can run."""
     style, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
@@ -180,7 +177,7 @@ def page(data: Mapping[str, object]) -> str:
     }
     text = (ASSETS / "page.html").read_text(encoding="utf-8")
     before, *rest = text.split("{{")
-    # One pass: what is put in is not looked at again.
+    # A single pass, so that placeholders in the inserted text are left alone.
     for part in rest:
         name, _, after = part.partition("}}")
         before += parts[name] + after
@@ -188,6 +185,6 @@ def page(data: Mapping[str, object]) -> str:
 
 
 def embedded(data: object) -> str:
-    """JSON that a script element can hold, whatever is in it."""
+    """Return JSON that is safe inside a script element."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).translate(_HARMFUL)
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""A run as a report that other tools read: JUnit XML and CTRF JSON. One entry a test, whatever its attempts. Pure."""
+"""Export a run as JUnit XML or CTRF JSON, with one entry per test for its last attempt. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ STATUSES = {
     Outcome.XFAILED: "skipped",
     Outcome.XPASSED: "passed",
 }
-# XML 1.0 has no way to say these at all.
-_UNSPEAKABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# XML 1.0 cannot represent these characters, not even escaped.
+_INVALID_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 # -- JUnit XML -------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def _case(past: PastResult) -> Iterable[str]:
 
 
 def parts(test: str) -> tuple[str, list[str], str]:
-    """The file, the classes and the name of a test. Parameters may hold anything, `::` as well."""
+    """Return the file, the classes and the name of a test. Its parameters may contain anything, even `::`."""
     file, _, rest = test.partition("::")
     plain, bracket, parameters = rest.partition("[")
     *classes, name = plain.split("::")
@@ -78,7 +78,7 @@ def parts(test: str) -> tuple[str, list[str], str]:
 
 
 def junit_name(test: str) -> str:
-    """`tests.test_a.TestClass.test_one`: by this name JUnit XML knows it, as pytest writes it."""
+    """Return the name of a test in JUnit XML as pytest writes it, such as `tests.test_a.TestClass.test_one`."""
     file, classes, name = parts(test)
     return f"{_class_name(file, classes)}.{name}"
 
@@ -94,19 +94,19 @@ def _body(past: PastResult) -> list[str]:
     if failure is None:
         return []
     tag = "error" if result.outcome is Outcome.ERROR else "failure"
-    text = escape(_speakable(failure.text or failure.message))
+    text = escape(_valid_xml(failure.text or failure.message))
     lines = [f"<{tag} type={_quoted(failure.kind)} message={_quoted(failure.message)}>{text}</{tag}>"]
     if failure.output:
-        lines.append(f"<system-out>{escape(_speakable(failure.output))}</system-out>")
+        lines.append(f"<system-out>{escape(_valid_xml(failure.output))}</system-out>")
     return lines
 
 
 def _quoted(text: str) -> str:
-    return quoteattr(_speakable(text), {"\n": "&#10;", "\t": "&#9;"})
+    return quoteattr(_valid_xml(text), {"\n": "&#10;", "\t": "&#9;"})
 
 
-def _speakable(text: str) -> str:
-    return _UNSPEAKABLE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+def _valid_xml(text: str) -> str:
+    return _INVALID_IN_XML.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 # -- CTRF ------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def ctrf(detail: RunDetail, version: str, flaky: frozenset[str]) -> str:
 def _test(past: PastResult, attempts: int, flaky: frozenset[str]) -> dict[str, object]:
     result, failure = past.result, past.result.failure
     file, classes, _ = parts(result.test)
-    shape: dict[str, object] = {
+    document: dict[str, object] = {
         "name": result.test,
         "status": STATUSES[result.outcome],
         "duration": _milliseconds(result.duration_s),
@@ -157,15 +157,15 @@ def _test(past: PastResult, attempts: int, flaky: frozenset[str]) -> dict[str, o
         "extra": {"duration_s": result.duration_s},
     }
     if failure is not None:
-        shape |= {"message": failure.message, "trace": failure.text}
+        document |= {"message": failure.message, "trace": failure.text}
         if failure.where is not None:
-            shape["line"] = failure.where.line
+            document["line"] = failure.where.line
         if failure.source_line:
-            shape["snippet"] = failure.source_line
+            document["snippet"] = failure.source_line
         if failure.output:
-            shape["stdout"] = failure.output.splitlines()
-        shape["extra"] = {"duration_s": result.duration_s, "kind": failure.kind, "signature": past.signature}
-    return shape
+            document["stdout"] = failure.output.splitlines()
+        document["extra"] = {"duration_s": result.duration_s, "kind": failure.kind, "signature": past.signature}
+    return document
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""A CTRF report of another tool as results, and any report as a run. Nothing in it is believed to be well formed."""
+"""Import the report of another tool as a run. A report may be malformed in any way."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, 
 from watchtest.history.reports.report_export import junit_name
 from watchtest.history.store.store import Store
 
-LARGEST = 64 * 1024 * 1024
+SIZE_LIMIT = 64 * 1024 * 1024
 ID_LIMIT = 4096
 TEXT_LIMIT = 64 * 1024
 LONGEST_S = 7 * 86_400.0
 LATEST = 4_102_444_800.0
-"""The year 2100: what is later is no time."""
+"""The year 2100; anything later is not a plausible time."""
 OUTCOMES = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "skipped": Outcome.SKIPPED, "pending": Outcome.SKIPPED}
 
 
 class InvalidReport(Exception):
-    """What is wrong with the document, in a few words."""
+    """The document cannot be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedReport:
-    """What somebody else's run came to."""
+    """The results of a run that another tool made."""
 
     results: tuple[Result, ...]
     at: float | None = None
@@ -38,9 +38,9 @@ class ImportedReport:
 
 
 def read_ctrf(document: bytes) -> ImportedReport:
-    """Raises InvalidReport. A test that is there twice counts once, and red wins."""
-    if len(document) > LARGEST:
-        raise InvalidReport(f"it is larger than {LARGEST // 1024 // 1024} MiB")
+    """Read a CTRF report. Raises InvalidReport."""
+    if len(document) > SIZE_LIMIT:
+        raise InvalidReport(f"it is larger than {SIZE_LIMIT // 1024 // 1024} MiB")
     try:
         raw = json.loads(document)
     except (ValueError, RecursionError) as error:
@@ -48,14 +48,14 @@ def read_ctrf(document: bytes) -> ImportedReport:
     body = raw.get("results") if isinstance(raw, dict) else None
     tests = body.get("tests") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(tests, list):
-        raise InvalidReport("it has no results.tests: it is no CTRF report")
+        raise InvalidReport("it is not a CTRF report: it has no results.tests")
     results = [found for each in tests if (found := _result(each)) is not None]
     if tests and not results:
         raise InvalidReport("none of its tests has a name and a status")
     summary, environment, tool = (_object(body.get(name)) for name in ("summary", "environment", "tool"))
     start, stop = (_number(summary.get(name), LATEST * 1000) / 1000 for name in ("start", "stop"))
     return ImportedReport(
-        results=once(results),
+        results=unique_results(results),
         at=start or None,
         duration_s=max(0.0, stop - start),
         head=_text(environment.get("commit"), 200) or None,
@@ -64,8 +64,8 @@ def read_ctrf(document: bytes) -> ImportedReport:
     )
 
 
-def once(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Each test once; red wins."""
+def unique_results(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return one result per test; a red one takes precedence."""
     found: dict[str, Result] = {}
     for result in results:
         if result.test not in found or (result.outcome.is_red and not found[result.test].outcome.is_red):
@@ -74,7 +74,7 @@ def once(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def under_known_names(store: Store, report: ImportedReport) -> ImportedReport:
-    """JUnit XML has no ids: where a test of that name is known, it is that test."""
+    """Replace the names of JUnit XML, which has no ids, by the ids of known tests."""
     rows = store.query(lambda connection: connection.execute("SELECT identity FROM tests").fetchall())
     known = {junit_name(row["identity"]): row["identity"] for row in rows}
     results = (replace(each, test=known.get(each.test, each.test)) for each in report.results)
@@ -84,15 +84,15 @@ def under_known_names(store: Store, report: ImportedReport) -> ImportedReport:
 def add_report(
     store: Store, report: ImportedReport, workspace: str, source: str, content: bytes, now: float
 ) -> tuple[str, bool]:
-    """As a run that has ended; its id, and whether it is new: the same report is not kept twice."""
+    """Add the report as an ended run. Return its id, and whether it is new: a report is not stored twice."""
     digest = hashlib.sha256(content + workspace.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     name = f"import-{digest}"
     if store.query(lambda c: c.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone()) is not None:
         return name, False
     at = min(report.at, now) if report.at is not None else now
     by = f" by {report.tool}" if report.tool else ""
-    run = Run(name, Lane.COMMIT, Trigger.MANUAL, All(f"all that the report has{by}"), is_forced=True)
-    store.begin(run, at, workspace, "a report was imported", imported_from=source)
+    run = Run(name, Lane.COMMIT, Trigger.MANUAL, All(f"all tests of the report{by}"), is_forced=True)
+    store.begin(run, at, workspace, "imported from a report", imported_from=source)
     store.set_code(name, report.head, report.branch)
     if report.results:
         store.add_results(name, report.results, at)
@@ -121,7 +121,7 @@ def _result(raw: object) -> Result | None:
 
 
 def _identity(raw: dict[str, Any], name: str) -> str:
-    """A name that is one of ours stays; others get their file and suite in front, so that they differ."""
+    """Return an id for the test: our own ids stay, other names get their file and suite in front to be unique."""
     if "::" in name:
         return name[:ID_LIMIT]
     suite = raw.get("suite")

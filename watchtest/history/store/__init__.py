@@ -1,1 +1,1 @@
-"""The SQLite file of the history: its schema, how it is opened, written and pruned."""
+"""The SQLite file of the history: its schema, and how it is opened, written and pruned."""

@@ -1,6 +1,7 @@
-"""What changed between the trees of two runs: each run says what differs from the one before it, as a chain. Pure.
+"""What changed between the trees of two runs. Pure.
 
-TreeHistory themselves are not kept. A path that changed and was changed back between two runs did not change.
+Trees themselves are not stored. Each run stores how its tree differs from that of an earlier run; these links form a
+chain. A path that was changed and changed back between two runs counts as unchanged.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from dataclasses import dataclass
 from watchtest.core.model import Delta, Entry, difference
 
 DIGEST_LENGTH = 16
-"""So much of a digest tells the versions of one path apart."""
+"""This many characters of a digest suffice to tell the versions of one path apart."""
 
 Versions = Mapping[str, str | None]
-"""By path: which version of it there is; None: it is not there."""
+"""The version of each path; None if the path does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a run's tree differs from that of the run `since`."""
+    """How the tree of a run differs from that of the run `since`."""
 
     run: int
     since: int
@@ -38,7 +39,7 @@ def versions(entries: Mapping[str, Entry]) -> dict[str, str | None]:
 
 
 def changed_between(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[Versions, Versions]:
-    """The paths that differ, as they were and as they are."""
+    """Return the versions of all differing paths before and after."""
     delta: Delta = difference(old, new)
     paths = sorted((*delta.write, *delta.remove))
     before = {path: version(old[path]) if path in old else None for path in paths}
@@ -46,7 +47,7 @@ def changed_between(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple
 
 
 def versions_between(old: Versions, new: Versions) -> tuple[Versions, Versions]:
-    """The same, where of the older tree only the versions are known."""
+    """Like `changed_between`, for trees of which only the versions are known."""
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
     return {path: old.get(path) for path in paths}, {path: new.get(path) for path in paths}
 
@@ -74,14 +75,14 @@ def _pack(content: object) -> bytes:
 
 
 def net_changes(links: Mapping[int, Link], earlier: int, later: int) -> tuple[Versions, Versions] | None:
-    """What differs between the trees of two runs; None: the chain between them is broken."""
+    """Return the versions of all paths that differ between the trees of two runs, or None if the chain is broken."""
     if earlier == later:
         return {}, {}
-    above_earlier, above_later = _line(links, earlier), _line(links, later)
-    common = next((run for run in above_later if run in set(above_earlier)), None)
+    before_earlier, before_later = _ancestors(links, earlier), _ancestors(links, later)
+    common = next((run for run in before_later if run in set(before_earlier)), None)
     if common is None:
         return None
-    first, second = _since(links, above_earlier, common), _since(links, above_later, common)
+    first, second = _changes_since(links, before_earlier, common), _changes_since(links, before_later, common)
     paths = sorted(first.keys() | second.keys())
     old = {path: first[path][1] if path in first else second[path][0] for path in paths}
     new = {path: second[path][1] if path in second else first[path][0] for path in paths}
@@ -89,18 +90,18 @@ def net_changes(links: Mapping[int, Link], earlier: int, later: int) -> tuple[Ve
     return {path: old[path] for path in differ}, {path: new[path] for path in differ}
 
 
-def _line(links: Mapping[int, Link], run: int) -> list[int]:
-    """The run and those that its tree came from, newest first."""
-    line = [run]
-    while line[-1] in links and links[line[-1]].since < line[-1]:
-        line.append(links[line[-1]].since)
-    return line
+def _ancestors(links: Mapping[int, Link], run: int) -> list[int]:
+    """Return the run and those that its tree derives from, newest first."""
+    runs = [run]
+    while runs[-1] in links and links[runs[-1]].since < runs[-1]:
+        runs.append(links[runs[-1]].since)
+    return runs
 
 
-def _since(links: Mapping[int, Link], line: list[int], common: int) -> dict[str, tuple[str | None, str | None]]:
-    """By path: as it was in `common`, and as it is in the first of `line`."""
+def _changes_since(links: Mapping[int, Link], runs: list[int], common: int) -> dict[str, tuple[str | None, str | None]]:
+    """Return for each changed path its version in `common` and in the first of `runs`."""
     found: dict[str, tuple[str | None, str | None]] = {}
-    for run in reversed(line[: line.index(common)]):
+    for run in reversed(runs[: runs.index(common)]):
         link = links[run]
         for path, new in link.after.items():
             was = found[path][0] if path in found else link.before[path]

@@ -1,6 +1,6 @@
-"""The numbers that stand for words in the file. A number is never given to another word.
+"""How values are stored in columns: codes for enumerations, and text and numbers that SQLite can hold.
 
-A result as columns. What comes out of a box may be anything: here it becomes what a database can hold.
+Codes are never reused for another value. Results come from a box and may contain anything.
 """
 
 from __future__ import annotations
@@ -22,43 +22,47 @@ OUTCOME_CODES = MappingProxyType(
         Outcome.XPASSED: 6,
     }
 )
-"""Results are by far the most that is kept: an outcome is one byte."""
+"""Results take most of the space, so an outcome is one byte."""
 OUTCOMES = MappingProxyType({code: outcome for outcome, code in OUTCOME_CODES.items()})
 PASSED_CODE = OUTCOME_CODES[Outcome.PASSED]
 RED_CODES = frozenset(code for outcome, code in OUTCOME_CODES.items() if outcome.is_red)
 GREEN_CODES = frozenset({OUTCOME_CODES[Outcome.PASSED], OUTCOME_CODES[Outcome.XPASSED]})
-"""It ran, and all was well. What was skipped, or had to fail, says neither."""
+"""The test ran and passed. Skipped and expected failures are neither red nor green."""
 
 RED_STATES = frozenset({RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT})
 JUDGED_STATES = frozenset({RunState.PASSED, RunState.FAILED})
-"""Runs in which every test had its warn: what they say of a test is evidence. In a run that was ended from outside, or
-whose process died, a test may be red for that reason."""
+"""Runs that finished normally, so that their results are evidence. In a run that was stopped, or whose process died, a
+test may be red for that reason alone."""
+JUDGED_SQL = ", ".join(f"'{state.value}'" for state in sorted(JUDGED_STATES))
 
 IS_GATE_OR_PROBE = "(id LIKE '%-gate.%' OR id LIKE '%-probe.%')"
-"""A condition on `runs`: those of a gate or a probe, beside the watcher's own."""
+"""A condition on `runs`: those of `watchtest gate` or `history flaky --probe`, not of the watcher."""
 
 
 class AttemptKind(IntEnum):
-    """Why a test was reported, or reported again, within one run. None of them makes it flaky: a check that is red
-    confirms, one that is green says that the warm process was to blame."""
+    """Why a test was reported, or reported again, within one run.
+
+    None of them makes a test flaky: a red check confirms the failure, a green one shows that the warm process was at
+    fault.
+    """
 
     WORD = 1
-    """The run's own word."""
+    """The result that the run reported."""
     CHECK = 2
-    """Once more, in a fresh process, because a warm one could have been to blame."""
+    """A repetition in a fresh process, because the warm process could have caused the failure."""
     BLAME = 3
-    """Said by the end of the process: it crashed, left or hung in there."""
+    """Derived from how the process ended: it crashed, exited or hung in this test."""
 
 
 class Proof(IntEnum):
-    """How it was seen that a test passes and fails on one tree in one environment."""
+    """How we know that a test both passed and failed on one tree in one environment."""
 
     RUNS = 1
     """Two runs disagree."""
     RERUN = 2
-    """The runner itself repeated it until it passed."""
+    """The runner repeated it until it passed."""
     REPEAT = 3
-    """The very same warm run was repeated, and it passed."""
+    """The same warm run was repeated, and it passed."""
 
 
 TEXT_LIMIT = 64 * 1024
@@ -70,30 +74,30 @@ def result_values(run: int, result: Result, kind: AttemptKind = AttemptKind.WORD
     return {
         "run": run,
         "kind": int(kind),
-        "test": text(result.test),
-        "file": text(result.test.partition("::")[0]),
+        "test": storable_text(result.test),
+        "file": storable_text(result.test.partition("::")[0]),
         "outcome": OUTCOME_CODES[result.outcome],
         "duration_us": _microseconds(result.duration_s),
     }
 
 
-def text(said: str, limit: int | None = None) -> str:
-    """Valid UTF-8, and of a long text its end: that is where the reason stands."""
-    if limit is not None and len(said) > limit:
-        said = f"[{len(said) - limit} characters before this are not kept]\n{said[-limit:]}"
-    return said.encode("utf-8", "backslashreplace").decode("utf-8")
+def storable_text(text: str, limit: int | None = None) -> str:
+    """Return `text` as valid UTF-8. A text above the limit loses its beginning, as the end has the reason."""
+    if limit is not None and len(text) > limit:
+        text = f"[{len(text) - limit} characters before this were dropped]\n{text[-limit:]}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def integer(number: int) -> int:
-    """One that a database and a reader can hold."""
+def storable_integer(number: int) -> int:
+    """Return the number, limited to what a column can hold and a reader expects."""
     return max(0, min(number, LARGEST_INTEGER))
 
 
 def _microseconds(seconds: float) -> int:
-    # `not >=` takes NaN along.
-    return 0 if not seconds >= 0 else integer(round(min(seconds, 1e9) * 1_000_000))
+    # `not >=` is also true for NaN.
+    return 0 if not seconds >= 0 else storable_integer(round(min(seconds, 1e9) * 1_000_000))
 
 
 def workspace_key(workspace: str) -> str:
-    """A workspace under the one name that all ways to it lead to."""
-    return text(os.path.realpath(workspace))
+    """Return the path of a workspace with all links resolved, so that every path to it gives the same key."""
+    return storable_text(os.path.realpath(workspace))

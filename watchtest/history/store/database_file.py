@@ -1,8 +1,7 @@
-"""Opens a history for writing or for reading. A damaged file is set aside under another name, never deleted.
+"""Find the history file of a workspace and open it for reading or writing.
 
-Project aside needs a lock of its own: two processes that both find the damage must not move the fresh file, too.
-
-Where the history of a workspace lies. Reads `.git` as far as it must; writes nothing.
+A damaged file is moved aside under another name, never deleted. A lock ensures that only one of several processes that
+notice the damage moves the file; otherwise a second one would move the fresh file as well.
 """
 
 from __future__ import annotations
@@ -30,8 +29,11 @@ from watchtest.history.store.schema import MIGRATIONS, Migration, migrate, refus
 
 Warn = Callable[[str], None]
 
+FILE_NAME = "history.sqlite3"
+POINTER_LIMIT = 4096
+"""A `.git` file holds a single path; anything longer is something else."""
 CHECKED_SIZE_LIMIT = 32 * 1024 * 1024
-"""A larger file is read through only when an error made it suspect: a start must not take seconds."""
+"""A larger file gets a full integrity check only after an error: opening it must not take seconds."""
 LOCK_TIMEOUT_S = 30.0
 HEADER = b"SQLite format 3\0"
 COMPANIONS = ("", "-wal", "-shm")
@@ -40,19 +42,22 @@ COMPANIONS = ("", "-wal", "-shm")
 def open_for_writing(
     path: Path, warn: Warn, *, migrations: Sequence[Migration] = MIGRATIONS, is_suspect: bool = False
 ) -> Connection:
-    """A sound, current database at `path`, made where there is none. What had to be set aside is told to `say`."""
+    """Return a connection to a sound, fully migrated database at `path`, creating it if necessary.
+
+    `warn` is called if a damaged file had to be moved aside.
+    """
     with translated_errors(path), _translated_system_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _opening_lock(path):
             connection = _open_if_sound(path, is_suspect)
             if connection is None:
                 kept = _set_aside(path)
-                warn(f"the history {path} was damaged: it is kept as {kept.name}, and a new one is begun")
+                warn(f"the history {path} was damaged: it was renamed to {kept.name}, and a new one was started")
                 connection = connect(path, "rwc")
             try:
                 prepare_for_writing(connection)
                 migrate(connection, path, migrations)
-                # Only now: a migration that rebuilds a table must not set off its cascades.
+                # Only after the migrations: one that rebuilds a table must not trigger its cascades.
                 connection.execute("PRAGMA foreign_keys = ON")
             except BaseException:
                 connection.close()
@@ -62,12 +67,13 @@ def open_for_writing(
 
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[Connection]:
-    """One consistent view of the history for the length of the block. Raises where there is none."""
+    """Give one consistent view of the history for the duration of the block. Raises if there is no history."""
     with translated_errors(path):
         connection = connect(path, "ro", is_immutable=_is_immutable(path))
         try:
             if version_of(connection) < len(MIGRATIONS):
-                open_for_writing(path, warn=_say_nothing).close()
+                # The file has just been read without an error, so there is no damage to warn about.
+                open_for_writing(path, warn=lambda _: None).close()
             refuse_newer(connection, path)
             with transaction(connection, "DEFERRED"):
                 yield connection
@@ -76,13 +82,9 @@ def open_for_reading(path: Path) -> Iterator[Connection]:
 
 
 def history_exists(path: Path) -> bool:
-    """Whether there is a history; not being allowed to see is an error, not a no."""
+    """Return whether there is a history file. Raises if its folder may not be read."""
     with _translated_system_errors(path):
         return path.exists()
-
-
-def _say_nothing(_: str) -> None:
-    """A reader that migrates has just read the file: there is no damage to tell of."""
 
 
 @contextmanager
@@ -92,8 +94,8 @@ def _opening_lock(path: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise WorkspaceError(
-            f"the history {path} is being opened by another process for more than {LOCK_TIMEOUT_S:g} s",
-            hint=f"see which process holds {lock.lock_file}",
+            f"another process has been opening the history {path} for more than {LOCK_TIMEOUT_S:g} s",
+            hint=f"find the process that holds {lock.lock_file}",
         ) from error
     try:
         yield
@@ -102,7 +104,7 @@ def _opening_lock(path: Path) -> Iterator[None]:
 
 
 def _open_if_sound(path: Path, is_suspect: bool) -> Connection | None:
-    """A connection, or None where the file is damaged."""
+    """Return a connection, or None if the file is damaged."""
     if _has_lost_its_header(path):
         return None
     connection = connect(path, "rwc")
@@ -121,7 +123,10 @@ def _open_if_sound(path: Path, is_suspect: bool) -> Connection | None:
 
 
 def _has_lost_its_header(path: Path) -> bool:
-    """Seen before SQLite sees it: beside a file without its header it would throw the log away."""
+    """Return whether the file lacks its SQLite header.
+
+    This is checked before SQLite opens the file, because SQLite deletes the write-ahead log of a file without a header.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(len(HEADER))
@@ -135,7 +140,7 @@ def _set_aside(path: Path) -> Path:
     number = 1
     while (kept := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
         number += 1
-    # The log goes with its file: together they are what a rescue needs, and a new file must not replay it.
+    # The log moves with its file: a rescue needs both, and a new file must not replay the old log.
     for companion in reversed(COMPANIONS):
         part = path.with_name(path.name + companion)
         if part.exists():
@@ -144,7 +149,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _is_immutable(path: Path) -> bool:
-    """A folder nobody here can write, and no log in it: SQLite reads such a file only when told not to lock it."""
+    """Return whether we cannot write to the folder and it has no log. SQLite reads such a file only without locks."""
     effective = os.access in os.supports_effective_ids
     can_write = os.access(path.parent, os.W_OK, effective_ids=effective)
     return not can_write and not path.with_name(path.name + "-wal").exists()
@@ -155,23 +160,17 @@ def _translated_system_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, NotImplementedError) as error:
-        hint = "look at the rights of its folder and at the space on the disk, or set WATCHTEST_STATE_DIR"
+        hint = "check the permissions of its folder and the free disk space, or set WATCHTEST_STATE_DIR"
         raise WorkspaceError(f"the history {path} cannot be used: {error}", hint=hint) from error
 
 
-FILE_NAME = "history.sqlite3"
-POINTER_LIMIT = 4096
-"""A `.git` file holds one path; whatever is longer is something else."""
-
-
 def history_path(state_folder: Path, workspace: Path) -> Path:
-    """The history file of the repository `workspace` belongs to: worktrees share it, other folders have their own.
+    """Return the history file of the repository that `workspace` belongs to. Worktrees share it.
 
-    `state_folder` is watchtest's own folder of the user's state, not the folder of all programs.
+    A workspace outside any repository has its own file. `state_folder` is watchtest's own folder in the user's state.
     """
     workspace = workspace.resolve()
-    common = _common_folder(workspace)
-    owner = common or workspace
+    owner = _common_folder(workspace) or workspace
     name = owner.parent.name if owner.name == ".git" else owner.name.removesuffix(".git")
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "workspace"
     digest = hashlib.sha256(str(owner).encode("utf-8", "surrogateescape")).hexdigest()[:12]
@@ -179,7 +178,7 @@ def history_path(state_folder: Path, workspace: Path) -> Path:
 
 
 def _common_folder(workspace: Path) -> Path | None:
-    """The folder that all worktrees of a repository share; None where there is no repository to be seen."""
+    """Return the folder that all worktrees of the repository share, or None if there is no repository."""
     git = workspace / ".git"
     if git.is_file():
         target = _pointer(git, prefix="gitdir:")
@@ -197,6 +196,6 @@ def _pointer(file: Path, prefix: str = "") -> str | None:
         with file.open("rb") as stream:
             content = stream.read(POINTER_LIMIT).decode("utf-8", "surrogateescape")
     except OSError:
-        # Unreadable is as good as not there: the workspace's own path is the key then.
+        # Treat an unreadable file like a missing one; the key is then the path of the workspace.
         return None
     return content.removeprefix(prefix).strip("\r\n ") or None if content.startswith(prefix) else None

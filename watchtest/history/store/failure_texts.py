@@ -1,6 +1,6 @@
-"""Failures as they are kept: their words once, however often they are said, and a signature to find their like by.
+"""Storage of failures: each text is stored once, and a signature groups similar failures.
 
-Failures that are alike, by one line: exception, message without what differs by chance, function. Pure.
+A signature is one line: the exception, the message without its variable parts, and the function.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import zlib
 from typing import Any
 
 from watchtest.core.model import Failure, Location
-from watchtest.history.store.columns import TEXT_LIMIT, integer, text
+from watchtest.history.store.columns import TEXT_LIMIT, storable_integer, storable_text
 from watchtest.history.store.database import Connection
 
-LIMIT = 300
-_LOOKED_AT = 4 * LIMIT
+SIGNATURE_LIMIT = 300
+_READ_LIMIT = 4 * SIGNATURE_LIMIT
+COMPRESSION_LEVEL = 3
 
-# In this order: what a later pattern would tear apart has to be gone by then.
+# The order matters: a later pattern would split what an earlier one masks as a whole.
 _MASKS = tuple(
     (re.compile(pattern), mask)
     for pattern, mask in (
@@ -35,42 +36,39 @@ _MASKS = tuple(
 
 
 def signature(failure: Failure, test: str = "") -> str:
-    """`AssertionError: assert # == # in total`. Without a function, the file that it happened in.
+    """Return the signature of a failure, such as `AssertionError: assert # == # in total`.
 
-    A test that itself says no is no function that several tests have in common: then, too, it is the file.
+    It ends with the file if there is no function, or if the function is the test itself and thus not shared.
     """
-    said = mask(failure.message)
+    message = mask(failure.message)
     kind = mask(failure.kind) or "unknown"
-    # pytest and others put the kind in front of the message already.
-    words = said if said.startswith(kind) else f"{kind}: {said}" if said else kind
+    # pytest and others already put the kind in front of the message.
+    words = message if message.startswith(kind) else f"{kind}: {message}" if message else kind
     at = failure.crash or failure.where
     is_own = failure.function.rpartition(".")[2] == test.partition("[")[0].rpartition("::")[2]
     place = failure.function if failure.function and not is_own else at.file if at is not None else failure.function
-    return f"{words[:LIMIT]} in {place}" if place else words[:LIMIT]
+    return f"{words[:SIGNATURE_LIMIT]} in {place}" if place else words[:SIGNATURE_LIMIT]
 
 
 def mask(message: str) -> str:
-    """Without numbers, addresses, times, ids and temporary paths; blanks in a row are one."""
-    # Text of a box may be of any length: what is not kept is not looked at either.
-    text = message[:_LOOKED_AT]
+    """Return the message without numbers, addresses, times, ids, temporary paths and repeated whitespace."""
+    # Text from a box may have any length, so the rest is not even searched.
+    text = message[:_READ_LIMIT]
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
-    return " ".join(text.split())[:LIMIT]
-
-
-LEVEL = 3
+    return " ".join(text.split())[:SIGNATURE_LIMIT]
 
 
 def add_failure(
     connection: Connection, run: int, test: int, attempt: int, failure: Failure, identity: str = ""
 ) -> None:
-    """Within a transaction of the caller's. `identity` is the test's id."""
+    """Store a failure in the caller's transaction. `identity` is the id of the test."""
     document = json.dumps(_document(failure), separators=(",", ":"), ensure_ascii=False).encode()
     digest = hashlib.blake2b(document, digest_size=16).digest()
-    said = text(signature(failure, identity))
-    connection.execute("INSERT INTO signatures (text) VALUES (?) ON CONFLICT (text) DO NOTHING", (said,))
+    signature_text = storable_text(signature(failure, identity))
+    connection.execute("INSERT INTO signatures (text) VALUES (?) ON CONFLICT (text) DO NOTHING", (signature_text,))
     if connection.execute("SELECT 1 FROM contents WHERE digest = ?", (digest,)).fetchone() is None:
-        packed = zlib.compress(document, LEVEL)
+        packed = zlib.compress(document, COMPRESSION_LEVEL)
         connection.execute("INSERT INTO contents (digest, document) VALUES (?, ?)", (digest, packed))
     connection.execute(
         """
@@ -78,20 +76,20 @@ def add_failure(
         SELECT ?, ?, ?, signatures.number, contents.number FROM signatures, contents
         WHERE signatures.text = ? AND contents.digest = ?
         """,
-        (run, test, attempt, said, digest),
+        (run, test, attempt, signature_text, digest),
     )
 
 
 def unpack_failure(document: bytes) -> Failure:
-    """As it was told."""
+    """Return the failure that a compressed document describes."""
     raw: dict[str, Any] = json.loads(zlib.decompress(document))
     return Failure(
         kind=raw["kind"],
         message=raw["message"],
-        where=_place(raw["where"]),
+        where=_location(raw["where"]),
         column=raw["column"],
         source_line=raw["source_line"],
-        crash=_place(raw["crash"]),
+        crash=_location(raw["crash"]),
         text=raw["text"],
         output=raw["output"],
         function=raw["function"],
@@ -101,21 +99,21 @@ def unpack_failure(document: bytes) -> Failure:
 def _document(failure: Failure) -> dict[str, object]:
     line = failure.source_line
     return {
-        "kind": text(failure.kind, TEXT_LIMIT),
-        "message": text(failure.message, TEXT_LIMIT),
+        "kind": storable_text(failure.kind, TEXT_LIMIT),
+        "message": storable_text(failure.message, TEXT_LIMIT),
         "where": _pair(failure.where),
-        "column": None if failure.column is None else integer(failure.column),
-        "source_line": None if line is None else text(line, TEXT_LIMIT),
+        "column": None if failure.column is None else storable_integer(failure.column),
+        "source_line": None if line is None else storable_text(line, TEXT_LIMIT),
         "crash": _pair(failure.crash),
-        "text": text(failure.text, TEXT_LIMIT),
-        "output": text(failure.output, TEXT_LIMIT),
-        "function": text(failure.function, TEXT_LIMIT),
+        "text": storable_text(failure.text, TEXT_LIMIT),
+        "output": storable_text(failure.output, TEXT_LIMIT),
+        "function": storable_text(failure.function, TEXT_LIMIT),
     }
 
 
-def _pair(place: Location | None) -> tuple[str, int] | None:
-    return None if place is None else (text(place.file), integer(place.line))
+def _pair(location: Location | None) -> tuple[str, int] | None:
+    return None if location is None else (storable_text(location.file), storable_integer(location.line))
 
 
-def _place(pair: Any) -> Location | None:
+def _location(pair: Any) -> Location | None:
     return None if pair is None else Location(pair[0], pair[1])

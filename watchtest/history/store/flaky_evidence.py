@@ -1,8 +1,7 @@
-"""What proves that a test is flaky: it passed and failed on one tree in one environment. In transactions of the
-caller's.
+"""Record evidence that a test is flaky: it passed and failed on one tree in one environment.
 
-Only runs that came to their own end count, and only boxes that nobody has changed by hand: a failure that a
-`pip install` has mended was none of the test's.
+Only judged runs count, and only boxes without manual changes: a failure that `pip install` repaired was not the test's.
+All functions run in the caller's transaction.
 """
 
 from __future__ import annotations
@@ -10,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from watchtest.history.queries.timeline import PackReader
-from watchtest.history.store.columns import JUDGED_STATES, PASSED_CODE, Proof
+from watchtest.history.store.columns import JUDGED_SQL, JUDGED_STATES, PASSED_CODE, Proof
 from watchtest.history.store.database import Connection
 
 BY_HAND = " by hand"
+"""How the name of an environment with manual changes ends."""
 MOST_RUNS = 40
-"""So many runs of one tree are looked at; a probe makes many."""
+"""How many runs of one tree are compared; a probe makes many."""
 
 _ADD = "INSERT OR IGNORE INTO evidence (test, failed_run, passed_run, proof, at) VALUES (?, ?, ?, ?, ?)"
 
 
 def add_proof(connection: Connection, run: int, tests: Iterable[int], proof: Proof, at: float) -> None:
-    """Of a test that did both in one run."""
+    """Record that these tests both failed and passed within one run."""
     connection.executemany(_ADD, [(test, run, run, int(proof), at) for test in tests])
 
 
-def compare_with_others(connection: Connection, run: int, at: float) -> None:
-    """The run, which has just ended, against the others of its tree and environment."""
+def add_contradictions(connection: Connection, run: int, at: float) -> None:
+    """Compare a run that has just ended with the other runs of its tree and environment."""
     own = connection.execute("SELECT tree, environment, state FROM runs WHERE number = ?", (run,)).fetchone()
     if own["tree"] is None or own["state"] not in JUDGED_STATES or (own["environment"] or "").endswith(BY_HAND):
         return
-    states = ", ".join(f"'{state.value}'" for state in sorted(JUDGED_STATES))
     others = connection.execute(
         f"""
         SELECT packs.run, roster, outcomes FROM runs JOIN packs ON packs.run = runs.number
-        WHERE tree = ? AND environment IS ? AND runs.number <> ? AND state IN ({states}) AND imported_from IS NULL
+        WHERE tree = ? AND environment IS ? AND runs.number <> ? AND state IN ({JUDGED_SQL}) AND imported_from IS NULL
         ORDER BY runs.number DESC LIMIT {MOST_RUNS}
         """,
         (own["tree"], own["environment"], run),
@@ -49,5 +48,5 @@ def compare_with_others(connection: Connection, run: int, at: float) -> None:
         found = [(test, run, other.run) for test in red if other.code(test) == PASSED_CODE]
         found += [(test, other.run, run) for test in other.red() & green]
         connection.executemany(_ADD, [(*each, int(Proof.RUNS), at) for each in found])
-        # One partner is proof enough of each.
+        # One contradicting run per test is proof enough.
         red, green = red - {each[0] for each in found}, green - {each[0] for each in found}

@@ -1,12 +1,10 @@
-"""All results of an ended run in a few bytes. Pure.
+"""Compact storage of the results of an ended run.
 
-A run is a roster (which tests, by number, ascending), one outcome a test, one duration a test. Most runs share their
-roster with others, and most outcomes are `passed`: ten million results fit into some tens of megabytes. Durations are
-kept to three digits.
+A pack is a roster (the numbers of its tests, ascending) with one outcome and one duration per test. Most runs share
+their roster with others, and most outcomes are `passed`, so ten million results fit into some tens of megabytes.
+Durations are rounded to three digits.
 
-Turns the rows of a run that has ended into its pack, and counts them. In a transaction of the caller's.
-
-Results are rows while they come, so that a kill loses none of them; a run that is over is far smaller as a whole.
+While a run is in progress its results are rows, so that a kill loses none of them. `compact` packs them at its end.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from watchtest.history.store.columns import OUTCOME_CODES, PASSED_CODE
 from watchtest.history.store.database import Connection, Row
 
 DIGITS = 1000
-"""A duration is a number below this, times a power of ten, in microseconds."""
+"""A duration is stored as a number below this, times a power of ten, in microseconds."""
 LARGEST_POWER = 9
 LEVEL = 6
 
 
 def pack_roster(tests: Sequence[int]) -> tuple[bytes, bytes]:
-    """Ascending numbers as a blob, and the digest that all equal rosters share."""
+    """Return ascending numbers as a blob, and a digest that is the same for equal rosters."""
     steps = array("I", (later - earlier for earlier, later in pairwise((0, *tests))))
     data = _little_endian(steps).tobytes()
     return zlib.compress(data, LEVEL), hashlib.blake2b(data, digest_size=12).digest()
@@ -42,7 +40,7 @@ def unpack_roster(blob: bytes) -> list[int]:
 
 
 def pack_outcomes(codes: bytes) -> bytes | None:
-    """None: all passed."""
+    """Return the outcomes as a blob, or None if all tests passed."""
     return None if codes.count(PASSED_CODE) == len(codes) else zlib.compress(codes, LEVEL)
 
 
@@ -53,12 +51,12 @@ def unpack_outcomes(blob: bytes | None, size: int) -> bytes:
 def pack_durations(microseconds: Iterable[int]) -> bytes:
     codes = array("H", map(_duration_code, microseconds))
     data = _little_endian(codes).tobytes()
-    # The high bytes of a suite are much alike: beside one another they cost next to nothing.
+    # The high bytes of a suite are similar and compress well when they are adjacent.
     return zlib.compress(data[1::2] + data[0::2], LEVEL)
 
 
 def unpack_durations(blob: bytes) -> list[int]:
-    """In microseconds."""
+    """Return the durations in microseconds."""
     data = zlib.decompress(blob)
     half = len(data) // 2
     codes = (high << 8 | low for high, low in zip(data[:half], data[half:], strict=True))
@@ -78,7 +76,7 @@ def _duration_code(microseconds: int) -> int:
 
 
 def _little_endian(numbers: array[int]) -> array[int]:
-    """In little-endian order on every machine: the file may be carried to another."""
+    """Return the numbers in little-endian byte order, as the file may be moved to another machine."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)
         numbers.byteswap()
@@ -89,7 +87,10 @@ _COUNTS = ", ".join(f"{outcome.value} = ?" for outcome in Outcome)
 
 
 def compact(connection: Connection, run: int) -> None:
-    """The last attempt of each test is its result; the others stay as rows where not all of them were green."""
+    """Pack the results of an ended run and count them, in the caller's transaction.
+
+    The last attempt of each test is its result. All attempts of a test stay as rows if not all of them passed.
+    """
     rows = connection.execute(
         "SELECT test, attempt, outcome, duration_us FROM results WHERE run = ? ORDER BY test, attempt", (run,)
     ).fetchall()
@@ -110,7 +111,7 @@ def compact(connection: Connection, run: int) -> None:
 
 
 def add_pack(connection: Connection, run: int, tests: Sequence[int], codes: bytes, durations: Iterable[int]) -> None:
-    """`tests` ascending, each with its outcome and its duration in microseconds."""
+    """Store a pack. `tests` are ascending, each with its outcome and its duration in microseconds."""
     blob, digest = pack_roster(tests)
     roster = connection.execute("SELECT number FROM rosters WHERE digest = ?", (digest,)).fetchone()
     number = (

@@ -1,7 +1,7 @@
-"""What is dropped when there is more than the user wants to keep: the oldest runs, whole. Never one under way.
+"""Drop the oldest runs when there are more than the user wants to keep. A run in progress is never dropped.
 
-Pages that become free are used again, so the file stays within its limit without being rewritten; giving them back to
-the disk (`shrink`) is for the command that the user types.
+SQLite reuses freed pages, so the file stays within its limit without being rewritten. Only `watchtest history prune`
+returns them to the disk (`Store.shrink`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from watchtest.history.store.pack import unpack_roster
 DAY_S = 86_400.0
 MEGABYTE = 1024 * 1024
 MARGIN = 0.9
-"""When the file is too large, it is brought to so much of the limit: not each run shall be followed by another look."""
-KEPT_IN_ANY_CASE = 10
-"""So many of the latest runs stay, however large the file is: what they share may be what is large."""
+"""A file that is too large shrinks to this part of the limit, so that it does not exceed it again after each run."""
+MIN_RUNS_KEPT = 10
+"""The latest runs that stay however large the file is: its size may come from data that they share."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """What is kept at most; 0 is no limit."""
+    """How much is kept; 0 means no limit."""
 
     days: int = 0
     runs: int = 0
@@ -31,7 +31,7 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """The runs before `first_kept` would go, and those that were queued before `oldest_kept`, and why."""
+    """Which runs to drop and why: those with a number below `first_kept` or queued before `oldest_kept`."""
 
     first_kept: int
     oldest_kept: float
@@ -45,7 +45,7 @@ class PrunePlan:
 
 
 def used_bytes(connection: Connection) -> int:
-    """What the history takes of the file, without pages that are free for what comes next."""
+    """Return the size of the file without its free pages."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )
@@ -53,10 +53,10 @@ def used_bytes(connection: Connection) -> int:
 
 
 def plan_pruning(connection: Connection, limits: RetentionLimits, now: float) -> PrunePlan:
-    """Reads a few numbers; drops nothing."""
+    """Return which runs are beyond the limits. Drops nothing."""
     cuts: list[tuple[int, float, str]] = []
     if limits.days:
-        # By its own time each: what was imported yesterday may be older than all that was there before.
+        # By time, not by number: a run that was imported yesterday may be the oldest.
         cuts.append((0, now - limits.days * DAY_S, f"older than {limits.days} days"))
     if limits.runs:
         row = connection.execute(
@@ -66,31 +66,34 @@ def plan_pruning(connection: Connection, limits: RetentionLimits, now: float) ->
     size = used_bytes(connection)
     if limits.megabytes and size > limits.megabytes * MEGABYTE:
         total = connection.execute("SELECT COUNT(*) AS runs FROM runs").fetchone()["runs"]
-        # Runs are much of one size: so large a part of them is so large a part of the file.
-        kept = max(KEPT_IN_ANY_CASE, int(total * MARGIN * limits.megabytes * MEGABYTE / size))
+        # Runs are of similar size, so a part of them takes about the same part of the file.
+        kept = max(MIN_RUNS_KEPT, int(total * MARGIN * limits.megabytes * MEGABYTE / size))
         row = connection.execute("SELECT number FROM runs ORDER BY number DESC LIMIT 1 OFFSET ?", (kept,)).fetchone()
         cuts.append((row["number"] + 1 if row is not None else 0, 0.0, f"beyond {limits.megabytes} MB"))
     first_kept = max((number for number, _, _ in cuts), default=0)
     oldest_kept = max((at for _, at, _ in cuts), default=0.0)
     found = connection.execute(
-        f"SELECT COUNT(*) AS runs, MIN(queued_at) AS oldest, MAX(queued_at) AS newest FROM runs WHERE {_GOES}",
+        f"SELECT COUNT(*) AS runs, MIN(queued_at) AS oldest, MAX(queued_at) AS newest FROM runs WHERE {_IS_DROPPED}",
         (first_kept, oldest_kept),
     ).fetchone()
     reasons = tuple(
         reason
         for number, at, reason in cuts
-        if connection.execute(f"SELECT 1 FROM runs WHERE {_GOES} LIMIT 1", (number, at)).fetchone()
+        if connection.execute(f"SELECT 1 FROM runs WHERE {_IS_DROPPED} LIMIT 1", (number, at)).fetchone()
     )
     return PrunePlan(first_kept, oldest_kept, found["runs"], found["oldest"], found["newest"], reasons)
 
 
-_GOES = "(number < ? OR queued_at < ?) AND ended_at IS NOT NULL"
+_IS_DROPPED = "(number < ? OR queued_at < ?) AND ended_at IS NOT NULL"
 
 
 def drop_batch(connection: Connection, plan: PrunePlan, most: int) -> int:
-    """The oldest of them, with the words that only they said, in a transaction of the caller's; how many."""
+    """Drop the oldest of the planned runs and the data that only they share. Return how many were dropped.
+
+    Runs in the caller's transaction.
+    """
     rows = connection.execute(
-        f"SELECT number FROM runs WHERE {_GOES} ORDER BY number LIMIT ?",
+        f"SELECT number FROM runs WHERE {_IS_DROPPED} ORDER BY number LIMIT ?",
         (plan.first_kept, plan.oldest_kept, most),
     ).fetchall()
     runs = [(row["number"],) for row in rows]
@@ -114,18 +117,20 @@ _SHARED = (
     ("contents", "content", "failures"),
     ("signatures", "signature", "failures"),
 )
-"""What runs share: a table, and who refers to it by which column."""
+"""Data that several runs share: a table, and the column and table that refer to it."""
 
 
 def sweep(connection: Connection) -> None:
-    """Forgets tests that no run speaks of any more, and the trees of lanes (of worktrees that were removed, for one)
-    that have no run. Reads every roster; in a transaction of the caller's."""
+    """Delete tests that no run refers to, and manifests of lanes without runs (such as those of removed worktrees).
+
+    Reads every roster. Runs in the caller's transaction.
+    """
     used = set(_tests_in_use(connection))
-    # The name that a test had before stays as long as the test.
-    rows = connection.execute("SELECT number, COALESCE(lineage, number) AS line FROM tests").fetchall()
-    lines = {row["line"] for row in rows if row["number"] in used}
-    gone = [(row["number"],) for row in rows if row["number"] not in used and row["line"] not in lines]
-    connection.executemany("DELETE FROM tests WHERE number = ?", gone)
+    # The former name of a test stays as long as the test.
+    rows = connection.execute("SELECT number, COALESCE(lineage, number) AS lineage FROM tests").fetchall()
+    lineages = {row["lineage"] for row in rows if row["number"] in used}
+    unused = [(row["number"],) for row in rows if row["number"] not in used and row["lineage"] not in lineages]
+    connection.executemany("DELETE FROM tests WHERE number = ?", unused)
     has_run = "EXISTS (SELECT 1 FROM runs WHERE (workspace, lane) = (manifests.workspace, manifests.lane))"
     connection.execute(f"DELETE FROM manifests WHERE NOT {has_run}")
 

@@ -1,9 +1,7 @@
-"""The tables, as numbered migrations. A migration that was released is never edited: what follows is a new one.
+"""The tables, as numbered migrations. A released migration is never edited; a change needs a new one.
 
-`PRAGMA user_version` counts the migrations a file has had. Each goes in one transaction with its own count, so a file
-is never between two versions. A newer file than this program knows is left alone.
-
-Carries what a file of version 2 holds into the tables of version 3. Part of a released migration: never edited.
+`PRAGMA user_version` counts the migrations that a file has had. Each migration is one transaction together with its
+count, so a file is never between two versions. A file that a newer watchtest has migrated is left alone.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from watchtest.history.store.pack import compact
 
 
 def fill_version_3(connection: Connection) -> None:
-    """Failures by signature and content, ended runs as packs, times of the steps that were kept."""
+    """Fill the tables of version 3 from those of version 2. It belongs to a released migration: never change it."""
     for row in connection.execute("SELECT * FROM failures_of_version_2"):
         add_failure(connection, row["run"], row["test"], row["attempt"], _failure(row))
     for row in connection.execute("SELECT number FROM runs WHERE ended_at IS NOT NULL").fetchall():
@@ -49,10 +47,10 @@ def _place(file: str | None, line: int | None) -> Location | None:
 
 
 Migration = tuple[str | Callable[[Connection], None], ...]
-"""Statements, one each, or what has to be computed between them; no BEGIN, no COMMIT."""
+"""Single statements, and functions for what SQL cannot do; neither begins or commits a transaction."""
 
 FIRST: Migration = (
-    # `number` orders the runs of every workspace; `selected` is null where all tests were asked for.
+    # `number` orders the runs of all workspaces; `selected` is null for a run of all tests.
     """
     CREATE TABLE runs (
         number INTEGER PRIMARY KEY,
@@ -103,7 +101,7 @@ FIRST: Migration = (
         PRIMARY KEY (run, test, attempt)
     ) WITHOUT ROWID
     """,
-    # Apart from results: long and few, so that counting and timelines read only small rows.
+    # Failures are few and long. They have their own table so that counting and timelines read small rows only.
     """
     CREATE TABLE failures (
         run INTEGER NOT NULL,
@@ -133,26 +131,26 @@ FIRST: Migration = (
 )
 
 SECOND: Migration = (
-    # The gate asks what is known of one tree, and a commit must not wait for it.
+    # The gate looks up the verdict of one tree, and a commit must not wait for it.
     "CREATE INDEX runs_of_tree ON runs (tree, environment)",
 )
 
 THIRD: Migration = (
-    # When it got how far; what the tests of an ended run became, counted; where a run of somebody else came from.
+    # When each phase began; the counts of an ended run; and the report that a run was imported from.
     *(f"ALTER TABLE runs ADD COLUMN {name} REAL" for name in ("started_at", "taken_at", "chosen_at", "executing_at")),
     "ALTER TABLE runs ADD COLUMN first_at REAL",
     *(f"ALTER TABLE runs ADD COLUMN {name} INTEGER" for name in ("passed", "failed", "error")),
     *(f"ALTER TABLE runs ADD COLUMN {name} INTEGER" for name in ("skipped", "xfailed", "xpassed")),
     "ALTER TABLE runs ADD COLUMN imported_from TEXT",
     "CREATE INDEX runs_of_workspace ON runs (workspace, number)",
-    # A test that was renamed shares the lineage of the name it had before.
+    # A renamed test shares the lineage of its former name.
     "ALTER TABLE tests ADD COLUMN lineage INTEGER",
     "ALTER TABLE tests ADD COLUMN first_run INTEGER",
     "CREATE INDEX tests_of_lineage ON tests (lineage) WHERE lineage IS NOT NULL",
     "CREATE INDEX tests_of_file ON tests (file)",
-    # Rows of a run under way; of one that has ended, only tests with several attempts that were not all green.
+    # `results` has the rows of a run in progress; of an ended run, only tests with several attempts, not all green.
     "ALTER TABLE results ADD COLUMN kind INTEGER NOT NULL DEFAULT 1",
-    # All results of an ended run (see `pack`); durations apart, so that timelines read small rows alone.
+    # All results of an ended run (see `pack`). Durations have their own table so that timelines read small rows only.
     "CREATE TABLE rosters (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, tests BLOB NOT NULL)",
     """
     CREATE TABLE packs (
@@ -168,7 +166,7 @@ THIRD: Migration = (
         durations BLOB NOT NULL
     )
     """,
-    # A test that stays red says the same in run after run: that is kept once.
+    # A test that stays red fails with the same text in run after run, so each text is stored once.
     "CREATE TABLE signatures (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
     "CREATE TABLE contents (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, document BLOB NOT NULL)",
     "ALTER TABLE failures RENAME TO failures_of_version_2",
@@ -185,7 +183,7 @@ THIRD: Migration = (
     "CREATE INDEX failures_of_test ON failures (test, run)",
     "CREATE INDEX failures_of_signature ON failures (signature, run)",
     "CREATE INDEX failures_of_content ON failures (content)",
-    # How the tree of a run differs from that of the run `since`; and one whole tree a lane, to begin with.
+    # How the tree of a run differs from that of the run `since`; and one complete tree per lane to start from.
     """
     CREATE TABLE changes (
         run INTEGER PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
@@ -202,7 +200,7 @@ THIRD: Migration = (
         PRIMARY KEY (workspace, lane)
     )
     """,
-    # Passed and failed on the same tree in the same environment.
+    # Tests that passed and failed on the same tree in the same environment.
     """
     CREATE TABLE evidence (
         test INTEGER NOT NULL REFERENCES tests (number),
@@ -220,9 +218,9 @@ THIRD: Migration = (
 )
 
 FOURTH: Migration = (
-    # The first run that would have had the test, were it still there; null while it is.
+    # The first run in which the test should have been and was not; null while the test exists.
     "ALTER TABLE tests ADD COLUMN gone INTEGER",
-    # Runs are listed by their time: what was imported late may be old.
+    # Runs are listed by time, not by number: a run that was imported late may be old.
     "CREATE INDEX runs_by_time ON runs (workspace, queued_at, id)",
 )
 
@@ -230,13 +228,13 @@ MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Brings the file to the newest version that is known here, step by step."""
+    """Apply all migrations that the file has not had yet."""
     refuse_newer(connection, path, migrations)
     for version, statements in enumerate(migrations, start=1):
         if version <= version_of(connection):
             continue
         with transaction(connection):
-            # Another process may have come first while this one waited for its lock.
+            # Another process may have migrated the file while this one waited for its lock.
             if version <= version_of(connection):
                 continue
             for statement in statements:
@@ -248,12 +246,12 @@ def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] 
 
 
 def refuse_newer(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Raises where a newer watchtest has been at work: its rows could be misread, its rules broken."""
+    """Raise if a newer watchtest has migrated the file: we could misread its rows or break its rules."""
     version = version_of(connection)
     if version > len(migrations):
         raise WorkspaceError(
-            f"the history {path} is of version {version}; this watchtest knows versions up to {len(migrations)}",
-            hint="upgrade watchtest, or set WATCHTEST_STATE_DIR to another folder; the file is left as it is",
+            f"the history {path} has version {version}; this watchtest supports versions up to {len(migrations)}",
+            hint="upgrade watchtest, or set WATCHTEST_STATE_DIR to another folder; the file was not changed",
         )
 
 

@@ -1,8 +1,7 @@
-"""Writes the history as it happens: every run, every state it was in, every result as it comes.
+"""Write the history as it happens: every run, every state of it, every result as it arrives.
 
-Each call is one transaction: what it has returned from survives a kill. Calls may come from any thread and wait for one
-another. A file that was moved or that shows damage is opened again (and set aside, if need be) at the next call. Asks
-nothing: that is what `queries` is for.
+Each call is one transaction, so that whatever it wrote survives a kill. Calls may come from any thread and wait for
+each other. If the file was moved or is damaged, the next call opens it again, and moves a damaged one aside.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from watchtest.history.store.columns import (
     Proof,
     Value,
     result_values,
-    text,
+    storable_text,
     workspace_key,
 )
 from watchtest.history.store.database import Connection, is_damage, transaction, translated_errors
 from watchtest.history.store.database_file import Warn, open_for_writing
 from watchtest.history.store.failure_texts import add_failure
-from watchtest.history.store.flaky_evidence import add_proof, compare_with_others
+from watchtest.history.store.flaky_evidence import add_contradictions, add_proof
 from watchtest.history.store.pack import compact
 from watchtest.history.store.retention import PrunePlan, RetentionLimits, drop_batch, plan_pruning, sweep
 from watchtest.history.store.schema import refuse_newer
@@ -42,11 +41,11 @@ from watchtest.history.store.tree_changes import TreeHistory
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
-ON_THE_WAY = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
+UNFINISHED = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
 DIED = "the watcher died"
 OUTPUT_LIMIT = 1024 * 1024
-BESIDE_LIMIT_S = 3600.0
-"""No run of a gate or of a probe takes so long."""
+GATE_LIMIT_S = 3600.0
+"""No run of a gate or a probe takes longer than this."""
 
 _ADD_TEST = """
     INSERT INTO tests (identity, file, first_run) VALUES (:test, :file, :run) ON CONFLICT (identity) DO NOTHING
@@ -65,7 +64,7 @@ _ADD_STATE = """
 
 
 class Store:
-    """The one writer of this process; other processes may write beside it."""
+    """The only writer of this process. Other processes may write to the same file."""
 
     def __init__(self, path: Path, warn: Warn = _log.warning) -> None:
         """Open the history at `path`, or create it. `warn` is called if a damaged file had to be set aside."""
@@ -79,7 +78,7 @@ class Store:
         self._is_closed = False
         self._trees = TreeHistory()
         self._complete_files: dict[str, tuple[str, ...]] = {}
-        """By run: the files that it runs every test of."""
+        """For each open run: the files of which it runs every test."""
         self._must_sweep = False
 
     def close(self) -> None:
@@ -97,7 +96,7 @@ class Store:
     # -- the life of a run -------------------------------------------------------------------------
 
     def begin(self, run: Run, at: float, workspace: str, reason: str = "", imported_from: str | None = None) -> None:
-        """The run is accepted: queued. One that somebody else made says where its report came from."""
+        """Add a queued run. `imported_from` names the report that an imported run comes from."""
         values: dict[str, Value] = {
             "id": run.id,
             "workspace": workspace_key(workspace),
@@ -107,7 +106,7 @@ class Store:
             "is_forced": int(run.is_forced),
             "state": RunState.QUEUED.value,
             "queued_at": at,
-            "imported_from": None if imported_from is None else text(imported_from, TEXT_LIMIT),
+            "imported_from": None if imported_from is None else storable_text(imported_from, TEXT_LIMIT),
         }
         with self._transaction() as connection:
             names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
@@ -115,23 +114,23 @@ class Store:
             _enter_state(connection, self._open_run(connection, run.id), RunState.QUEUED, reason, at)
 
     def start(self, run: Run, at: float, reason: str = "") -> None:
-        """Its turn has come, and what it selects is decided: syncing."""
+        """Record that the run leaves the queue and starts syncing."""
         with self._transaction() as connection:
             number = self._open_run(connection, run.id)
             _update(connection, number, {**_selected(run), "started_at": at})
             _enter_state(connection, number, RunState.SYNCING, reason, at)
 
     def set_selection(self, run: Run, at: float) -> None:
-        """What it selects was decided on its way."""
+        """Record which tests the run will execute, if that is decided after its start."""
         with self._transaction() as connection:
             _update(connection, self._open_run(connection, run.id), {**_selected(run), "chosen_at": at})
         tests = run.selection.tests if isinstance(run.selection, Only) else ()
         self._complete_files[run.id] = tuple(test for test in tests if "::" not in test)
 
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
-        """A step on the way, where it is known when it was taken."""
-        if state not in ON_THE_WAY:
-            raise ValueError(f"{state} is an end: use end()")
+        """Record that the run has entered another unfinished state."""
+        if state not in UNFINISHED:
+            raise ValueError(f"{state} is a final state: use end()")
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
             if state is RunState.RUNNING:
@@ -139,19 +138,19 @@ class Store:
             _enter_state(connection, run, state, reason, at)
 
     def runner_started(self, run_id: str, at: float) -> None:
-        """The runner has begun to say what it does: it has started."""
+        """Record the runner's first sign of life."""
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
             connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
 
     def set_snapshot(self, run_id: str, snapshot: Snapshot, environment: str, at: float | None = None) -> None:
-        """The run is about exactly this tree in this environment."""
+        """Record the tree that the run tests, and its environment."""
         values: dict[str, Value] = {
             "tree": snapshot.id,
             "head": snapshot.head,
-            "branch": None if snapshot.branch is None else text(snapshot.branch),
+            "branch": None if snapshot.branch is None else storable_text(snapshot.branch),
             "is_dirty": None if snapshot.dirty is None else int(snapshot.dirty),
-            "environment": text(environment),
+            "environment": storable_text(environment),
             "taken_at": at,
         }
         with self._transaction() as connection:
@@ -161,10 +160,10 @@ class Store:
             self._trees.add(connection, run, (row["workspace"], row["lane"]), snapshot)
 
     def set_code(self, run_id: str, head: str | None, branch: str | None) -> None:
-        """Of a run that somebody else made, as far as its report says."""
+        """Record the commit and branch of an imported run, as far as its report names them."""
         values: dict[str, Value] = {
-            "head": None if head is None else text(head),
-            "branch": None if branch is None else text(branch),
+            "head": None if head is None else storable_text(head),
+            "branch": None if branch is None else storable_text(branch),
         }
         with self._transaction() as connection:
             _update(connection, self._open_run(connection, run_id), values)
@@ -172,7 +171,7 @@ class Store:
     def add_results(
         self, run_id: str, results: Sequence[Result], at: float, kind: AttemptKind = AttemptKind.WORD
     ) -> None:
-        """Results as they come. A test that is reported again within a run is its next attempt, of this kind."""
+        """Add results. If a test was reported before in this run, this is its next attempt."""
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
             if _state_of(connection, run) is not RunState.RUNNING:
@@ -189,70 +188,72 @@ class Store:
                     add_proof(connection, run, [added["test"]], Proof.RERUN, at)
 
     def add_chance_failures(self, run_id: str, tests: Sequence[str], at: float) -> None:
-        """These failed in this run, and passed when it was repeated just so."""
+        """Record that these tests failed in this run and passed when the same run was repeated."""
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
             for test in tests:
-                row = connection.execute("SELECT number FROM tests WHERE identity = ?", (text(test),)).fetchone()
+                row = connection.execute(
+                    "SELECT number FROM tests WHERE identity = ?", (storable_text(test),)
+                ).fetchone()
                 if row is not None:
                     add_proof(connection, run, [row["number"]], Proof.REPEAT, at)
 
     def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
-        """The last word on a run: nothing is added to it after this."""
-        if state in ON_THE_WAY:
-            raise ValueError(f"{state} is no end: use advance()")
+        """End the run. Nothing can be added to it afterwards."""
+        if state in UNFINISHED:
+            raise ValueError(f"{state} is not a final state: use advance()")
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
             if raw_output:
-                output = zlib.compress(text(raw_output, OUTPUT_LIMIT).encode(), level=1)
+                output = zlib.compress(storable_text(raw_output, OUTPUT_LIMIT).encode(), level=1)
                 connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
             _enter_state(connection, run, state, reason, at)
             compact(connection, run)
             trace_renames(connection, run, self._complete_files.get(run_id, ()))
             if state in JUDGED_STATES:
-                compare_with_others(connection, run, at)
+                add_contradictions(connection, run, at)
         self._complete_files.pop(run_id, None)
 
     def withdraw(self, run_id: str) -> None:
-        """It turned out that there was nothing to run (the tree is the one last judged): it was no run."""
+        """Remove a run that had nothing to do because its tree had been judged already."""
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
             if connection.execute("SELECT 1 FROM results WHERE run = ? LIMIT 1", (run,)).fetchone():
-                raise WorkspaceError(f"run {run_id} has results: it can be ended, not withdrawn")
+                raise WorkspaceError(f"run {run_id} has results and cannot be withdrawn, only ended")
             connection.execute("DELETE FROM runs WHERE number = ?", (run,))
-            # Its number may be given again: to a run of another tree.
+            # SQLite may reuse its number for a run on another tree.
             connection.execute("DELETE FROM manifests WHERE run = ?", (run,))
             self._trees.forget()
 
     def end_dead_runs(self, workspace: str, at: float, *, is_gate: bool = False) -> int:
-        """Ends what a dead watcher of this workspace left on its way; how many runs that were.
+        """End the runs that a dead watcher of this workspace left unfinished, and return how many there were.
 
-        To be called by whoever holds the watcher's lock of the workspace: every open run is a dead one's then, save
-        those of a gate or a probe beside it, unless they are too old to be alive. `is_gate`: by whoever holds the
-        lock of gates and probes, for theirs.
+        The caller holds the watcher's lock of the workspace, so every open run belongs to a dead process, except for
+        runs of a gate or a probe that are not too old. With `is_gate` the caller holds the lock of gates and probes
+        instead, and only their runs are ended.
         """
-        whose = IS_GATE_OR_PROBE if is_gate else f"(NOT {IS_GATE_OR_PROBE} OR queued_at < :long_ago)"
-        values: dict[str, Value] = {"workspace": workspace_key(workspace), "long_ago": at - BESIDE_LIMIT_S}
+        whose = IS_GATE_OR_PROBE if is_gate else f"(NOT {IS_GATE_OR_PROBE} OR queued_at < :oldest_alive)"
+        values: dict[str, Value] = {"workspace": workspace_key(workspace), "oldest_alive": at - GATE_LIMIT_S}
         with self._transaction() as connection:
             dead = connection.execute(
                 f"SELECT number FROM runs WHERE ended_at IS NULL AND workspace = :workspace AND {whose}", values
             ).fetchall()
             for run in (row["number"] for row in dead):
-                _enter_state(connection, run, RunState.BROKEN, DIED, min(at, _last_heard(connection, run)))
+                _enter_state(connection, run, RunState.BROKEN, DIED, min(at, _last_activity(connection, run)))
                 compact(connection, run)
             return len(dead)
 
-    # -- what is kept, and what is asked by the writer itself --------------------------------------
+    # -- retention and queries ---------------------------------------------------------------------
 
     def prune(self, limits: RetentionLimits, now: float, most: int = 100) -> bool:
-        """Drops some of the oldest runs that are beyond the limits; whether there is more to drop.
+        """Drop a batch of the oldest runs beyond the limits, and return whether there are more to drop.
 
-        A little at a time: others write between. What only those runs spoke of goes when the last of them has.
+        Between batches others can write. Rows that only dropped runs referred to are removed after the last batch.
         """
         return self.drop(self.query(lambda connection: plan_pruning(connection, limits, now)), most)
 
     def drop(self, plan: PrunePlan, most: int) -> bool:
-        """Some of what was planned; whether there is more of it."""
+        """Drop a batch of the planned runs, and return whether there are more."""
         with self._transaction() as connection:
             dropped = drop_batch(connection, plan, most) if plan else 0
             self._must_sweep = self._must_sweep or dropped > 0
@@ -264,12 +265,12 @@ class Store:
             return False
 
     def query(self, question: Callable[[Connection], Answer]) -> Answer:
-        """A question, over the writer's own connection."""
+        """Return the answer of a query that uses the writer's own connection."""
         with self._transaction() as connection:
             return question(connection)
 
     def shrink(self) -> None:
-        """Gives free pages back to the disk. Rewrites the file: for a command that the user waits for."""
+        """Return free pages to the disk. This rewrites the whole file, so only a command should call it."""
         with self._lock:
             self._ensure_open()
             with translated_errors(self._path):
@@ -284,21 +285,21 @@ class Store:
             self._ensure_open()
             try:
                 with translated_errors(self._path), transaction(self._connection):
-                    # A newer watchtest beside this one may have migrated the file meanwhile.
+                    # A newer watchtest may have migrated the file in the meantime.
                     refuse_newer(self._connection, self._path)
                     yield self._connection
             except BaseException as error:
-                # What a transaction that failed had said of trees is not in the file.
+                # The trees that a failed transaction added are not in the file.
                 self._trees.forget()
                 self._is_suspect = self._is_suspect or is_damage(error.__cause__)
                 raise
 
     def _ensure_open(self) -> None:
         if self._is_closed:
-            raise WorkspaceError(f"the history {self._path} is closed already")
+            raise WorkspaceError(f"the history {self._path} is already closed")
         if not self._must_open and not self._is_suspect and _inode(self._path) == self._inode:
             return
-        # Stays so while opening fails, as long as that may be: each call tries again.
+        # Stays set while opening fails, so that each call tries again.
         self._must_open = True
         with translated_errors(self._path):
             self._connection.close()
@@ -311,10 +312,10 @@ class Store:
         if row is None:
             raise WorkspaceError(
                 f"run {run_id} is not in the history {self._path}",
-                hint="the file was moved or begun anew during the run; the next run is kept again",
+                hint="the file was moved or replaced during the run; the next run will be recorded again",
             )
         if row["ended_at"] is not None:
-            raise WorkspaceError(f"run {run_id} has ended already ({row['state']}): nothing can be added to it")
+            raise WorkspaceError(f"run {run_id} has already ended ({row['state']}): nothing can be added to it")
         return int(row["number"])
 
 
@@ -322,7 +323,7 @@ def _selected(run: Run) -> dict[str, Value]:
     only = run.selection if isinstance(run.selection, Only) else None
     return {
         "selected": None if only is None else len(only.tests),
-        "because": text(run.selection.because),
+        "because": storable_text(run.selection.because),
         "is_proof": int(only is not None and only.is_proof),
     }
 
@@ -333,24 +334,24 @@ def _update(connection: Connection, run: int, values: Mapping[str, Value]) -> No
 
 
 def _enter_state(connection: Connection, run: int, state: RunState, reason: str, at: float) -> None:
-    values: dict[str, Value] = {"run": run, "state": state.value, "reason": text(reason, TEXT_LIMIT), "at": at}
-    values["ended_at"] = None if state in ON_THE_WAY else at
+    values: dict[str, Value] = {"run": run, "state": state.value, "reason": storable_text(reason, TEXT_LIMIT), "at": at}
+    values["ended_at"] = None if state in UNFINISHED else at
     connection.execute(_ADD_STATE, values)
     connection.execute(
         "UPDATE runs SET state = :state, reason = :reason, ended_at = :ended_at WHERE number = :run", values
     )
 
 
-def _last_heard(connection: Connection, run: int) -> float:
-    """When it last did something: it did not run all the time that nobody noticed."""
+def _last_activity(connection: Connection, run: int) -> float:
+    """Return when the run last did something: it did not keep running until its death was noticed."""
     row = connection.execute(
         """
-        SELECT MAX(at, COALESCE(taken_at, 0), COALESCE(chosen_at, 0), COALESCE(first_at, 0)) AS heard FROM runs
+        SELECT MAX(at, COALESCE(taken_at, 0), COALESCE(chosen_at, 0), COALESCE(first_at, 0)) AS last_at FROM runs
         JOIN (SELECT MAX(at) AS at FROM run_states WHERE run = :run) WHERE number = :run
         """,
         {"run": run},
     ).fetchone()
-    return float(row["heard"])
+    return float(row["last_at"])
 
 
 def _state_of(connection: Connection, run: int) -> RunState:
@@ -361,6 +362,6 @@ def _inode(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
     except OSError:
-        # Gone or out of reach: not the file that was opened, in any case.
+        # The file is gone or unreachable; in either case it is not the one that was opened.
         return None
     return status.st_dev, status.st_ino

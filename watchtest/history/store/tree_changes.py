@@ -1,7 +1,7 @@
-"""Keeps what changed from the tree of one run to that of the next. In transactions of the caller's.
+"""Store what changed from the tree of one run to that of the next, in the caller's transaction.
 
-The tree of the last run of each lane is held in memory; after a start it is put together from the one whole tree that
-the file holds for the lane and the changes since.
+The last tree of each lane is held in memory. After a start it is rebuilt from the one complete tree (the manifest) that
+the file has for the lane, and the changes since then.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from watchtest.history.store.change_chain import (
 from watchtest.history.store.database import Connection
 
 MANIFEST_AGE = 200
-"""After so many runs the whole tree is written anew: those between may be dropped one day."""
+"""After this many runs the manifest is written again, because the runs in between may be dropped one day."""
 LONGEST_WALK = 5000
+
+LaneKey = tuple[str, str]
+"""A workspace and a lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +36,43 @@ class _LastTree:
     run: int
     snapshot: Snapshot
     manifest: int
-    """The run whose whole tree is in the file."""
+    """The run whose tree is stored as the manifest."""
 
 
 class TreeHistory:
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], _LastTree] = {}
+    """Adds the trees of runs to the file as links to the tree before."""
 
-    def add(self, connection: Connection, run: int, place: tuple[str, str], snapshot: Snapshot) -> None:
-        """`place`: workspace and lane."""
-        seen = self._seen.get(place)
-        manifest = seen.manifest if seen is not None else 0
-        if seen is not None:
-            before, after = changed_between(seen.snapshot.entries, snapshot.entries)
-            _add_link(connection, run, seen.run, before, after)
-        elif (earlier := _tree_before(connection, place)) is not None:
+    def __init__(self) -> None:
+        self._last: dict[LaneKey, _LastTree] = {}
+
+    def add(self, connection: Connection, run: int, lane: LaneKey, snapshot: Snapshot) -> None:
+        last = self._last.get(lane)
+        manifest = last.manifest if last is not None else 0
+        if last is not None:
+            before, after = changed_between(last.snapshot.entries, snapshot.entries)
+            _add_link(connection, run, last.run, before, after)
+        elif (earlier := _stored_tree(connection, lane)) is not None:
             since, tree = earlier
             before, after = versions_between(tree, versions(snapshot.entries))
             _add_link(connection, run, since, before, after)
-        if run - manifest > MANIFEST_AGE or seen is None:
+        if run - manifest > MANIFEST_AGE or last is None:
             manifest = run
             connection.execute(
                 "INSERT OR REPLACE INTO manifests (workspace, lane, run, versions) VALUES (?, ?, ?, ?)",
-                (*place, run, pack_versions(versions(snapshot.entries))),
+                (*lane, run, pack_versions(versions(snapshot.entries))),
             )
-        self._seen[place] = _LastTree(run, snapshot, manifest)
+        self._last[lane] = _LastTree(run, snapshot, manifest)
 
     def forget(self) -> None:
-        """What is in the file is not what was written last: it is read again."""
-        self._seen.clear()
+        """Drop the trees in memory, because the file may not contain them."""
+        self._last.clear()
 
 
 def changes_between(connection: Connection, earlier: int, later: int) -> tuple[Versions, Versions] | None:
-    """The paths that differ between the trees of two runs, as they were and as they are; None: nobody knows."""
+    """Return the versions of all paths that differ between the trees of two runs, or None if that is unknown."""
     links: dict[int, Link] = {}
     ends = [earlier, later]
-    # Back from whichever is younger, until both are at the run that they have in common.
+    # Walk back from the later one of the two until both are at a common run.
     while ends[0] != ends[1]:
         younger = ends.index(max(ends))
         link = _link(connection, ends[younger])
@@ -84,24 +88,22 @@ def _link(connection: Connection, run: int) -> Link | None:
     return unpack_link(run, row["since"], row["paths"]) if row is not None and row["since"] < run else None
 
 
-def _tree_before(connection: Connection, place: tuple[str, str]) -> tuple[int, Versions] | None:
-    """The last run of that lane whose tree can be told, and that tree."""
-    row = connection.execute("SELECT run, versions FROM manifests WHERE workspace = ? AND lane = ?", place).fetchone()
+def _stored_tree(connection: Connection, lane: LaneKey) -> tuple[int, Versions] | None:
+    """Return the last run of the lane whose tree can be rebuilt, and that tree."""
+    row = connection.execute("SELECT run, versions FROM manifests WHERE workspace = ? AND lane = ?", lane).fetchone()
     if row is None:
         return None
-    whole, tree = int(row["run"]), unpack_versions(row["versions"])
+    manifest, tree = int(row["run"]), unpack_versions(row["versions"])
     last = connection.execute(
         """
         SELECT MAX(changes.run) AS run FROM changes JOIN runs ON runs.number = changes.run
         WHERE workspace = ? AND lane = ? AND changes.run > ?
         """,
-        (*place, whole),
+        (*lane, manifest),
     ).fetchone()["run"]
-    if last is None:
-        return whole, tree
-    found = changes_between(connection, whole, last)
+    found = changes_between(connection, manifest, last) if last is not None else None
     if found is None:
-        return whole, tree
+        return manifest, tree
     tree.update(found[1])
     return last, {path: version for path, version in tree.items() if version is not None}
 

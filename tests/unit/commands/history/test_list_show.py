@@ -111,7 +111,7 @@ def test_list_takes_a_length_a_lane_a_state_and_all_worktrees(ask: Ask) -> None:
     assert ids("--state", "passed", "--state", "failed") == ["s.2", "s.1"]
     assert ids("--all-worktrees") == ["s.4", "s.3", "s.2", "s.1"]
     assert ids("--all-worktrees", "--lane", "commit") == ["s.4"]
-    assert ask("list", "--lane", "stage") == "no such runs\n"
+    assert ask("list", "--lane", "stage") == "no matching runs\n"
     assert "/other/worktree" in ask("list", "--all-worktrees")
 
 
@@ -131,7 +131,7 @@ def test_show_tells_the_story_of_a_run_and_its_failures(ask: Ask) -> None:
         "s.2",
         "queued +0.0s > syncing +0.2s > running +0.5s > failed +2.0s",
         "deadbeefcafe",
-        "c0ffee main with changes",
+        "c0ffee main with uncommitted changes",
     ):
         assert part in said
     assert "FAILED tests/test_a.py::test_two[red]  tests/test_a.py:12" in said

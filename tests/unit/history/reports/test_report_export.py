@@ -96,7 +96,7 @@ def test_junit_has_one_testcase_a_test_and_what_it_says_is_text(ask: Ask) -> Non
 
 def test_a_run_without_a_verdict_is_not_exported_as_if_it_were_green(ask: Ask, bench: Bench) -> None:
     bench.ran(tree("t3", {"a": "3"}), [green(ONE)], state=RunState.BROKEN)
-    said = "run s.3 was broken: only what its tests had said is in the report\n"
+    said = "run s.3 was broken: the report has only the results up to then\n"
     for form in ("junit", "ctrf"):
         assert ask("export", "--format", form, err=said)
 
@@ -139,7 +139,7 @@ def test_what_was_exported_can_be_imported_and_asked(ask: Ask, tmp_path: Path, f
     name = re.search(r"import-[0-9a-f]{12}", said)
     assert name is not None
     assert "5 tests" in said
-    assert "known already" in ask("import", file)
+    assert "already imported" in ask("import", file)
     found = json.loads(ask("show", name[0], "--json"))
     was = json.loads(ask("show", "s.2", "--json"))
     assert (found["state"], found["imported_from"]) == ("failed", str(file))
@@ -182,10 +182,10 @@ def test_an_imported_run_is_no_verdict_of_ours(ask: Ask, bench: Bench, tmp_path:
     [
         (b"{", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
-        (b"[]", "no CTRF report"),
+        (b"[]", "not a CTRF report"),
         (b'{"results": {"tests": [{"name": 1}]}}', "name and a status"),
         (b"<testsuite>", "not valid XML"),
-        (b"<project/>", "no JUnit report"),
+        (b"<project/>", "not a JUnit report"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a/>', "document type"),
         (b"\xff\xfe", "not valid XML"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, EntryKind, Failure, Location
 from watchtest.history.store.change_chain import Link, changed_between, net_changes, pack_link, unpack_link
-from watchtest.history.store.failure_texts import LIMIT, mask, signature
+from watchtest.history.store.failure_texts import SIGNATURE_LIMIT, mask, signature
 from watchtest.history.store.pack import (
     pack_durations,
     pack_outcomes,
@@ -103,11 +103,11 @@ def test_without_a_function_the_file_stands_for_it_and_the_kind_is_said_once() -
 
 @given(st.text(max_size=3000))
 def test_a_signature_is_short_whatever_was_said(message: str) -> None:
-    assert len(signature(Failure("K", message, function="f"))) <= LIMIT + 5
+    assert len(signature(Failure("K", message, function="f"))) <= SIGNATURE_LIMIT + 5
 
 
 def test_a_huge_message_takes_no_time() -> None:
-    assert len(mask("1a" * 5_000_000)) <= LIMIT
+    assert len(mask("1a" * 5_000_000)) <= SIGNATURE_LIMIT
 
 
 # -- chains ----------------------------------------------------------------------------------------

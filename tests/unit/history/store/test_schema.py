@@ -101,7 +101,7 @@ def test_an_older_file_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> No
 
 def test_a_migration_that_fails_changes_nothing_and_those_before_it_stay(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite3"
-    with pytest.raises(WorkspaceError, match=r"h\.sqlite3 refuses"):
+    with pytest.raises(WorkspaceError, match=r"h\.sqlite3 reports an error"):
         open_for_writing(path, ignore, migrations=[ONE, BROKEN])
 
     assert version(path) == 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.history_records import FAILED, PASSED, SNAPSHOT
+from support.history_records import FAILED, PASSED, SNAPSHOT, detail_of
 
 from watchtest.core.model import (
     All,
@@ -25,7 +25,7 @@ from watchtest.core.model import (
     Trigger,
 )
 from watchtest.errors import WorkspaceError
-from watchtest.history.queries.run_queries import PastRun, RunDetail, last_full_results, recent_runs, run_detail
+from watchtest.history.queries.run_queries import PastRun, RunDetail, last_full_results, recent_runs
 from watchtest.history.store.database_file import open_for_reading
 from watchtest.history.store.store import Store
 
@@ -47,7 +47,7 @@ def store(path: Path) -> Iterator[Store]:
 
 def shown(path: Path, name: str = "last", workspace: str | None = None) -> RunDetail:
     with open_for_reading(path) as connection:
-        found = run_detail(connection, name, workspace)
+        found = detail_of(connection, name, workspace)
     assert found is not None
     return found
 
@@ -191,8 +191,8 @@ def test_last_last_failed_and_last_green_name_runs_of_one_workspace(store: Store
     assert shown(path, "last-green", "/w").run.id == "s.1"
     assert shown(path, "last").run.id == "s.4"
     with open_for_reading(path) as connection:
-        assert run_detail(connection, "last-green", "/other") is None
-        assert run_detail(connection, "s.99") is None
+        assert detail_of(connection, "last-green", "/other") is None
+        assert detail_of(connection, "s.99") is None
 
 
 def test_a_workspace_is_the_same_through_a_symlink(store: Store, path: Path, tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_an_ended_run_is_final(store: Store, path: Path) -> None:
     store.begin(a_run(), 1.0, "/w")
     store.end("s.1", RunState.CANCELLED, "", 2.0, "")
 
-    with pytest.raises(WorkspaceError, match="ended already"):
+    with pytest.raises(WorkspaceError, match="already ended"):
         store.add_results("s.1", [PASSED], 3.0)
-    with pytest.raises(WorkspaceError, match="ended already"):
+    with pytest.raises(WorkspaceError, match="already ended"):
         store.end("s.1", RunState.PASSED, "", 3.0, "")
 
     assert shown(path).run.state is RunState.CANCELLED
@@ -309,7 +309,7 @@ def test_whatever_a_box_reports_can_be_kept(store: Store, path: Path) -> None:
     assert kept.failure is not None
     assert kept.failure.text.endswith("the end")
     assert len(kept.failure.text) < 70_000
-    assert "characters before this are not kept" in kept.failure.text
+    assert "characters before this were dropped" in kept.failure.text
     assert found.raw_output.endswith("last line\\udcff")
     assert path.with_name(path.name + "-wal").stat().st_size < 2_000_000
 
@@ -332,7 +332,7 @@ def test_a_closed_store_says_so(path: Path) -> None:
     store.close()
     store.close()
 
-    with pytest.raises(WorkspaceError, match="closed already"):
+    with pytest.raises(WorkspaceError, match="already closed"):
         store.begin(a_run(), 1.0, "/w")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.history_records import NOON, Bench, green, red, tree
+from support.history_records import NOON, Bench, detail_of, green, red, tree
 
 from watchtest.core.model import All, Lane, Only, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import WorkspaceError
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.queries.run_queries import RunDetail, Timings, recent_runs, run_detail
+from watchtest.history.queries.run_queries import RunDetail, Timings, recent_runs
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.store.columns import AttemptKind, Proof
 from watchtest.history.store.database import transaction
@@ -37,7 +37,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def shown(bench: Bench, name: str) -> RunDetail:
     with open_for_reading(bench.path) as connection:
-        found = run_detail(connection, name)
+        found = detail_of(connection, name)
     assert found is not None
     return found
 
@@ -407,7 +407,7 @@ def test_a_history_of_version_2_is_carried_over_whole(tmp_path: Path) -> None:
         store.end("s.2", RunState.PASSED, "", 5.0, "")
 
     with open_for_reading(path) as connection:
-        old, new = (run_detail(connection, name) for name in ("s.1", "s.2"))
+        old, new = (detail_of(connection, name) for name in ("s.1", "s.2"))
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     assert old is not None

@@ -13,9 +13,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.history_records import detail_of
 
 from watchtest.core.model import RunState
-from watchtest.history.queries.run_queries import recent_runs, run_detail
+from watchtest.history.queries.run_queries import recent_runs
 from watchtest.history.store.database_file import open_for_reading
 from watchtest.history.store.store import Store
 
@@ -85,11 +86,11 @@ def test_a_killed_writer_leaves_all_it_had_committed_and_a_run_that_can_be_mende
     assert promised, errors
 
     with open_for_reading(path) as connection:
-        before = run_detail(connection, "a.1")
+        before = detail_of(connection, "a.1")
     with Store(path, warn=pytest.fail) as store:
         assert store.end_dead_runs("/a", 9.0) == 1
     with open_for_reading(path) as connection:
-        after_mending = run_detail(connection, "a.1")
+        after_mending = detail_of(connection, "a.1")
 
     assert before is not None
     assert before.run.state is RunState.RUNNING
@@ -115,7 +116,7 @@ def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_lo
             with open_for_reading(path) as connection:
                 for run in recent_runs(connection, limit=10):
                     assert run.ended_at is None or sum(run.counts.values()) == 50
-                found = run_detail(connection, "last")
+                found = detail_of(connection, "last")
                 assert found is None or found.run.ended_at is None or len(found.results) == 50
             asked += 1
         return asked
