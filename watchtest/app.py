@@ -31,7 +31,7 @@ from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.exit_codes import EXIT_CODES
 from watchtest.history.queries.run_queries import last_full_results
-from watchtest.history.run_recorder import Recorder
+from watchtest.history.run_recorder import RunRecorder
 from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
 from watchtest.history.store.retention import RetentionLimits
 from watchtest.history.store.store import Store
@@ -295,7 +295,7 @@ async def _enter_control(
     await stack.enter_async_context(server)
 
 
-def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: bool) -> Recorder | None:
+def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: bool) -> RunRecorder | None:
     """The keeper of the history. One that cannot be opened is said, and done without."""
     if not project.config.history.enabled:
         return None
@@ -306,7 +306,7 @@ def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: b
         return None
     history = project.config.history
     limits = RetentionLimits(history.max_days, history.max_runs, history.max_mb)
-    return Recorder(store, str(project.workspace), say, is_watcher=is_watcher, limits=limits)
+    return RunRecorder(store, str(project.workspace), say, is_watcher=is_watcher, limits=limits)
 
 
 def _earlier_results(project: Project) -> Mapping[str, Result]:

@@ -1,4 +1,4 @@
-"""A history to ask: runs told in a line each, on trees made of files. Real files, the store's front alone."""
+"""Builds histories for tests, one line per run, with the public methods of the store on real files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def detail_of(connection: Connection, name: str, workspace: str | None = None) -
 
 
 class Bench:
-    """One workspace, one lane, unless said otherwise. Each run begins a minute after the one before."""
+    """Records runs of one workspace, by default in one lane. Each run begins a minute after the one before."""
 
     def __init__(self, path: Path, workspace: str = "/w") -> None:
         self.path = path
@@ -78,7 +78,8 @@ class Bench:
         environment: str = ENVIRONMENT,
         session: str = "s",
     ) -> str:
-        """A whole run; its id. `checks` come behind the results, from a fresh process. `whole`: files that it runs."""
+        """Record a complete run and return its id. `checks` follow the results, from a fresh process; `whole` are files
+        of which the run executes every test."""
         self.runs += 1
         self.now += 60
         at, name = self.now, f"{session}.{self.runs}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from watchtest.history.store.database import Connection
 
 Answer = TypeVar("Answer")
+Default = TypeVar("Default")
 LONGEST_LIST = 10_000
 AGES = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 RUN_NAMES = "a run id, or last (default), last-failed, last-green"
@@ -72,16 +73,33 @@ def history_file(arguments: argparse.Namespace) -> Path:
     return history_path(state_dir(), workspace_of(arguments))
 
 
-def query_history(arguments: argparse.Namespace, question: Callable[[Connection], Answer]) -> Answer | None:
-    """Return the answer of a query on one consistent view of the history, or None if there is no history yet."""
+def query_history(
+    arguments: argparse.Namespace, query: Callable[[Connection], Answer], default: Default
+) -> Answer | Default:
+    """Return the answer of a query on one consistent view of the history, or the default if there is no history yet."""
     from watchtest.history.store.database_file import history_exists, open_for_reading
 
     path = history_file(arguments)
     if not history_exists(path):
-        return None
+        return default
     end_dead_runs(path)
     with open_for_reading(path) as connection:
-        return question(connection)
+        return query(connection)
+
+
+def query_run(
+    arguments: argparse.Namespace, verb: str, query: Callable[[Connection, PastRun], Answer]
+) -> tuple[PastRun, Answer]:
+    """Return the run that the user named, and the answer of a query about it. Raises UsageError for an unknown run."""
+
+    def query_found(connection: Connection) -> tuple[PastRun, Answer]:
+        run = require_run(connection, arguments.name, chosen_workspace(arguments), verb)
+        return run, query(connection, run)
+
+    found = query_history(arguments, query_found, None)
+    if found is None:
+        raise unknown_run_error(verb, arguments.name, [])
+    return found
 
 
 def write_report(path: Path, text: str) -> None:
@@ -101,23 +119,23 @@ def print_json(shape: object) -> None:
     print(json.dumps(shape, indent=2))
 
 
-def require_run(connection: Connection, name: str, workspace: str | None, action: str) -> PastRun:
+def require_run(connection: Connection, name: str, workspace: str | None, verb: str) -> PastRun:
     """Return the run with this id or name. Raises UsageError with a suggestion."""
     from watchtest.history.queries.run_queries import find_run, recent_runs
 
     found = find_run(connection, name, workspace)
     if found is None:
-        raise unknown_run_error(action, name, [run.id for run in recent_runs(connection, limit=200)])
+        raise unknown_run_error(verb, name, [run.id for run in recent_runs(connection, limit=200)])
     return found
 
 
-def unknown_run_error(action: str, name: str, known: list[str]) -> UsageError:
+def unknown_run_error(verb: str, name: str, known: list[str]) -> UsageError:
     from difflib import get_close_matches
 
     from watchtest.core.text import one_line
     from watchtest.history.queries.run_queries import NAMED_RUNS
 
-    command = f"history {action} {one_line(name)}"
+    command = f"history {verb} {one_line(name)}"
     if not known:
         return UsageError(f"{command}: there are no runs yet", hint="start one: watchtest watch")
     if name in NAMED_RUNS:
@@ -127,7 +145,7 @@ def unknown_run_error(action: str, name: str, known: list[str]) -> UsageError:
     return UsageError(f"{command}: no such run", hint=hint)
 
 
-def require_test(connection: Connection, name: str, action: str) -> PastTest:
+def require_test(connection: Connection, name: str, verb: str) -> PastTest:
     """Return the only test that matches the name. Raises UsageError with the candidates."""
     from watchtest.core.text import one_line
     from watchtest.history.queries.test_names import find_tests
@@ -135,7 +153,7 @@ def require_test(connection: Connection, name: str, action: str) -> PastTest:
     found = find_tests(connection, name)
     if len(found) == 1:
         return found[0]
-    command = f"history {action} {one_line(name)}"
+    command = f"history {verb} {one_line(name)}"
     if not found:
         raise UsageError(f"{command}: no such test in the history", hint="see: watchtest history show --tests")
     some = "".join(f"\n  {one_line(each.identity)}" for each in found[:10])

@@ -1,4 +1,4 @@
-"""Keeps the history of what the loop goes through. Writes in its own thread: a slow disk never holds up a run."""
+"""Record every step of the loop in the history. A thread does the writing, so a slow disk never delays a run."""
 
 from __future__ import annotations
 
@@ -40,18 +40,17 @@ from watchtest.history.store.store import Store
 
 LEAVE_LIMIT_S = 5.0
 PATIENCE_S = 0.02
-"""So long a view that comes after this one waits until a result is kept: what is shown survives a kill."""
+"""How long the following views wait until a result is stored, so that whatever they show survives a kill."""
 MOST_WAITING = 2000
-"""So much is remembered while nothing can be written; of more than that the oldest is lost."""
-RUNS_BETWEEN_LOOKS = 50
-"""After so many ended runs it is looked whether old ones have to go."""
+"""How many writes are kept while nothing can be written; beyond that the oldest are lost."""
+RUNS_BETWEEN_PRUNINGS = 50
 
 
-class Recorder:
-    """`on_problem` hears, once per text, why something could not be kept; the watcher goes on.
+class RunRecorder:
+    """A view of the loop that writes to the history.
 
-    `is_watcher`: we hold the workspace's lock, so runs that are still open belong to a watcher that died. Otherwise we
-    are a gate, and hold the lock of gates.
+    `on_problem` is called once per text when something could not be stored; the watcher goes on. With `is_watcher` we
+    hold the lock of the workspace, so unfinished runs belong to a dead watcher. Otherwise we hold the lock of gates.
     """
 
     def __init__(
@@ -70,55 +69,55 @@ class Recorder:
         self._limits = limits if limits is not None else RetentionLimits()
         self._ended = 0
         self._is_behind = False
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._writes_due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._waiting: deque[Callable[[], object]] = deque(maxlen=MOST_WAITING)
-        """What could not be written yet, the oldest first: nothing overtakes it."""
+        """What could not be written yet, oldest first. The order is kept."""
         self.flaky: frozenset[str] | None = None
-        """Tests that are known to pass and fail by chance; None: not known yet. Red stays red."""
-        # A daemon: a locked database must not keep the watcher from leaving.
+        """The tests that are known to be flaky; None until they have been queried."""
+        # A daemon thread, because a locked database must not keep the watcher from exiting.
         self._thread = Thread(target=self._work, name="watchtest-history", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
         is_gate = not self._is_watcher
-        self._do(lambda: self._store.end_dead_runs(self._workspace, time.time(), is_gate=is_gate))
-        self._do(self._see_flaky)
-        self._do(self._prune)
+        self._enqueue(lambda: self._store.end_dead_runs(self._workspace, time.time(), is_gate=is_gate))
+        self._enqueue(self._find_flaky_tests)
+        self._enqueue(self._prune)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._writes_due.put(None)
         self._thread.join(LEAVE_LIMIT_S)
         if self._thread.is_alive():
-            self._on_problem(f"the history is busy: what it had not kept after {LEAVE_LIMIT_S:g} s is lost")
+            self._on_problem(f"the history is busy: everything not written after {LEAVE_LIMIT_S:g} s is lost")
             return
         if self._waiting:
-            self._on_problem("what the history could not keep until now is lost")
+            self._on_problem("the latest results could not be written to the history and are lost")
         self._store.close()
 
     def show(self, before: State, after: State, event: Event | None) -> None:
         if event is None:
             for run, reason in unfinished(before):
-                self._do(partial(self._end, run.id, RunState.CANCELLED, reason, time.time()))
+                self._enqueue(partial(self._end, run.id, RunState.CANCELLED, reason, time.time()))
             return
         has_results = False
         for fact in transitions(before, after, event):
             for write in self._writes(fact, event.at):
-                self._do(write)
+                self._enqueue(write)
             has_results = has_results or isinstance(fact, ResultsArrived)
         if has_results:
-            self._wait_a_little()
+            self._wait_briefly()
 
-    def _wait_a_little(self) -> None:
-        """The views behind this one shall show what is kept; one that lags behind is not waited for again and again."""
-        kept = Flag()
-        self._do(kept.set)
+    def _wait_briefly(self) -> None:
+        """Wait until the results are stored, before the following views show them. Do not wait again while behind."""
+        is_stored = Flag()
+        self._enqueue(is_stored.set)
         if not self._is_behind or self._writes_due.qsize() + len(self._waiting) <= 1:
-            self._is_behind = not kept.wait(PATIENCE_S)
+            self._is_behind = not is_stored.wait(PATIENCE_S)
 
     def _writes(self, fact: Fact, at: float) -> Iterator[Callable[[], object]]:
-        """Yield what to write of a fact, each part by itself: a part that fails may be tried again."""
+        """Yield the writes for a fact, each of which may be retried on its own."""
         store = self._store
         match fact:
             case RunQueued(run, queued_at, reason):
@@ -155,23 +154,20 @@ class Recorder:
 
     def _end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str = "") -> None:
         self._store.end(run_id, state, reason, at, raw_output)
-        self._after_a_run()
-
-    def _after_a_run(self) -> None:
-        self._do(self._see_flaky)
+        self._enqueue(self._find_flaky_tests)
         self._ended += 1
-        if self._ended % RUNS_BETWEEN_LOOKS == 0:
-            self._do(self._prune)
+        if self._ended % RUNS_BETWEEN_PRUNINGS == 0:
+            self._enqueue(self._prune)
 
-    def _see_flaky(self) -> None:
+    def _find_flaky_tests(self) -> None:
         self.flaky = self._store.query(lambda connection: flaky_now(connection, self._workspace, time.time()))
 
     def _prune(self) -> None:
         if self._store.prune(self._limits, time.time()):
-            self._do(self._prune)  # behind whatever has come meanwhile
+            self._enqueue(self._prune)  # after the writes that have arrived in the meantime
 
-    def _do(self, action: Callable[[], object]) -> None:
-        self._writes_due.put(action)
+    def _enqueue(self, write: Callable[[], object]) -> None:
+        self._writes_due.put(write)
 
     def _work(self) -> None:
         while (write := self._writes_due.get()) is not None:
@@ -180,18 +176,18 @@ class Recorder:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """In their order. What fails for a reason that may pass is tried again with the next one that comes."""
+        """Write in order. After a transient error, try again when the next write arrives."""
         while self._waiting:
             try:
                 self._waiting[0]()
-            except Exception as error:  # noqa: BLE001  told, whatever it is: the watcher goes on without a history
-                self._tell(error)
+            except Exception as error:  # noqa: BLE001  any error is reported; the watcher goes on without a history
+                self._report(error)
                 if is_transient(error.__cause__):
                     return
             self._waiting.popleft()
 
-    def _tell(self, error: Exception) -> None:
-        text = f"the history could not be kept: {error if isinstance(error, WatchtestError) else repr(error)}"
-        if text not in self._told:
-            self._told.add(text)
+    def _report(self, error: Exception) -> None:
+        text = f"the history could not be written: {error if isinstance(error, WatchtestError) else repr(error)}"
+        if text not in self._reported:
+            self._reported.add(text)
             self._on_problem(text)

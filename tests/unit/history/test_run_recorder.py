@@ -1,4 +1,4 @@
-"""The history of what the watcher goes through: real events through `step`, a real store, read back by the queries."""
+"""Real events go through `step` into a real store, and the queries read them back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from watchtest.core.model import Execution, Lane, Only, Outcome, Result, RunStat
 from watchtest.core.step import leave
 from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.queries.run_queries import RunDetail, recent_runs
-from watchtest.history.run_recorder import Recorder
+from watchtest.history.run_recorder import RunRecorder
 from watchtest.history.store.columns import AttemptKind
 from watchtest.history.store.database_file import open_for_reading
 from watchtest.history.store.retention import RetentionLimits
@@ -37,7 +37,7 @@ SOME = Only((A,), because="asked")
 
 
 class Kept:
-    """A story, told to a recorder when it is over, and read back."""
+    """Gives a story to a recorder and reads the history back."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Kept:
             return flaky_now(connection, "/w", self.story.now)
 
     def ends(self) -> None:
-        with Recorder(Store(self.path), "/w", self.problems.append) as recorder:
+        with RunRecorder(Store(self.path), "/w", self.problems.append) as recorder:
             for before, after, event in self.story.steps:
                 recorder.show(before, after, event)
             recorder.show(self.story.state, leave(self.story.state), None)
@@ -226,7 +226,7 @@ def test_each_part_of_a_run_has_its_time(kept: Kept) -> None:
 
 def test_results_are_kept_before_the_views_behind_show_them(kept: Kept) -> None:
     story = kept.story.change("a.py").sync("t1").collect(A).results(passed(A))
-    with Recorder(Store(kept.path), "/w", kept.problems.append) as recorder:
+    with RunRecorder(Store(kept.path), "/w", kept.problems.append) as recorder:
         for before, after, event in story.steps:
             recorder.show(before, after, event)
         assert [each.result.test for each in kept.run("s.1").results] == [A]
@@ -237,7 +237,7 @@ def test_what_finds_no_room_is_kept_when_there_is_some(kept: Kept) -> None:
     results = [passed(name) for name in names]
     story = kept.story.change("a.py").sync("t1").collect(*names).results(*results).end("t1", results)
     store = Store(kept.path)
-    with Recorder(store, "/w", kept.problems.append) as recorder:
+    with RunRecorder(store, "/w", kept.problems.append) as recorder:
         pages = store.query(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
         store.query(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchone())
         for before, after, event in story.steps:
@@ -255,7 +255,7 @@ def test_a_watcher_lets_go_what_is_beyond_the_limits(kept: Kept) -> None:
     for number in range(4):
         kept.story.run(f"t{number}", passed(A))
     kept.ends()
-    with Recorder(Store(kept.path), "/w", kept.problems.append, limits=RetentionLimits(runs=2)):
+    with RunRecorder(Store(kept.path), "/w", kept.problems.append, limits=RetentionLimits(runs=2)):
         pass
     with open_for_reading(kept.path) as connection:
         assert [run.id for run in recent_runs(connection, limit=9)] == ["s.4", "s.3"]

@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import (
-    RUN_NAMES,
-    add_filters,
-    chosen_workspace,
-    print_json,
-    query_history,
-    require_run,
-    unknown_run_error,
-)
+from watchtest.client.history_access import RUN_NAMES, add_filters, print_json, query_run
 from watchtest.client.history_tables import Styled, describe_run, list_paths, make_console
 from watchtest.commands import Subparsers, add_command
 
@@ -21,8 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from watchtest.history.queries.failure_analysis import Break, Cluster
-    from watchtest.history.queries.run_queries import PastRun
-    from watchtest.history.store.database import Connection
 
 MOST_TESTS = 10
 
@@ -45,14 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.failure_analysis import analyse
     from watchtest.history.queries.json_answers import run_summary, to_json
 
-    def question(connection: Connection) -> tuple[PastRun, tuple[Cluster, ...]]:
-        run = require_run(connection, arguments.name, chosen_workspace(arguments), "analyse")
-        return run, analyse(connection, run)
-
-    found = query_history(arguments, question)
-    if found is None:
-        raise unknown_run_error("analyse", arguments.name, [])
-    run, clusters = found
+    run, clusters = query_run(arguments, "analyse", analyse)
     if arguments.json:
         print_json({"run": run_summary(run), "clusters": to_json(clusters)})
         return 0

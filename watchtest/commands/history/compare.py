@@ -46,14 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.run_comparison import compare
 
-    def question(connection: Connection) -> Comparison:
+    def query(connection: Connection) -> Comparison:
         workspace = chosen_workspace(arguments)
         before, after = (
             require_run(connection, name, workspace, "compare") for name in (arguments.before, arguments.after)
         )
         return compare(connection, before, after)
 
-    found = query_history(arguments, question)
+    found = query_history(arguments, query, None)
     if found is None:
         raise unknown_run_error("compare", arguments.before, [])
     if arguments.json:

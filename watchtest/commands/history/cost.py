@@ -35,12 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.trends import cost
 
-    found = (
-        query_history(
-            arguments,
-            lambda connection: cost(connection, workspace=chosen_workspace(arguments), since=since_time(arguments)),
-        )
-        or ()
+    found = query_history(
+        arguments,
+        lambda connection: cost(connection, workspace=chosen_workspace(arguments), since=since_time(arguments)),
+        (),
     )
     if arguments.json:
         print_json({"lanes": to_json(found)})

@@ -8,15 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import (
-    REPORT_FORMATS,
-    RUN_NAMES,
-    chosen_workspace,
-    query_history,
-    require_run,
-    unknown_run_error,
-    write_report,
-)
+from watchtest.client.history_access import REPORT_FORMATS, RUN_NAMES, query_run, write_report
 from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import RunState
 
@@ -44,10 +36,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    found = query_history(arguments, lambda connection: _report(connection, arguments))
-    if found is None:
-        raise unknown_run_error("export", arguments.name, [])
-    run, text = found
+    run, text = query_run(arguments, "export", lambda connection, run: _report(connection, run, arguments))
     if run.state not in COMPLETE_STATES:
         # Neither format can express such a state, and the partial results must not pass for a green run.
         from watchtest.core.text import one_line
@@ -62,15 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(connection: Connection, arguments: argparse.Namespace) -> tuple[PastRun, str]:
+def _report(connection: Connection, run: PastRun, arguments: argparse.Namespace) -> str:
     from watchtest import __version__
     from watchtest.history.queries.flaky_tests import flaky_now
     from watchtest.history.queries.run_queries import run_detail
     from watchtest.history.reports.report_export import ctrf, junit
 
-    run = require_run(connection, arguments.name, chosen_workspace(arguments), "export")
     found = run_detail(connection, run)
     is_json = arguments.output is not None and arguments.output.suffix == ".json"
     if (arguments.format or ("ctrf" if is_json else "junit")) == "junit":
-        return run, junit(found)
-    return run, ctrf(found, __version__, flaky_now(connection, run.workspace, time.time()))
+        return junit(found)
+    return ctrf(found, __version__, flaky_now(connection, run.workspace, time.time()))

@@ -66,19 +66,17 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.flaky_tests import FlakyStatus, flaky_tests
     from watchtest.history.queries.json_answers import to_json
 
-    found = (
-        query_history(
-            arguments,
-            lambda connection: flaky_tests(
-                connection,
-                workspace=chosen_workspace(arguments),
-                now=time.time(),
-                lane=chosen_lane(arguments),
-                window=arguments.runs,
-                with_recovered=arguments.all,
-            ),
-        )
-        or ()
+    found = query_history(
+        arguments,
+        lambda connection: flaky_tests(
+            connection,
+            workspace=chosen_workspace(arguments),
+            now=time.time(),
+            lane=chosen_lane(arguments),
+            window=arguments.runs,
+            with_recovered=arguments.all,
+        ),
+        (),
     )
     if arguments.json:
         print_json({"tests": to_json(found)})
@@ -148,7 +146,7 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     # Each repetition runs in its own process; a failure in a warm one would first have to be confirmed.
     project = project_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
-    test = query_history(arguments, lambda connection: _test_id(connection, arguments.probe)) or str(arguments.probe)
+    test = query_history(arguments, lambda connection: _test_id(connection, arguments.probe), str(arguments.probe))
     folder = project.workspace / FOLDER
     make_folder(folder)
     try:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         since=since_time(arguments),
         runs=arguments.runs,
     )
-    data = query_history(arguments, lambda connection: page_data(connection, options))
+    data = query_history(arguments, lambda connection: page_data(connection, options), None)
     if data is None:
         raise UsageError("history html: there are no runs yet", hint="start one: watchtest watch")
     # A page that is only to be looked at does not belong into the project.

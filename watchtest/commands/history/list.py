@@ -55,21 +55,19 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.run_queries import recent_runs
 
     workspace = chosen_workspace(arguments)
-    runs = (
-        query_history(
-            arguments,
-            lambda connection: recent_runs(
-                connection,
-                limit=arguments.limit,
-                workspace=workspace,
-                lane=chosen_lane(arguments),
-                states=[RunState(state) for state in arguments.state],
-                since=since_time(arguments),
-                branch=arguments.branch,
-                only_full=arguments.full,
-            ),
-        )
-        or ()
+    runs = query_history(
+        arguments,
+        lambda connection: recent_runs(
+            connection,
+            limit=arguments.limit,
+            workspace=workspace,
+            lane=chosen_lane(arguments),
+            states=[RunState(state) for state in arguments.state],
+            since=since_time(arguments),
+            branch=arguments.branch,
+            only_full=arguments.full,
+        ),
+        (),
     )
     is_filtered = arguments.lane or arguments.state or arguments.branch or arguments.full or arguments.since
     if arguments.json:

@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import (
-    RUN_NAMES,
-    add_filters,
-    chosen_workspace,
-    print_json,
-    query_history,
-    require_run,
-    unknown_run_error,
-)
+from watchtest.client.history_access import RUN_NAMES, add_filters, print_json, query_run
 from watchtest.client.history_tables import STYLES, Styled, counts, format_seconds, format_time, make_console
 from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import Outcome, RunState
@@ -44,14 +36,8 @@ def add_to(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import detail_json
     from watchtest.history.queries.run_queries import run_detail
-    from watchtest.history.store.database import Connection
 
-    def question(connection: Connection) -> RunDetail:
-        return run_detail(connection, require_run(connection, arguments.name, chosen_workspace(arguments), "show"))
-
-    found = query_history(arguments, question)
-    if found is None:
-        raise unknown_run_error("show", arguments.name, [])
+    _, found = query_run(arguments, "show", run_detail)
     if arguments.json:
         print_json(detail_json(found))
     else:

@@ -44,18 +44,16 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.slow_tests import slowest
 
-    found = (
-        query_history(
-            arguments,
-            lambda connection: slowest(
-                connection,
-                workspace=chosen_workspace(arguments),
-                lane=chosen_lane(arguments),
-                limit=arguments.limit,
-                runs=arguments.runs,
-            ),
-        )
-        or ()
+    found = query_history(
+        arguments,
+        lambda connection: slowest(
+            connection,
+            workspace=chosen_workspace(arguments),
+            lane=chosen_lane(arguments),
+            limit=arguments.limit,
+            runs=arguments.runs,
+        ),
+        (),
     )
     if arguments.json:
         print_json({"tests": to_json(found)})

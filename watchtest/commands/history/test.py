@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.test_history import history_of
 
-    def question(connection: Connection) -> TestHistory | None:
+    def query(connection: Connection) -> TestHistory | None:
         return history_of(
             connection,
             require_test(connection, arguments.test, "test"),
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
         )
 
-    found = query_history(arguments, question)
+    found = query_history(arguments, query, None)
     if found is None:
         lane = f" of the {arguments.lane} lane" if arguments.lane else ""
         raise UsageError(

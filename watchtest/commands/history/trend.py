@@ -41,18 +41,16 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.queries.json_answers import to_json
     from watchtest.history.queries.trends import trend
 
-    found = (
-        query_history(
-            arguments,
-            lambda connection: trend(
-                connection,
-                workspace=chosen_workspace(arguments),
-                lane=chosen_lane(arguments),
-                since=since_time(arguments),
-                by=arguments.by,
-            ),
-        )
-        or ()
+    found = query_history(
+        arguments,
+        lambda connection: trend(
+            connection,
+            workspace=chosen_workspace(arguments),
+            lane=chosen_lane(arguments),
+            since=since_time(arguments),
+            by=arguments.by,
+        ),
+        (),
     )
     if arguments.json:
         print_json({"by": arguments.by, "buckets": to_json(found)})

@@ -20,8 +20,8 @@ from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_STATES, PASSED_CODE, RED_CODES, Proof
 from watchtest.history.store.database import Connection, Row
+from watchtest.history.store.retention import DAY_S
 
-DAY_S = 86_400.0
 RECOVERED_AFTER_S = 7 * DAY_S
 RECOVERED_AFTER_PASSES = 5
 """In a row, on trees other than those it was flaky on: unchanged code is as flaky as before."""

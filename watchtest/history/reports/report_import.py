@@ -10,11 +10,11 @@ from typing import Any
 
 from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, Run, RunState, Trigger
 from watchtest.history.reports.report_export import junit_name
+from watchtest.history.store.columns import TEXT_LIMIT
 from watchtest.history.store.store import Store
 
 SIZE_LIMIT = 64 * 1024 * 1024
 ID_LIMIT = 4096
-TEXT_LIMIT = 64 * 1024
 LONGEST_S = 7 * 86_400.0
 LATEST = 4_102_444_800.0
 """The year 2100; anything later is not a plausible time."""

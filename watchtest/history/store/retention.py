@@ -87,14 +87,14 @@ def plan_pruning(connection: Connection, limits: RetentionLimits, now: float) ->
 _IS_DROPPED = "(number < ? OR queued_at < ?) AND ended_at IS NOT NULL"
 
 
-def drop_batch(connection: Connection, plan: PrunePlan, most: int) -> int:
+def drop_batch(connection: Connection, plan: PrunePlan, batch: int) -> int:
     """Drop the oldest of the planned runs and the data that only they share. Return how many were dropped.
 
     Runs in the caller's transaction.
     """
     rows = connection.execute(
         f"SELECT number FROM runs WHERE {_IS_DROPPED} ORDER BY number LIMIT ?",
-        (plan.first_kept, plan.oldest_kept, most),
+        (plan.first_kept, plan.oldest_kept, batch),
     ).fetchall()
     runs = [(row["number"],) for row in rows]
     shared = {

@@ -245,19 +245,19 @@ class Store:
 
     # -- retention and queries ---------------------------------------------------------------------
 
-    def prune(self, limits: RetentionLimits, now: float, most: int = 100) -> bool:
+    def prune(self, limits: RetentionLimits, now: float, batch: int = 100) -> bool:
         """Drop a batch of the oldest runs beyond the limits, and return whether there are more to drop.
 
         Between batches others can write. Rows that only dropped runs referred to are removed after the last batch.
         """
-        return self.drop(self.query(lambda connection: plan_pruning(connection, limits, now)), most)
+        return self.drop(self.query(lambda connection: plan_pruning(connection, limits, now)), batch)
 
-    def drop(self, plan: PrunePlan, most: int) -> bool:
+    def drop(self, plan: PrunePlan, batch: int) -> bool:
         """Drop a batch of the planned runs, and return whether there are more."""
         with self._transaction() as connection:
-            dropped = drop_batch(connection, plan, most) if plan else 0
+            dropped = drop_batch(connection, plan, batch) if plan else 0
             self._must_sweep = self._must_sweep or dropped > 0
-            if dropped == most:
+            if dropped == batch:
                 return True
             if self._must_sweep:
                 sweep(connection)

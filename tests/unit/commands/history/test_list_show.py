@@ -59,7 +59,7 @@ def ask(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 @pytest.fixture
 def filled(tmp_path: Path, workspace: Path) -> Store:
-    """s.1 passed, s.2 failed, s.3 could not go, s.4 under way in another worktree."""
+    """s.1 passed, s.2 failed, s.3 broke, s.4 is in progress in another worktree."""
     with Store(history_path(tmp_path / "state", workspace)) as store:
         ends = ((1, RunState.PASSED), (2, RunState.FAILED), (3, RunState.BROKEN))
         for number, state in ends:

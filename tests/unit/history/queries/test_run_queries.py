@@ -1,4 +1,4 @@
-"""A story, told to the store, and every question about it: break, make worse, fix, make flaky, move a test file."""
+"""Every query about one story: a test breaks, gets worse, is fixed, becomes flaky, and its file moves."""
 
 from __future__ import annotations
 
@@ -477,7 +477,7 @@ def test_pruning_shows_first_and_drops_then(ask: Ask, bench: Bench) -> None:
 
 
 def test_lanes_that_disagree_are_no_flips(ask: Ask, bench: Bench) -> None:
-    """While a change is on its way, the working tree is red and the commit is green, run after run."""
+    """During an edit, the working tree stays red and the commit green in run after run."""
     for number in range(8):
         bench.ran(tree(f"s{number}", {"src/shop.py": f"s{number}"}), [red("tests/x.py::x")])
         bench.ran(tree("c", {"src/shop.py": "ok"}), [green("tests/x.py::x")], lane=Lane.COMMIT)

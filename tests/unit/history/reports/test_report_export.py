@@ -1,4 +1,4 @@
-"""Export, import and the report page: what other tools and browsers make of a history."""
+"""Export, import and the HTML report, as other tools and browsers see them."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_the_page_has_to_be_written_somewhere(ask: Ask, tmp_path: Path) -> None:
 
 
 def rendered(page: Path, fragment: str, folder: Path) -> str:
-    """What a browser makes of it: the document after its script has run."""
+    """Return the document after a browser has run its script."""
     browser = next(filter(None, map(shutil.which, BROWSERS)))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}"]
     command = [browser, *options, "--virtual-time-budget=3000", "--dump-dom", f"{page.as_uri()}#{fragment}"]

@@ -1,4 +1,4 @@
-"""Where a history lies: worktrees share one, strangers do not. Real git makes the repositories."""
+"""The location of the history file: worktrees share it, other repositories do not. Uses real git repositories."""
 
 from __future__ import annotations
 

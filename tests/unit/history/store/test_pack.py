@@ -1,4 +1,4 @@
-"""Packs, signatures, chains of changes and moves: what goes in comes out, and what cannot be told is not told."""
+"""Packs, signatures, chains of changes and moved files: round trips, and no answer where none can be known."""
 
 from __future__ import annotations
 

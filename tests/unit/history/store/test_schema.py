@@ -1,4 +1,4 @@
-"""Opening: migrations, damage, folders that refuse. Every file is a real one."""
+"""Opening the history: migrations, damaged files, folders without permission. All files are real."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BROKEN: Migration = ("CREATE TABLE half (x)", "THIS IS NOT SQL")
 
 
 def ignore(_: str) -> None:
-    """For tests where nothing is said."""
+    """For tests that expect no warning."""
 
 
 def a_run(number: int) -> Run:
@@ -54,7 +54,7 @@ def version(path: Path) -> int:
 
 @contextmanager
 def without_privilege() -> Iterator[Path]:
-    """A folder of ours that may be read and not written, also where the tests run as root."""
+    """A folder that may be read but not written, even if the tests run as root."""
     folder = Path(tempfile.mkdtemp())
     is_root = os.geteuid() == 0
     try:

@@ -1,4 +1,4 @@
-"""The store through its front, read back through the queries; real files."""
+"""What the store writes, the queries read back from real files."""
 
 from __future__ import annotations
 

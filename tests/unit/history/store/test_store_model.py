@@ -1,4 +1,4 @@
-"""What the store makes of runs: attempts, times, trees, names, evidence, and what it lets go."""
+"""What the store derives from runs: attempts, times, trees, renames, evidence and pruning."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_an_old_report_that_is_imported_takes_no_younger_run_with_it(bench: Benc
 
 
 def test_the_latest_runs_stay_however_large_the_file_is(bench: Bench) -> None:
-    """What is large may be what all of them share: dropping runs would not help, and end only when none is left."""
+    """Large data may be shared by all runs: dropping runs would not help and would go on until none is left."""
     wide = tree("t1", {f"src/{Random(number).randbytes(40).hex()}.py": "1" for number in range(30_000)})
     for _ in range(12):
         bench.ran(wide, [green(A)])
@@ -363,7 +363,7 @@ def test_a_file_that_is_too_large_is_brought_below_its_limit_a_little_at_a_time(
     with open_for_reading(bench.path) as connection:
         assert used_bytes(connection) > 1024 * 1024
     rounds = 0
-    while bench.store.prune(RetentionLimits(megabytes=1), bench.now, most=5):
+    while bench.store.prune(RetentionLimits(megabytes=1), bench.now, batch=5):
         rounds += 1
     with open_for_reading(bench.path) as connection:
         assert used_bytes(connection) <= 1024 * 1024

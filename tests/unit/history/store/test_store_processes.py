@@ -1,4 +1,4 @@
-"""The history under several processes: killed, writing side by side, read all the while."""
+"""Several processes use one history: killed ones, two writers at once, readers all the time."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_lo
     deadline = time.monotonic() + 60
 
     def read(writers: Sequence[subprocess.Popen[str]]) -> int:
-        """Asks until the writers are done; every run seen as ended has all of its results."""
+        """Query until the writers are done. Every ended run must have all of its results."""
         asked = 0
         while any(writer.poll() is None for writer in writers) and time.monotonic() < deadline:
             if not path.exists():
@@ -139,7 +139,7 @@ def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_lo
 
 
 def test_many_processes_may_open_a_new_or_a_damaged_history_at_once(tmp_path: Path) -> None:
-    """The first one makes the file, or sets the damaged one aside; nobody does it again."""
+    """Only the first one creates the file or moves the damaged one aside."""
     for kind in ("new", "damaged"):
         path = tmp_path / kind / "history.sqlite3"
         if kind == "damaged":
