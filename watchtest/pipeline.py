@@ -301,7 +301,7 @@ class Pipeline:
         return await asyncio.to_thread(recipe_of, self.wish, snapshot, self.source.read)
 
     def _say_what_is_lost(self, info: BoxInfo, note: Note) -> None:
-        lost = self.done_by_hand() if any(text.startswith("created") for text in info.notes) else ()
+        lost = self.done_by_hand() if info.is_new else ()
         if lost:
             what = "; ".join(lost[-BY_HAND_SHOWN:])
             note(f"a new box: what was done by hand in the old one is gone ({what}); `watchtest snapshot` keeps a box")

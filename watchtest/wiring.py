@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from watchtest.boxes.box import Box
+from watchtest.boxes.ca_bundle import ca_bundle
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
@@ -42,7 +43,6 @@ from watchtest.workspace.shrink_consent import use_consent
 
 log = logging.getLogger(__name__)
 
-CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE")
 CONTAINER_KEYS = ("user", "memory", "cpus", "pids", "hardened", "ports")
 """Keys of `box` that the local box cannot obey."""
 MEBIBYTE = 1024 * 1024
@@ -78,7 +78,7 @@ def choose_provider(project: Project, owner: str, say: Callable[[str], None]) ->
     return docker_provider(project, owner, lambda: connect(found.address), found.kind)
 
 
-def docker_provider(project: Project, lane: str, dial: Callable[[], Engine], engine: str) -> DockerProvider:
+def docker_provider(project: Project, lane: str, connect_engine: Callable[[], Engine], engine: str) -> DockerProvider:
     box = project.config.box
     key = workspace_key(project.workspace)
     if box.ports and box.network != "on":
@@ -103,12 +103,12 @@ def docker_provider(project: Project, lane: str, dial: Callable[[], Engine], eng
         cache_volume=f"watchtest-{key}-cache" if box.cache else "",
         ca_bundle=ca_bundle(box.ca, project.environ),
     )
-    return DockerProvider(spec, dial, engine)
+    return DockerProvider(spec, connect_engine, engine)
 
 
 def local_provider(project: Project, owner: str) -> LocalProvider:
     box = project.config.box
-    ca_bundle(box.ca, project.environ)  # a file that cannot be read is said now, not by pip later
+    ca_bundle(box.ca, project.environ)  # report an unreadable file now instead of in pip
     spec = LocalSpec(
         folder=project.dirs.cache / "boxes" / f"{workspace_key(project.workspace)}-{owner}",
         workspace=str(project.workspace),
@@ -133,23 +133,6 @@ def recipe_input(project: Project, source: SourceTree, detector: RunnerDetector 
         dockerfile=box.dockerfile,
         setup=box.setup,
     )
-
-
-def ca_bundle(wish: str, environ: Mapping[str, str]) -> bytes:
-    """The certificates that the host was told to trust beyond the usual: users behind a proxy need them in the box."""
-    if wish == "off":
-        return b""
-    file = wish if wish != "auto" else next((environ[name] for name in CA_VARIABLES if environ.get(name)), "")
-    if not file:
-        return b""
-    try:
-        return Path(file).expanduser().read_bytes()
-    except OSError as error:
-        if wish == "auto":
-            return b""
-        raise ConfigError(
-            f'box.ca = "{wish}": cannot be read: {error.strerror}', hint='name a file of certificates, or use "off"'
-        ) from error
 
 
 def settings_digest(project: Project) -> str:

@@ -41,9 +41,9 @@ def test_the_limits_of_a_box_are_kept_and_read_back(engine: Engine, tmp_path: Pa
     assert (info.engine, provider.engine) == (engine.kind, engine.kind)
     assert not [remark for remark in examine(engine, ConfiguredLimits("256m", 0.5, 200)) if remark.is_warning]
     assert [remark.text for remark in examine_container(engine, info.id, ConfiguredLimits("256m", 0.5, 200))][1:] == [
-        "box.memory is kept: the box sees 256 MB",
-        "box.cpus is kept: the box sees 0.5",
-        "box.pids is kept: the box sees 200",
+        "box.memory is enforced: the box sees 256 MB",
+        "box.cpus is enforced: the box sees 0.5",
+        "box.pids is enforced: the box sees 200",
     ]
     [wrong] = [
         remark.text

@@ -83,7 +83,7 @@ def test_changed_limits_make_another_container_with_the_same_content(
     docker_client.containers.get(first.id).exec_run(["touch", "/var/installed-by-hand"])
     second = opened(provider(pids=99, memory="256m"))
     assert first.id != second.id
-    assert second.notes == ("made anew with its content: its limits have changed",)
+    assert second.notes == ("recreated with its content: its limits have changed",)
     container = docker_client.containers.get(second.id)
     assert container.attrs["HostConfig"]["PidsLimit"] == 99
     assert container.exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0
@@ -97,10 +97,10 @@ def test_another_user_or_image_makes_a_fresh_box(provider: Make, bare_image: str
     first = opened(provider())
     second = opened(provider(user="nobody"))
     assert first.id != second.id
-    assert second.notes == ("created anew: its user or its folder has changed",)
+    assert second.notes == ("recreated: its user or its folder has changed",)
     third = opened(provider(), recipe(bare_image))
     assert third.id != second.id
-    assert third.notes == (f"created anew: its image is {bare_image} now",)
+    assert third.notes == (f"recreated: its image is now {bare_image}",)
 
 
 def test_an_unprivileged_user_can_write_the_workspace(provider: Make, docker_client: docker.DockerClient) -> None:
@@ -118,7 +118,7 @@ def test_hardened_as_root_is_refused(provider: Make) -> None:
 
 
 def test_an_unknown_user_is_named(provider: Make) -> None:
-    with pytest.raises(BoxError, match="knows no user 'nemo'"):
+    with pytest.raises(BoxError, match="has no user 'nemo'"):
         opened(provider(user="nemo"))
 
 
@@ -168,7 +168,7 @@ def test_an_image_with_python_and_no_sleep_keeps_alive(
 
 
 def test_an_image_that_cannot_be_had_says_what_to_do(provider: Make) -> None:
-    with pytest.raises(ImageError, match="watchtest-test/nothing:here is not here and cannot be pulled") as caught:
+    with pytest.raises(ImageError, match="cannot pull the image watchtest-test/nothing:here") as caught:
         opened(provider(), recipe("watchtest-test/nothing:here"))
     assert "docker pull" in caught.value.hint
 
@@ -188,7 +188,7 @@ def test_a_name_that_is_taken_says_by_whom(
 ) -> None:
     foreign = docker_client.containers.create(bare_image, ["sleep", "1"], name=spec.name)
     try:
-        with pytest.raises(BoxError, match=f"{spec.name} is taken by a container that is not watchtest's") as caught:
+        with pytest.raises(BoxError, match=f"not watchtest's, has the name {spec.name}") as caught:
             opened(provider())
         assert f"docker rm {spec.name}" in caught.value.hint
         foreign.reload()
@@ -197,7 +197,7 @@ def test_a_name_that_is_taken_says_by_whom(
 
 
 def test_a_workdir_that_cannot_be_written_says_so(provider: Make) -> None:
-    with pytest.raises(BoxError, match="/proc/workspace cannot be made in the box") as caught:
+    with pytest.raises(BoxError, match="/proc/workspace cannot be created in the box") as caught:
         opened(provider(workdir="/proc/workspace"))
     assert "box.workdir" in caught.value.hint
 

@@ -40,10 +40,10 @@ def test_a_recreated_box_starts_from_the_environment_that_was_kept(
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
     here.save_environment(recipe(), True, notes.append)
-    assert notes == ["keeping the box as it is now: the next one starts from here"]
+    assert notes == ["saving the box for the next one"]
     remove(docker_client, first.id)
     second = opened(here, notes=notes)
-    assert "making the box from the environment that was kept" in notes
+    assert "creating the box from the saved environment" in notes
     assert do(second.id, "cat /opt/package") == "installed\n"
 
 
@@ -98,7 +98,7 @@ def test_a_snapshot_is_what_all_boxes_of_the_workspace_grow_from(
     assert opened(here).id == first.id, "the box it was taken from goes on"
     renewed = opened(beside, notes=notes)
     assert renewed.id != other.id
-    assert renewed.notes == ("created anew: a snapshot was taken of another box",)
+    assert renewed.notes == ("recreated: a snapshot was taken of another box",)
     assert do(renewed.id, "cat /opt/package") == "by-hand\n"
     remove(docker_client, first.id)
     assert do(opened(here).id, "cat /opt/package") == "by-hand\n"
@@ -118,7 +118,7 @@ def test_a_second_snapshot_takes_the_place_of_the_first(
 
 
 def test_a_snapshot_without_a_box_says_so(provider: Make) -> None:
-    with pytest.raises(BoxGone, match="there is no box yet"):
+    with pytest.raises(BoxGone, match="there is no box"):
         provider().snapshot(recipe(), lambda _text: None)
 
 

@@ -41,7 +41,7 @@ def test_a_new_requirement_is_there_before_the_tests_and_is_not_installed_again_
     before = project.container()
     with closing(docker.from_env(environment=project.environ)) as client:
         client.containers.get(before).remove(force=True)
-    watcher.wait_for_words("making the box from the environment that was kept", limit_s=20)
+    watcher.wait_for_words("creating the box from the saved environment", limit_s=20)
     watcher.wait_until("another box", lambda: watcher.status["box"]["id"] != before)
     status = watcher.wait_for_verdict("passed")
     assert status["run_id"], "and the tests ran in it"

@@ -62,7 +62,7 @@ def test_an_image_that_cannot_be_had_is_4(tmp_path: Path, make_project: MakeProj
     project.save("test_it.py", GREEN)
     code, said = project.once(env={"WATCHTEST_BOX_IMAGE": "watchtest-test/no-such-image:1"}, limit_s=60)
     assert code == 4
-    assert "the image watchtest-test/no-such-image:1 is not here and cannot be pulled" in said
+    assert "cannot pull the image watchtest-test/no-such-image:1" in said
     end(project)
 
 

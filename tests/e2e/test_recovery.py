@@ -92,7 +92,7 @@ def test_a_stopped_container_is_started_again_and_what_is_known_of_it_stays_know
     lines = said_since(scene, mark)
     assert lines[0] == "channel: lost the agent in the box: the connection has ended"
     assert lines[1] == "trying again in 0.5s"
-    assert "started again, was exited" in box_line(lines)
+    assert "restarted, was exited" in box_line(lines)
     after = scene.watcher.status
     assert after["box"]["id"] == before["box"]["id"]
     assert after["box"]["restarts"] == before["box"]["restarts"] + 1
@@ -117,14 +117,14 @@ def test_a_paused_container_is_woken(scene: Scene) -> None:
     told = problem(suffer(scene, faults.pause))
     assert told["code"] == "channel"
     assert re.fullmatch(r"lost the agent in the box: no answer for \d s", told["message"])
-    assert "started again, was paused" in box_line(said_since(scene, mark))
+    assert "restarted, was paused" in box_line(said_since(scene, mark))
 
 
 @pytest.mark.thorough
 def test_a_container_that_ran_out_of_memory_is_started_again(scene: Scene) -> None:
     mark = len(scene.watcher.output)
     suffer(scene, faults.run_out_of_memory)
-    assert "started again, was exited: out of memory" in box_line(said_since(scene, mark))
+    assert "restarted, was exited: out of memory" in box_line(said_since(scene, mark))
 
 
 @pytest.mark.thorough
@@ -207,7 +207,7 @@ def test_an_engine_that_is_gone_is_asked_ever_less_often_and_found_when_it_is_ba
     lines = said_since(scene, mark)
     waits = [float(wait) for line in lines for wait in re.findall(r"trying again in ([\d.]+)s", line)]
     assert waits[1:4] == [0.5, 1.0, 2.0]  # the first is about the channel, which is noticed sooner or later
-    assert "started again, was exited" in box_line(lines)
+    assert "restarted, was exited" in box_line(lines)
 
 
 def test_a_full_disk_is_told_and_needs_no_further_save_once_there_is_room(scene: Scene) -> None:

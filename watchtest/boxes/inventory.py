@@ -1,6 +1,6 @@
-"""Everything of ours that lies about: on container engines, by its labels, and in the cache folder. Lists and removes.
+"""List and remove everything that watchtest has created: on container engines, by its labels, and in the cache folder.
 
-Whose it is, and whether that workspace is still there, is told; what to do about it is for a command to decide.
+Each resource names its workspace and whether that still exists. Commands decide what to do with it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,7 +17,7 @@ from docker.errors import APIError, NotFound
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, EngineKind, addresses
 from watchtest.boxes.docker.engine_errors import explained_api
-from watchtest.boxes.docker.engines import Engine, connect, find_engine
+from watchtest.boxes.docker.engines import Engine, connect, find_engine, parse_time
 from watchtest.boxes.local.box_folder import remove_box
 from watchtest.errors import BoxError, EngineError
 from watchtest.workspace.machine import machine_id
@@ -28,12 +27,12 @@ ResourceKind = Literal["container", "image", "volume", "local box"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing of ours, and whose it is. Unknown texts are "", an unknown size is None."""
+    """A container, image, volume or local box, and its workspace. Unknown texts are "", an unknown size is None."""
 
     what: ResourceKind
     engine: str
     address: str
-    """Of the engine."""
+    """The URL of the engine."""
     id: str
     name: str
     workspace: str
@@ -45,14 +44,14 @@ class Resource:
     size_bytes: int | None
 
     def is_orphan(self, this_host: str) -> bool:
-        """Its workspace was on this machine and is there no more. What cannot be looked at is not gone."""
+        """Return whether its workspace was on this machine and is gone. An unreadable path counts as existing."""
         return bool(self.workspace) and self.host == this_host and not _may_exist(self.workspace)
 
 
-def reachable_engines(environ: Mapping[str, str], wish: EngineChoice, say: Callable[[str], None]) -> list[Engine]:
-    """Every engine that can be asked: of `auto`, all there are. One that should answer and does not is said."""
-    if wish != "auto":
-        return [find_engine(environ, wish)]
+def reachable_engines(environ: Mapping[str, str], choice: EngineChoice, say: Callable[[str], None]) -> list[Engine]:
+    """Connect to the chosen engine, or with `auto` to all of them. Report those that should answer but do not."""
+    if choice != "auto":
+        return [find_engine(environ, choice)]
     kinds: tuple[EngineKind, ...] = get_args(EngineKind)
     found: dict[str, Engine] = {}
     tried: set[str] = set()
@@ -62,17 +61,17 @@ def reachable_engines(environ: Mapping[str, str], wish: EngineChoice, say: Calla
                 if address.url not in tried:
                     tried.add(address.url)
                     _add(found, address, say)
-        except EngineError as error:  # what the user named does not exist
-            say(f"not looked at: {error.message}")
+        except EngineError as error:  # the user named an engine that does not exist
+            say(f"skipped: {error.message}")
     return list(found.values())
 
 
 def _add(found: dict[str, Engine], address: Address, say: Callable[[str], None]) -> None:
-    """Connect to one more engine. Two sockets may lead to the same."""
+    """Connect to one more engine, unless another socket has led to it already."""
     try:
         engine = connect(address)
     except EngineError as error:
-        say(f"not looked at: {error.message}")
+        say(f"skipped: {error.message}")
         return
     with explained_api(address.url):
         identity = engine.client.info().get("ID") or os.path.realpath(address.url.removeprefix("unix://"))
@@ -83,7 +82,7 @@ def _add(found: dict[str, Engine], address: Address, say: Callable[[str], None])
 
 
 def engine_resources(engine: Engine) -> list[Resource]:
-    """Containers first: what is removed in this order can be removed."""
+    """List our resources on an engine, in an order in which they can be removed: containers first."""
     ours = {"label": [labels.WORKSPACE]}
     with explained_api("the engine"):
         boxes = [
@@ -96,12 +95,12 @@ def engine_resources(engine: Engine) -> list[Resource]:
 
 
 def _is_ours(image: Mapping[str, Any]) -> bool:
-    """What the user built on one of our images has its labels, but a name of its own."""
-    return any("/watchtest/" in f"/{tag}" for tag in image.get("RepoTags") or ())  # podman puts a registry before it
+    """Return whether the image has one of our names. An image that the user built on ours has only our labels."""
+    return any("/watchtest/" in f"/{tag}" for tag in image.get("RepoTags") or ())  # podman adds a registry in front
 
 
 def local_resources(folder: Path) -> list[Resource]:
-    """The boxes of the cache folder, each with a note of its workspace."""
+    """List the local boxes in the cache folder."""
     try:
         boxes = sorted(box for box in (folder / "boxes").iterdir() if box.is_dir())
     except FileNotFoundError:
@@ -126,7 +125,7 @@ def local_resources(folder: Path) -> list[Resource]:
 
 
 def remove(resource: Resource, engines: Iterable[Engine]) -> None:
-    """Remove one thing. That somebody was quicker is fine."""
+    """Remove one resource, unless it is already gone."""
     if resource.what == "local box":
         remove_box(Path(resource.name))
         return
@@ -147,13 +146,13 @@ def remove(resource: Resource, engines: Iterable[Engine]) -> None:
             raise BoxError(f"{resource.name} is in use: {error.explanation}", hint="it stays") from error
 
 
-def remove_boxes(workspace: str, environ: Mapping[str, str], wish: EngineChoice = "auto") -> int:
-    """Remove all that a workspace has on the engine; how many containers there were."""
-    engine = find_engine(environ, wish)
+def remove_boxes(workspace: str, environ: Mapping[str, str], choice: EngineChoice = "auto") -> int:
+    """Remove all resources of a workspace from the engine and return the number of containers."""
+    engine = find_engine(environ, choice)
     try:
         found = [one for one in engine_resources(engine) if (one.workspace, one.host) == (workspace, machine_id())]
         for resource in found:
-            with contextlib.suppress(BoxError):  # in use by something of the user's own
+            with contextlib.suppress(BoxError):  # in use by something that belongs to the user
                 remove(resource, [engine])
     finally:
         engine.close()
@@ -172,7 +171,7 @@ def _image(engine: Engine, found: Mapping[str, Any]) -> Resource:
 
 
 def _volume(engine: Engine, found: Mapping[str, Any]) -> Resource:
-    full = {**found, "Id": found["Name"], "Created": _epoch(str(found.get("CreatedAt", "")))}
+    full = {**found, "Id": found["Name"], "Created": parse_time(str(found.get("CreatedAt", "")))}
     return _labelled(engine, "volume", full, name=str(found["Name"]), state="")
 
 
@@ -198,7 +197,7 @@ def _labelled(
 
 def _may_exist(path: str) -> bool:
     try:
-        os.stat(path)  # noqa: PTH116  a path of any bytes, and the reason it cannot be looked at
+        os.stat(path)  # noqa: PTH116  Path.exists hides why a path cannot be examined
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError):
@@ -211,10 +210,3 @@ def _line(file: Path) -> str:
         return os.fsdecode(file.read_bytes()).strip("\n")
     except OSError:
         return ""
-
-
-def _epoch(stamp: str) -> float:
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return 0.0

@@ -1,6 +1,6 @@
-"""A command of this machine on a terminal of its own that is shown on ours: it gets our keys, and cannot type.
+"""Run a local command on a terminal of its own that is shown on ours. Needs Unix.
 
-Being ended from outside while a command of the user runs in the box: in good order, so that it does not run on.
+The command receives our keys, but cannot inject input into our terminal.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 
 POLL_S = 0.2
 END_LIMIT_S = 10.0
 
 
 def run_on_new_terminal(command: list[str], environ: Mapping[str, str]) -> int:
-    """Until the command ends; its exit status. Our own terminal is as before, however it ended."""
+    """Run the command to its end, restore our terminal and return the exit status."""
     ours, theirs = pty.openpty()
     try:
-        with forward_size(lambda: _pass_size(ours)), raw_mode(sys.stdin.fileno()):
+        with forward_size(lambda: _copy_size(ours)), raw_mode(sys.stdin.fileno()):
             try:
                 process = subprocess.Popen(
                     command,
@@ -38,13 +37,13 @@ def run_on_new_terminal(command: list[str], environ: Mapping[str, str]) -> int:
                 )
             finally:
                 os.close(theirs)
-            _pass_both_ways(ours, process)
+            _forward_both_ways(ours, process)
     finally:
-        os.close(ours)  # hangs up: what is still on that terminal is told
+        os.close(ours)  # hangs up: processes that are still on that terminal get a SIGHUP
     return process.wait(END_LIMIT_S)
 
 
-def _pass_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
+def _forward_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
     keyboard = sys.stdin.fileno()
     sources = [terminal, keyboard]
     while True:
@@ -53,7 +52,7 @@ def _pass_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
             try:
                 piece = os.read(terminal, 64 * 1024)
             except OSError:
-                return  # nobody has it open any more
+                return  # no process has it open any more
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         elif process.poll() is not None:
@@ -62,72 +61,37 @@ def _pass_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
             typed = os.read(keyboard, 64 * 1024)
             if not typed:
                 sources = [terminal]
-            os.write(terminal, typed or b"\x04")  # no more input: what Ctrl-D says
+            os.write(terminal, typed or b"\x04")  # at the end of our input, send Ctrl-D
 
 
 @contextmanager
 def raw_mode(keyboard: int) -> Iterator[None]:
-    """Every key goes through, Ctrl-C included; restored whatever happens."""
+    """Pass every key through, including Ctrl-C, while entered."""
     if not os.isatty(keyboard):
         yield
         return
     before = termios.tcgetattr(keyboard)
-    tty.setraw(keyboard, termios.TCSADRAIN)  # what was typed ahead is not thrown away
+    tty.setraw(keyboard, termios.TCSADRAIN)  # keeps what was typed ahead
     try:
         yield
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
-def _pass_size(terminal: int) -> None:
+def _copy_size(terminal: int) -> None:
     try:
         size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
     except OSError:
-        return  # our stdout is no terminal: theirs has the usual size
+        return  # our stdout is not a terminal: theirs keeps the default size
 
 
 @contextmanager
-def forward_size(pass_on: Callable[[], None]) -> Iterator[None]:
-    """Pass the size of our terminal on, now and whenever it changes."""
-
-    def follow(_number: int, _frame: FrameType | None) -> None:
-        pass_on()
-
-    before = signal.signal(signal.SIGWINCH, follow)
-    pass_on()
+def forward_size(forward: Callable[[], None]) -> Iterator[None]:
+    """Call `forward` now and whenever the size of our terminal changes."""
+    before = signal.signal(signal.SIGWINCH, lambda _number, _frame: forward())
+    forward()
     try:
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
-
-
-ENDS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
-@contextmanager
-def exit_on_signals(is_held: bool = False) -> Iterator[Callable[[], None]]:
-    """A terminal that closes, or a `kill`, becomes a SystemExit here: whoever has something to end, ends it.
-
-    With `is_held` only from when the function that it gives is called: what is being started can be ended by then.
-    """
-    came: list[int] = []
-    is_open = not is_held
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-        if is_open:
-            sys.exit(128 + number)
-
-    def let_go() -> None:
-        nonlocal is_open
-        is_open = True
-        if came:
-            sys.exit(128 + came[0])
-
-    before = {number: signal.signal(number, leave) for number in ENDS}
-    try:
-        yield let_go
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -309,6 +309,8 @@ class BoxInfo:
     notes: tuple[str, ...] = field(default=())
     origin: str = ""
     """The content id of the image that it was created from."""
+    is_new: bool = False
+    """Whether it was created just now, without the content of an earlier box."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""Commands in a container: one that stays and carries an agent, and one that runs to its end on our own terminal.
-
-A command in a container on a terminal of its own, shown on ours: keys go in as they are typed, the size follows.
-"""
+"""Run commands in a container: the agent's stream, and commands of the user, attached, on a terminal or detached."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -23,39 +20,39 @@ from typing import Any, BinaryIO
 import docker
 from docker.errors import APIError, NotFound
 
-from watchtest.boxes.terminal import exit_on_signals, forward_size, raw_mode
+from watchtest.boxes.exit_signals import exit_on_signals
 from watchtest.errors import BoxError
 
 HEADER = struct.Struct(">BxxxL")
 STDOUT = 1
-LAST_WORDS = 8 * 1024
+STDERR_LIMIT = 8 * 1024
 EXIT_CODE_LIMIT_S = 10.0
-READER_GONE = 141
-"""What a shell says of a command whose reader had seen enough."""
+BROKEN_PIPE = 141
+"""The exit code that a shell reports for a command killed by SIGPIPE."""
 
 
 class Connection:
-    """What docker-py returns for `socket=True`, with all the layers that have to be closed."""
+    """The socket of a command in a container, with all the layers of docker-py that must be closed."""
 
     def __init__(self, client: docker.APIClient, exec_id: str, *, is_terminal: bool = False) -> None:
         self._file = client.exec_start(exec_id, socket=True, tty=is_terminal)
         self.socket: Any = getattr(self._file, "_sock", self._file)
-        # docker-py's default would cut a quiet connection after a minute; whoever reads has a clock of their own.
+        # docker-py would close a silent connection after a minute; our callers have their own timeouts.
         self.socket.settimeout(None)
 
     def close(self) -> None:
-        # shutdown wakes a blocked recv and sends the other side its end of input; closing alone does neither.
+        # shutdown wakes a blocked recv and ends the input of the command; closing alone does neither.
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other side was quicker
+            pass  # the other side has closed it already
         for layer in (getattr(self._file, "_response", None), self._file, self.socket):
             if layer is not None:
                 layer.close()
 
 
 class ExecStream:
-    """The stdin and stdout of a command in a container, without a terminal between; its stderr is kept aside."""
+    """The stdin and stdout of a command in a container. The end of its stderr is kept for error messages."""
 
     def __init__(self, client: docker.APIClient, container: str, command: list[str], *, user: str) -> None:
         created = client.exec_create(
@@ -72,7 +69,7 @@ class ExecStream:
                 if stream == STDOUT:
                     out += data
                 else:
-                    self._stderr = (self._stderr + data)[-LAST_WORDS:]
+                    self._stderr = (self._stderr + data)[-STDERR_LIMIT:]
             if out:
                 return out
         return b""
@@ -88,7 +85,7 @@ class ExecStream:
 
 
 class Demultiplexer:
-    """Docker's framing of stdout and stderr on one connection."""
+    """Splits Docker's combined stream into pieces of stdout and stderr."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -109,10 +106,10 @@ class Demultiplexer:
 def run_attached(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
-    """Run a command on this process's own stdin, stdout and stderr; its exit code."""
+    """Run a command on this process's own stdin, stdout and stderr and return its exit code."""
     with started_exec(client, container, argv, env, user=user, workdir=workdir) as command:
-        # A daemon: a read of our terminal cannot be interrupted when the command ends first.
-        threading.Thread(target=_pass_stdin, args=(command.socket,), daemon=True).start()
+        # A daemon thread, because a read from our terminal cannot be interrupted when the command ends.
+        threading.Thread(target=_forward_stdin, args=(command.socket,), daemon=True).start()
         frames = Demultiplexer()
         while piece := command.socket.recv(256 * 1024):
             for stream, data in frames.feed(piece):
@@ -121,9 +118,9 @@ def run_attached(
                     out.write(data)
                     out.flush()
                 except BrokenPipeError:
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # python flushes once more at its end
-                    return READER_GONE
-        return command.ended()
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes again at exit
+                    return BROKEN_PIPE
+        return command.finish()
 
 
 @contextmanager
@@ -137,13 +134,15 @@ def started_exec(
     workdir: str,
     is_terminal: bool = False,
 ) -> Iterator[RunningExec]:
-    """A command of the user, with a connection. Left before its end, by whatever cause, it is ended: the engine itself
-    lets a command run on whose terminal is gone."""
+    """Start a command of the user and connect to it. Leaving the context ends the command if it still runs.
+
+    The engine itself would let a command run on after its terminal is gone.
+    """
     pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
-    noted = ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *argv]
+    with_pid_file = ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *argv]
     created = client.exec_create(
         container,
-        noted if _has_shell(client, container) else argv,
+        with_pid_file if _has_shell(client, container) else argv,
         stdin=True,
         stdout=True,
         stderr=True,
@@ -158,14 +157,15 @@ def started_exec(
             yield command
     finally:
         command.connection.close()
-        rungs = () if command.has_ended else ("INT", "HUP", "KILL")
-        end = "".join(f"kill -{rung} $(cat {pid_file}); sleep 1; " for rung in rungs)
-        _do(client, container, f"{end}rm -f {pid_file}", user)
+        signals = () if command.has_ended else ("INT", "HUP", "KILL")
+        kill = "".join(f"kill -{name} $(cat {pid_file}); sleep 1; " for name in signals)
+        if _has_shell(client, container):
+            run_detached(client, container, ["/bin/sh", "-c", f"{kill}rm -f {pid_file}"], {}, user, "/")
 
 
 @dataclass
 class RunningExec:
-    """One that runs, or has ended."""
+    """A command that runs in a container."""
 
     client: docker.APIClient
     id: str
@@ -176,16 +176,19 @@ class RunningExec:
     def socket(self) -> Any:
         return self.connection.socket
 
-    def ended(self) -> int:
-        """Its stream has ended, and so has it; its exit code."""
+    def finish(self) -> int:
+        """Return the exit code; call this at the end of the stream."""
         self.has_ended = True
-        return exit_code(self.client, self.id)
+        code = wait_for_exit_code(lambda: self.client.exec_inspect(self.id), EXIT_CODE_LIMIT_S)
+        if code is None:
+            raise BoxError("the connection to the command has ended, and its exit code is unknown")
+        return code
 
 
 def run_detached(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
-    """Start a command that nobody waits for. Outside of every run's supervisor, so no run ends it."""
+    """Start a command in the background. No run supervises it, so no run ends it."""
     created = client.exec_create(
         container, argv, stdout=False, stderr=False, user=user or "", workdir=workdir, environment=dict(env)
     )
@@ -201,60 +204,55 @@ def _has_shell(client: docker.APIClient, container: str) -> bool:
     return True
 
 
-def _do(client: docker.APIClient, container: str, script: str, user: str) -> None:
-    """Something small on the side, not waited for."""
-    if _has_shell(client, container):
-        created = client.exec_create(container, ["/bin/sh", "-c", script], user=user or "")
-        client.exec_start(created["Id"], detach=True)
-
-
-def _pass_stdin(connection: Any) -> None:
-    """Our own input to the command, then its end. Reading a terminal from the background would stop this process."""
+def _forward_stdin(connection: Any) -> None:
+    """Send our own input to the command, then close it."""
     try:
+        # Reading from a terminal in the background would stop this process.
         if not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp():
             while piece := os.read(0, 64 * 1024):
                 connection.sendall(piece)
     except OSError:
         pass  # no input, or the command has ended
     if isinstance(connection, ssl.SSLSocket):
-        return  # it cannot be closed on one side: what the command still says would be lost
+        return  # TLS cannot be closed in one direction: the rest of the output would be lost
     try:
         connection.shutdown(socket.SHUT_WR)
     except OSError:
         return  # the command has ended
 
 
-def exit_code(client: docker.APIClient, exec_id: str) -> int:
-    """The stream's end comes a moment before the engine knows the exit code."""
-    deadline = time.monotonic() + EXIT_CODE_LIMIT_S
-    while True:
-        code = client.exec_inspect(exec_id)["ExitCode"]
-        if code is not None:
-            return int(code)
-        if time.monotonic() > deadline:
-            raise BoxError("the connection to the command has ended; how the command ended is not known")
+def wait_for_exit_code(inspect: Callable[[], Mapping[str, Any]], limit_s: float) -> int | None:
+    """Poll for the exit code, which the engine knows a moment after the end of the stream. None after the limit."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        found = inspect()
+        if not found["Running"] and found["ExitCode"] is not None:
+            return int(found["ExitCode"])
         time.sleep(0.02)
+    return None
 
 
 def run_on_terminal(
     client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
 ) -> int:
-    """Until the command ends; its exit code. Our own terminal is as before, however it ended."""
+    """Run a command on a terminal of its own, shown on ours, and return its exit code. Our terminal is restored."""
+    from watchtest.boxes.terminal import forward_size, raw_mode  # needs a Unix terminal; the other modes do not
+
     env = {"TERM": os.environ.get("TERM", "xterm"), **env}
     with (
         started_exec(client, container, argv, env, user=user, workdir=workdir, is_terminal=True) as command,
         raw_mode(sys.stdin.fileno()),
-        forward_size(lambda: _pass_size(client, command.id)),
+        forward_size(lambda: _resize(client, command.id)),
     ):
-        _pass_both_ways(command.socket)
-        return command.ended()
+        _forward_both_ways(command.socket)
+        return command.finish()
 
 
-def _pass_both_ways(connection: Any) -> None:
+def _forward_both_ways(connection: Any) -> None:
     keyboard = sys.stdin.fileno()
     sources = [connection, keyboard]
     while True:
-        ready, _, _ = select.select(sources, [], [])  # until the command ends, which the engine tells
+        ready, _, _ = select.select(sources, [], [])
         if connection in ready:
             piece = connection.recv(64 * 1024)
             if not piece:
@@ -265,12 +263,12 @@ def _pass_both_ways(connection: Any) -> None:
             typed = os.read(keyboard, 64 * 1024)
             if not typed:
                 sources = [connection]
-            connection.sendall(typed or b"\x04")  # no more input: what Ctrl-D says
+            connection.sendall(typed or b"\x04")  # at the end of our input, send Ctrl-D
 
 
-def _pass_size(client: docker.APIClient, identity: str) -> None:
+def _resize(client: docker.APIClient, exec_id: str) -> None:
     size = shutil.get_terminal_size()
     try:
-        client.exec_resize(identity, height=size.lines, width=size.columns)
+        client.exec_resize(exec_id, height=size.lines, width=size.columns)
     except (APIError, OSError):
-        return  # it has just ended
+        return  # the command has just ended

@@ -1,4 +1,4 @@
-"""Making the container of a box: what it may do, what it is labelled with, what lies in it before anything runs."""
+"""Create the container of a box: its limits and privileges, its labels, and the folders that must exist in it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from watchtest.errors import BoxError
 HOME = "/opt/watchtest"
 CACHE = f"{HOME}/cache"
 DROPPED_CAPABILITIES = ["NET_RAW", "MKNOD", "AUDIT_WRITE", "SETFCAP"]
-# Something that waits for ever in nearly every image, and where it lies; the second is for images without shell tools.
+# Commands that wait for ever, and the files they need; the second one is for images without shell tools.
 KEEP_ALIVE = {
     ("sleep", "2147483647"): ("/bin/sleep", "/usr/bin/sleep"),
     ("python3", "-c", "import signal; signal.pause()"): ("/usr/local/bin/python3", "/usr/bin/python3"),
 }
 NO_INIT = "container-init binary not found"
-"""What podman says where its catatonit is not installed."""
+"""podman's error if catatonit is not installed."""
 CACHES = {
     "PIP_CACHE_DIR": f"{CACHE}/pip",
     "UV_CACHE_DIR": f"{CACHE}/uv",
@@ -37,12 +37,12 @@ CACHES = {
     "GOMODCACHE": f"{CACHE}/go/mod",
     "GOCACHE": f"{CACHE}/go/build",
 }
-"""Where each tool keeps what it has downloaded: in a volume, so that a new box downloads nothing twice."""
+"""The cache folder of each tool, in a volume: a new box downloads nothing twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """The settings of a container. `frame` and `limits` are digests of those that need another container."""
+    """The settings of a container. A change of either digest requires a new container."""
 
     name: str
     lane: str
@@ -60,19 +60,19 @@ class ContainerSpec:
     ca_bundle: bytes = b""
 
     @property
-    def frame(self) -> str:
-        """Where the content lies and whose it is: content made under another cannot be carried over."""
+    def layout_digest(self) -> str:
+        """A digest of the settings that the content depends on: a new container cannot keep the content."""
         return _digest(self.workdir, self.user)
 
     @property
-    def limits(self) -> str:
-        """What the container may do: the content goes on in a container that may do something else."""
+    def limits_digest(self) -> str:
+        """A digest of the settings that limit the container: a new container keeps the content."""
         parts = (self.network, self.memory, self.cpus, self.pids, self.hardened, self.ports, self.cache_volume)
         return _digest(*parts)
 
     @property
     def digest(self) -> str:
-        return f"{self.frame}.{self.limits}"
+        return f"{self.layout_digest}.{self.limits_digest}"
 
 
 def _digest(*parts: object) -> str:
@@ -82,23 +82,23 @@ def _digest(*parts: object) -> str:
 def create_container(
     client: docker.APIClient, spec: ContainerSpec, origin: BoxOrigin, image: str, name: str, note: Note
 ) -> str:
-    """A container of that image, filled and not yet started; its id."""
+    """Create a container of that image with the folders of the box, do not start it, and return its id."""
     if spec.cache_volume:
         client.create_volume(spec.cache_volume, labels={**spec.owner.labels, labels.VERSION: __version__})
-    for command, files in KEEP_ALIVE.items():
-        made = _make(client, spec, origin, image, name, list(command), note)
-        archives = ContainerFiles(client, made)
-        if not any(archives.has(file) for file in files):
-            remove_container(client, made)
+    for command, programs in KEEP_ALIVE.items():
+        container = _create(client, spec, origin, image, name, list(command), note)
+        files = ContainerFiles(client, container)
+        if not any(files.has(program) for program in programs):
+            remove_container(client, container)
             continue
         try:
-            create_folders(client, spec, origin.image, made)
+            create_folders(client, spec, origin.image, container)
         except BaseException:
-            remove_container(client, made)
+            remove_container(client, container)
             raise
-        return made
+        return container
     raise BoxError(
-        f"the image {origin.image} has neither `sleep` nor `python3`, so nothing can keep a box alive",
+        f"the image {origin.image} has neither `sleep` nor `python3`, so nothing can keep the box running",
         hint="set box.image to an image with a shell, or with Python",
     )
 
@@ -116,9 +116,9 @@ def remove_container(client: docker.APIClient, container: str) -> None:
 
 
 def create_folders(client: docker.APIClient, spec: ContainerSpec, image: str, container: str) -> None:
-    """The folders we need, owned by the box's user, before anything runs in it."""
-    archives = ContainerFiles(client, container)
-    uid, gid = _ids(client, spec, image, archives)
+    """Create the folders of the box, owned by its user, before anything runs in it."""
+    files = ContainerFiles(client, container)
+    uid, gid = _user_ids(client, spec, image, files)
     if spec.hardened and uid == 0:
         raise BoxError(
             f"box.hardened = true, but {image} runs as root",
@@ -126,12 +126,12 @@ def create_folders(client: docker.APIClient, spec: ContainerSpec, image: str, co
         )
     folders = (HOME, spec.workdir, *((CACHE,) if spec.cache_volume else ()))
     try:
-        archives.make_folders(folders, uid, gid)
+        files.make_folders(folders, uid, gid)
     except APIError as error:
         raise _start_refused(spec, error) from error
 
 
-def _make(
+def _create(
     client: docker.APIClient,
     spec: ContainerSpec,
     origin: BoxOrigin,
@@ -149,8 +149,8 @@ def _make(
         labels.IMAGE: origin.image,
     }
 
-    def ask(config: Mapping[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = client.create_container(
+    def create(config: Mapping[str, Any]) -> dict[str, Any]:
+        created: dict[str, Any] = client.create_container(
             image,
             name=name,
             entrypoint=command,
@@ -161,19 +161,19 @@ def _make(
             ports=list(spec.ports),
             host_config=client.create_host_config(**config),
         )
-        return made
+        return created
 
     config = host_config(spec)
     try:
-        made = ask(config)
+        created = create(config)
     except APIError as error:
         if NO_INIT not in str(error):
             raise
-        note("the engine has no init for containers, so ended processes may linger in the box: install catatonit")
-        made = ask({**config, "init": False})
-    for warning in made.get("Warnings") or ():
-        note(f"the engine says: {warning}")
-    return str(made["Id"])
+        note("the engine has no init process for containers, so zombies may remain in the box: install catatonit")
+        created = create({**config, "init": False})
+    for warning in created.get("Warnings") or ():
+        note(f"the engine warns: {warning}")
+    return str(created["Id"])
 
 
 def host_config(spec: ContainerSpec) -> dict[str, Any]:
@@ -183,13 +183,13 @@ def host_config(spec: ContainerSpec) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "pids_limit": spec.pids,
         "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}},
-        # For whoever sits at this machine, and nobody else on its network.
+        # Only for this machine, not for its network.
         "port_bindings": {port: ("127.0.0.1", port) for port in spec.ports},
     }
     if spec.network == "off":
         config["network_mode"] = "none"
     elif spec.network == "setup":
-        config["network_mode"] = "bridge"  # a rootless podman's usual network cannot be left again
+        config["network_mode"] = "bridge"  # a container cannot leave the default network of rootless podman
     if spec.memory:
         config["mem_limit"] = spec.memory
     if spec.cpus:
@@ -200,30 +200,30 @@ def host_config(spec: ContainerSpec) -> dict[str, Any]:
 
 
 def _start_refused(spec: ContainerSpec, error: Exception) -> Exception:
-    """A workdir that cannot be made, or a port that is taken, is only found out when the container starts."""
+    """Explain an error at the start: only then the engine reports a port in use or an impossible workdir."""
     why = getattr(error, "explanation", None) or error
     taken = next((port for port in spec.ports if f":{port}" in str(error)), None)
     if taken is not None:
         return BoxError(
-            f"port {taken} of this machine cannot be given to the box: {why}",
-            hint="end whatever listens there, or take the port out of box.ports",
+            f"port {taken} of this machine cannot be published for the box: {why}",
+            hint="stop the process that listens there, or remove the port from box.ports",
         )
     if spec.workdir not in str(error):
         return error
     return BoxError(
-        f"the folder {spec.workdir} cannot be made in the box: {why}",
-        hint="set box.workdir to a folder that can be written in this image",
+        f"the folder {spec.workdir} cannot be created in the box: {why}",
+        hint="set box.workdir to a folder that is writable in this image",
     )
 
 
-def _ids(client: docker.APIClient, spec: ContainerSpec, image: str, archives: ContainerFiles) -> tuple[int, int]:
-    """Numeric user and group of whoever runs things in the box."""
-    settings: Mapping[str, Any] = client.inspect_container(archives.container)["Config"]
+def _user_ids(client: docker.APIClient, spec: ContainerSpec, image: str, files: ContainerFiles) -> tuple[int, int]:
+    """Return the numeric user and group of the box's user."""
+    settings: Mapping[str, Any] = client.inspect_container(files.container)["Config"]
     name, _, group = (spec.user or settings.get("User") or "0").partition(":")
     if name.isdigit():
         return int(name), int(group) if group.isdigit() else int(name)
-    for line in archives.read("/etc/passwd").decode("utf-8", "replace").splitlines():
+    for line in files.read("/etc/passwd").decode("utf-8", "replace").splitlines():
         fields = line.split(":")
         if len(fields) > 3 and fields[0] == name:
             return int(fields[2]), int(fields[3])
-    raise BoxError(f"the image {image} knows no user {name!r}", hint="set box.user to a user of the image, or a number")
+    raise BoxError(f"the image {image} has no user {name!r}", hint="set box.user to a user of the image, or a number")

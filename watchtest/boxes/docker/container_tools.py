@@ -1,7 +1,4 @@
-"""A container without an agent: archives, commands and its state, for boxes without Python. Safe in several threads.
-
-Files of a container that has no agent yet, by the engine's archive calls: small ones, before anything runs in it.
-"""
+"""Work with a container without an agent: read and write files through archives, run commands, check its state."""
 
 from __future__ import annotations
 
@@ -13,34 +10,40 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 import docker
 from docker.errors import NotFound
 
-from watchtest.boxes.docker.container_exec import Connection, Demultiplexer
+from watchtest.boxes.docker.container_exec import Connection, Demultiplexer, wait_for_exit_code
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine
 from watchtest.errors import BoxError, BoxGone, DiskFull
 
 EXIT_CODE_LIMIT_S = 5.0
 READ_SIZE = 256 * 1024
+NOT_FOUND = 404
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class DockerTools:
-    """The container as it was when this was made: started again, it counts as another."""
+def path_variable(container: Mapping[str, Any]) -> str:
+    """Return the PATH of an inspected container."""
+    variables: Mapping[str, str] = dict(setting.split("=", 1) for setting in container["Config"].get("Env") or ())
+    return variables.get("PATH", DEFAULT_PATH)
 
-    def __init__(self, dial: Callable[[], Engine], container: str, *, user: str, name: str) -> None:
-        self._engines = _Engines(dial)
+
+class DockerTools:
+    """What a box without Python needs from its container; thread-safe. A restarted container counts as lost."""
+
+    def __init__(self, connect: Callable[[], Engine], container: str, *, user: str, name: str) -> None:
+        self._pool = _EnginePool(connect)
         self._container = container
         self._user = user
         self._name = name
         with self._client() as client:
             found = client.inspect_container(container)
         self._started_at = found["State"]["StartedAt"]
-        settings = dict(setting.split("=", 1) for setting in found["Config"].get("Env") or ())
-        self._path = settings.get("PATH", DEFAULT_PATH)
+        self._path = path_variable(found)
 
     def put(self, folder: str, archive: IO[bytes]) -> None:
         try:
@@ -67,10 +70,7 @@ class DockerTools:
                         return None
             finally:
                 stream.close()
-        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            first = tar.next()
-            member = tar.extractfile(first) if first is not None and first.isfile() else None
-            return member.read() if member is not None else None
+        return _first_file(bytes(content))
 
     def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> StartedCommand:
         with self._client() as client:
@@ -84,8 +84,8 @@ class DockerTools:
                 workdir="/",
                 environment={**env, "PATH": ":".join([*path_first, self._path])},
             )
-            identity = str(created["Id"])
-            return StartedCommand(Connection(client, identity), lambda: self._exit_code(identity))
+            exec_id = str(created["Id"])
+            return StartedCommand(Connection(client, exec_id), lambda: self._exit_code(exec_id))
 
     def why_gone(self) -> str:
         try:
@@ -95,34 +95,32 @@ class DockerTools:
             return error.message
         if state["Status"] != "running":
             return f"its container is {state['Status']}"
-        return "" if state["StartedAt"] == self._started_at else "its container was started again"
+        return "" if state["StartedAt"] == self._started_at else "its container was restarted"
 
     def restart(self) -> None:
         with self._client() as client:
             client.restart(self._container, timeout=0)
 
     def close(self) -> None:
-        self._engines.close()
+        self._pool.close()
 
-    def _exit_code(self, identity: str) -> int | None:
-        """The stream's end comes a moment before the engine knows the exit code."""
-        deadline = time.monotonic() + EXIT_CODE_LIMIT_S
-        while True:
+    def _exit_code(self, exec_id: str) -> int | None:
+        def inspect() -> Mapping[str, Any]:
             with self._client() as client:
-                found = client.exec_inspect(identity)
-            if not found["Running"] and found["ExitCode"] is not None:
-                return int(found["ExitCode"])
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.02)
+                found: Mapping[str, Any] = client.exec_inspect(exec_id)
+                return found
+
+        return wait_for_exit_code(inspect, EXIT_CODE_LIMIT_S)
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[docker.APIClient]:
-        with explained_api(self._name), self._engines.borrowed() as engine:
+        with explained_api(self._name), self._pool.borrow() as engine:
             yield engine.client
 
 
 class StartedCommand:
+    """A command that was started in a container, with its output."""
+
     def __init__(self, connection: Connection, exit_code: Callable[[], int | None]) -> None:
         self._connection = connection
         self._frames = Demultiplexer()
@@ -138,24 +136,24 @@ class StartedCommand:
         self._connection.close()
 
 
-class _Engines:
-    """Connections to one engine: a client is for one thread at a time, so each call has its own."""
+class _EnginePool:
+    """A pool of connections to one engine: only one thread at a time may use a client."""
 
-    def __init__(self, dial: Callable[[], Engine]) -> None:
-        self._dial = dial
+    def __init__(self, connect: Callable[[], Engine]) -> None:
+        self._connect = connect
         self._lock = threading.Lock()
         self._free: list[Engine] = []
         self._is_closed = False
 
     @contextlib.contextmanager
-    def borrowed(self) -> Iterator[Engine]:
+    def borrow(self) -> Iterator[Engine]:
         with self._lock:
             engine = self._free.pop() if self._free else None
-        engine = engine or self._dial()
+        engine = engine or self._connect()
         try:
             yield engine
         except docker.errors.APIError:
-            self._give_back(engine)  # the engine has refused something; the connection is as good as before
+            self._give_back(engine)  # the engine refused the request, but the connection still works
             raise
         except BaseException:
             engine.close()
@@ -165,11 +163,10 @@ class _Engines:
 
     def _give_back(self, engine: Engine) -> None:
         with self._lock:
-            is_wanted = not self._is_closed
-            if is_wanted:
+            if not self._is_closed:
                 self._free.append(engine)
-        if not is_wanted:
-            engine.close()
+                return
+        engine.close()
 
     def close(self) -> None:
         with self._lock:
@@ -179,16 +176,15 @@ class _Engines:
             engine.close()
 
 
-NOT_FOUND = 404
-
-
 @dataclass(frozen=True, slots=True)
 class ContainerFiles:
+    """Small files of a container, read and written through the engine's archive calls. The container need not run."""
+
     client: docker.APIClient
     container: str
 
     def has(self, path: str) -> bool:
-        # By HEAD, which docker-py does not offer: fetching what lies there takes five to ten times as long.
+        # A HEAD request, which docker-py does not offer; fetching the content takes five to ten times as long.
         url = self.client._url("/containers/{0}/archive", self.container)
         answer = self.client.head(url, params={"path": path}, timeout=self.client.timeout)
         if answer.status_code == NOT_FOUND:
@@ -197,14 +193,12 @@ class ContainerFiles:
         return True
 
     def read(self, path: str) -> bytes:
-        """The content of a file; b"" if there is none."""
+        """Return the content of a file, or b"" if there is no such file."""
         try:
             stream, _ = self.client.get_archive(self.container, path)
         except NotFound:
             return b""
-        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
-            member = tar.extractfile(tar.getmembers()[0])
-            return member.read() if member is not None else b""
+        return _first_file(b"".join(stream)) or b""
 
     def write(self, path: str, content: bytes) -> None:
         archive = io.BytesIO()
@@ -216,21 +210,29 @@ class ContainerFiles:
         self._put(archive, end)
 
     def make_folders(self, folders: tuple[str, ...], uid: int, gid: int) -> None:
-        """Each owned by that user; parents that are missing belong to root, those that are there stay as they are."""
+        """Create folders that this user owns. Missing parents belong to root; existing parents stay unchanged."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for folder in folders:
                 for parent in [*list(PurePosixPath(folder).parents)[-2::-1], PurePosixPath(folder)]:
                     member = tarfile.TarInfo(str(parent).lstrip("/"))
                     member.type, member.mode, member.mtime = tarfile.DIRTYPE, 0o755, int(time.time())
-                    is_wanted = str(parent) in folders
-                    if is_wanted:
+                    if str(parent) in folders:
                         member.uid, member.gid = uid, gid
-                    if is_wanted or not self.has(str(parent)):
+                        tar.addfile(member)
+                    elif not self.has(str(parent)):
                         tar.addfile(member)
             end = tar.offset
         self._put(archive, end)
 
     def _put(self, archive: io.BytesIO, end: int) -> None:
-        """Without the padding that Python adds: podman has stopped reading by then, and calls that a failure."""
+        """Unpack an archive, without the padding that Python adds: podman stops reading before it and then fails."""
         self.client.put_archive(self.container, "/", archive.getvalue()[: end + 2 * tarfile.BLOCKSIZE])
+
+
+def _first_file(archive: bytes) -> bytes | None:
+    """Return the content of the first entry of a tar archive, if that is a file."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        first = tar.next()
+        member = tar.extractfile(first) if first is not None and first.isfile() else None
+        return member.read() if member is not None else None

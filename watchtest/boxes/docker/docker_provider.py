@@ -1,60 +1,52 @@
 """Boxes that are containers of a Docker or podman engine.
 
-One labelled container a workspace and lane: adopted while it lives, started when it is stopped, made anew when it is
-lost or grew from something else; with other limits, its content goes on in a new container. Everything the engine can
-refuse becomes an error with a hint.
+Each lane of a workspace has one labelled container. It is adopted while it runs, restarted if it has stopped, and
+recreated if it is lost or its image has changed. If only its limits change, a new container takes over the content.
+Every error of the engine becomes an error with a hint.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import replace
 
 import docker
 from docker.errors import APIError
 
 from watchtest.boxes.box import start_command
+from watchtest.boxes.ca_bundle import CA_VARIABLES
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.container_exec import ExecStream, run_attached, run_detached
+from watchtest.boxes.docker.container_exec import ExecStream, run_attached, run_detached, run_on_terminal
 from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec
-from watchtest.boxes.docker.container_tools import DEFAULT_PATH, ContainerFiles, DockerTools
+from watchtest.boxes.docker.container_tools import ContainerFiles, DockerTools, path_variable
 from watchtest.boxes.docker.containers import Containers, ContainerSummary
 from watchtest.boxes.docker.engine_errors import explained_api
-from watchtest.boxes.docker.engines import Engine
+from watchtest.boxes.docker.engines import Engine, parse_time
 from watchtest.boxes.docker.images import Images
 from watchtest.boxes.environment import has_setup
 from watchtest.boxes.protocols import ExecMode, Note, OpenBox, OpenShellBox, Recipe, no_python_error
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone
 
-CANNOT_BE_LEFT = ("slirp4netns", "pasta", "host")
-"""Networks of rootless podman that a container has for life."""
+PERMANENT_NETWORKS = ("slirp4netns", "pasta", "host")
+"""Networks that a container cannot leave; the first two are those of rootless podman."""
 PING_LIMIT_S = 5
-"""An engine that stalls is found out here, not in the middle of something that may rightly take a minute."""
+"""Detects an engine that hangs early, before a call that may legitimately take a minute."""
 NOT_A_PYTHON = (1, 126, 127)
-"""Exit codes of a probe that was answered: too old, not executable, not there."""
+"""Exit codes of a probe: the interpreter is too old, not executable, or missing."""
 CA_FILE = f"{HOME}/ca.crt"
-CA_VARIABLES = (
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "PIP_CERT",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "NODE_EXTRA_CA_CERTS",
-)
 
 
 class DockerProvider:
-    """The container of one workspace and lane. `dial` finds the engine; it is called again after every failure."""
+    """Provides the container of one workspace and lane. `connect` finds the engine, again after every failure."""
 
     home = HOME
     shares_host_python = False
     keeps_processes = True
 
-    def __init__(self, spec: ContainerSpec, dial: Callable[[], Engine], engine: str = "docker") -> None:
+    def __init__(self, spec: ContainerSpec, connect: Callable[[], Engine], engine: str = "docker") -> None:
         self._spec = spec
-        self._dial = dial
+        self._connect = connect
         self.engine = engine
         self.root = spec.workdir
         certificates = dict.fromkeys(CA_VARIABLES, CA_FILE) if spec.ca_bundle else {}
@@ -62,21 +54,21 @@ class DockerProvider:
         self._engine: Engine | None = None
         self._containers = Containers(spec)
         self._container: str | None = None
-        """The one that was opened: others with our labels may have come since."""
+        """The container that was opened; others with our labels may have appeared since."""
 
     # -- the box -----------------------------------------------------------------------------------
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox | OpenShellBox:
         with explained_api(self._spec.name):
-            self._need_answer()
-            container, how = self._containers.ensure(self._api, recipe, note)
+            self._ping()
+            container, how, is_new = self._containers.ensure(self._api, recipe, note)
             self._container = container
             self._refresh_certificates(container)
             python = self._find_python(container)
-            info = self._info(self._api.inspect_container(container), how)
+            info = replace(self._info(self._api.inspect_container(container)), notes=(how,), is_new=is_new)
             if python is None:
                 return OpenShellBox(
-                    info, DockerTools(self._dial, container, user=self._spec.user, name=self._spec.name)
+                    info, DockerTools(self._connect, container, user=self._spec.user, name=self._spec.name)
                 )
             command = start_command(python, self.home, self.root, agent)
             stream = ExecStream(self._api, container, command, user=self._spec.user)
@@ -92,32 +84,32 @@ class DockerProvider:
 
     def image_id(self, recipe: Recipe) -> str:
         with explained_api(self._spec.name):
-            origin = self._images().known_origin(recipe.image)
+            origin = self._images().local_origin(recipe.image)
             return origin.id if origin is not None else ""
 
     def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
         with explained_api(self._spec.name):
             images = self._images()
-            found = self._opened()
+            found = self._open_container()
             origin = self._containers.origin_of(images, found, recipe)
             key = self._containers.environment_key(recipe)
             if images.environment(origin, key) is not None:
                 return
-            note("keeping the box as it is now: the next one starts from here")
-            images.keep_environment(str(found["Id"]), origin, key, is_clean=is_clean)
+            note("saving the box for the next one")
+            images.save_environment(str(found["Id"]), origin, key, is_clean=is_clean)
 
     def allow_network(self, is_allowed: bool) -> None:
         if self._spec.network != "setup":
             return
         with explained_api(self._spec.name):
-            container = str(self._opened()["Id"])
+            container = str(self._open_container()["Id"])
             found = self._api.inspect_container(container)
             joined = found["NetworkSettings"].get("Networks") or {}
             mode = str(found["HostConfig"].get("NetworkMode", ""))
-            if not is_allowed and mode.startswith(CANNOT_BE_LEFT):
+            if not is_allowed and mode.startswith(PERMANENT_NETWORKS):
                 raise BoxError(
-                    f'box.network = "setup" cannot be kept: the box is on {mode}, which a container cannot leave',
-                    hint='`watchtest reset` makes it on a network that it can leave; or set box.network = "off"',
+                    f'box.network = "setup" is impossible: the box uses {mode}, a network that it cannot leave',
+                    hint='`watchtest reset` recreates it on another network; or set box.network = "off"',
                 )
             if is_allowed and not joined:
                 self._api.connect_container_to_network(container, "podman" if self.engine == "podman" else "bridge")
@@ -128,15 +120,14 @@ class DockerProvider:
         self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], mode: ExecMode = ExecMode.ATTACHED
     ) -> int:
         with explained_api(self._spec.name):
-            container = self._containers.need(self._api)
+            container = self._containers.require(self._api)
             if container["State"] != "running":
-                # As it is, whatever the settings say now: a command must never cost the user their box.
-                self._containers.revive(self._api, container)
+                # Restart it as it is, even if the settings have changed: a command must never cost the user their box.
+                self._containers.restart(self._api, container)
             identity = str(container["Id"])
-            settings = self._api.inspect_container(identity)["Config"].get("Env") or ()
-            path = dict(setting.split("=", 1) for setting in settings).get("PATH", DEFAULT_PATH)
+            path = path_variable(self._api.inspect_container(identity))
             env = {**env, "PATH": ":".join([*path_first, path])}
-            return _way(mode)(self._api, identity, argv, env, self._spec.user, self.root)
+            return RUN_IN_MODE[mode](self._api, identity, argv, env, self._spec.user, self.root)
 
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
@@ -147,34 +138,35 @@ class DockerProvider:
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
-            container = self._containers.need(self._api)
-            made_from, wanted = container["Labels"].get(labels.IMAGE), self.image_name(recipe)
-            if made_from != wanted:
+            container = self._containers.require(self._api)
+            actual, configured = container["Labels"].get(labels.IMAGE), self.image_name(recipe)
+            if actual != configured:
                 raise BoxError(
-                    f"the box was made from {made_from}, but its image is {wanted} now: it cannot stand for that",
-                    hint="run the tests once, or `watchtest reset`, so that there is a box of that image",
+                    f"the box was created from {actual}, but the image is now {configured}",
+                    hint="run the tests once, or `watchtest reset`, to get a box of that image",
                 )
-            note("keeping the box as the environment of this workspace")
+            note("saving the box as the environment of this workspace")
             return self._images().take_snapshot(str(container["Id"]), str(container["Labels"][labels.BASE]))
 
     def reset(self, with_environment: bool) -> tuple[str, ...]:
         with explained_api(self._spec.name):
             count = self._containers.remove_all(self._api)
-            gone = [f"{count} container{'' if count == 1 else 's'}"]
-            self._images().forget_unclean()
+            removed = [f"{count} container{'' if count == 1 else 's'}"]
+            self._images().remove_unclean()
             if with_environment:
-                gone.append(f"{self._images().forget()} kept images")
+                count = self._images().remove_all()
+                removed.append(f"{count} saved image{'' if count == 1 else 's'}")
                 self._remove_cache()
-            return tuple(gone)
+            return tuple(removed)
 
     def inspect(self) -> BoxInfo | None:
         with explained_api(self._spec.name):
             found = self._containers.find(self._api)
-            return None if found is None else self._info(self._api.inspect_container(found["Id"]), ())
+            return None if found is None else self._info(self._api.inspect_container(found["Id"]))
 
     def describe(self) -> tuple[str, ...]:
         with explained_api(self._spec.name):
-            self._need_answer()
+            self._ping()
             assert self._engine is not None
             return self._engine.describe()
 
@@ -188,12 +180,12 @@ class DockerProvider:
     @property
     def _api(self) -> docker.APIClient:
         if self._engine is None:
-            self._engine = self._dial()
+            self._engine = self._connect()
             self.engine = self._engine.kind
         return self._engine.client
 
-    def _need_answer(self) -> None:
-        """A connection that answers now; one that does not is dropped, so that the next try dials anew."""
+    def _ping(self) -> None:
+        """Raise if the engine does not answer, and close the connection, so that the next call reconnects."""
         client = self._api
         usual, client.timeout = client.timeout, PING_LIMIT_S
         try:
@@ -204,7 +196,7 @@ class DockerProvider:
         finally:
             client.timeout = usual
 
-    def _opened(self) -> ContainerSummary:
+    def _open_container(self) -> ContainerSummary:
         found = next((one for one in self._containers.all(self._api) if one["Id"] == self._container), None)
         if found is None:
             raise BoxGone("the box was removed", hint=BY_ITSELF)
@@ -218,19 +210,19 @@ class DockerProvider:
             try:
                 self._api.remove_volume(self._spec.cache_volume)
             except docker.errors.NotFound:
-                return  # nothing was ever cached
+                return  # nothing has been cached yet
 
     # -- what the agent needs ----------------------------------------------------------------------
 
     def _refresh_certificates(self, container: str) -> None:
-        """The host's certificates as they are now; a renewed bundle is no reason for a new box."""
+        """Copy the host's current certificates; a renewed bundle does not require a new box."""
         bundle = self._spec.ca_bundle
-        archives = ContainerFiles(self._api, container)
-        if bundle and archives.read(CA_FILE) != bundle:
-            archives.write(CA_FILE, bundle)
+        files = ContainerFiles(self._api, container)
+        if bundle and files.read(CA_FILE) != bundle:
+            files.write(CA_FILE, bundle)
 
     def _find_python(self, container: str) -> str | None:
-        """The interpreter for the agent: the one given, else the first that answers; None where a shell must do."""
+        """Return an interpreter for the agent: the configured one or the first that works; None if there is none."""
         candidates = [self._spec.python] if self._spec.python else ["python3", "python", "/usr/local/bin/python3"]
         probe = "import sys; sys.exit(sys.version_info < (3, 8))"
         for python in candidates:
@@ -239,48 +231,32 @@ class DockerProvider:
                 self._api.exec_start(tried["Id"])
             except APIError as error:
                 if error.status_code != 400 and "not found" not in str(error) and "no such file" not in str(error):
-                    raise  # docker answers with an exit code, podman refuses to start what is not there
+                    raise  # Docker reports a missing program by an exit code, podman by an error
                 continue
             code = self._api.exec_inspect(tried["Id"])["ExitCode"]
             if code == 0:
                 return python
             if code not in NOT_A_PYTHON:
-                # The connection was cut or the box stopped: that says nothing about the image.
-                raise BoxGone(f"the box was lost while its Python was looked for (exit code {code})", hint=BY_ITSELF)
+                # The connection broke or the box stopped; the image may still have Python.
+                raise BoxGone(f"lost the box while looking for its Python (exit code {code})", hint=BY_ITSELF)
         if self._spec.python or not ContainerFiles(self._api, container).has("/bin/sh"):
             raise no_python_error()
         return None
 
-    def _info(self, found: ContainerSummary, notes: tuple[str, ...]) -> BoxInfo:
+    def _info(self, found: ContainerSummary) -> BoxInfo:
         return BoxInfo(
             engine=self.engine,
             id=found["Id"],
             image=(found["Config"].get("Labels") or {}).get(labels.IMAGE) or found["Config"].get("Image", ""),
             state=found["State"]["Status"],
-            since=_epoch(str(found["State"].get("StartedAt", ""))),
+            since=parse_time(str(found["State"].get("StartedAt", ""))),
             restarts=self._containers.restarts,
-            notes=notes,
             origin=str((found["Config"].get("Labels") or {}).get(labels.BASE, "")),
         )
 
 
-def _way(mode: ExecMode) -> Callable[..., int]:
-    match mode:
-        case ExecMode.ATTACHED:
-            return run_attached
-        case ExecMode.DETACHED:
-            return run_detached
-        case ExecMode.TERMINAL:
-            from watchtest.boxes.docker.container_exec import (
-                run_on_terminal,  # needs a Unix terminal; Windows has the others
-            )
-
-            return run_on_terminal
-
-
-def _epoch(stamp: str) -> float:
-    """Docker writes nanoseconds, which datetime does not read."""
-    try:
-        return datetime.fromisoformat(re.sub(r"\.(\d{1,6})\d*", r".\1", stamp)).timestamp()
-    except ValueError:
-        return 0.0
+RUN_IN_MODE = {
+    ExecMode.ATTACHED: run_attached,
+    ExecMode.DETACHED: run_detached,
+    ExecMode.TERMINAL: run_on_terminal,
+}

@@ -1,8 +1,7 @@
-"""Where container engines listen: what the user named, then the usual places. Looks at names; connects to nothing.
+"""Find out where container engines listen: the address that the user named, or the usual sockets. Connects to nothing.
 
-The Docker context that is in use, as the `docker` program keeps it. Reads files; talks to no engine.
-
-docker-py can do this too, but only for the environment of its own process, and fails on a file it cannot read.
+Also reads the current Docker context from the files of the `docker` program. docker-py can do this too, but only for
+the environment of its own process, and it fails on an unreadable file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Certificates for an engine behind TLS: files, each "" where there is none."""
+    """The certificate files for an engine behind TLS; "" means none."""
 
     ca: str = ""
     certificate: str = ""
@@ -33,15 +32,17 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class DockerContext:
+    """A named engine, as `docker context` manages them."""
+
     name: str
     host: str
     tls: TlsFiles | None
     is_from_environment: bool
-    """Chosen by DOCKER_CONTEXT, not by `docker context use`."""
+    """Whether DOCKER_CONTEXT chose it, rather than `docker context use`."""
 
 
 def current_context(environ: Mapping[str, str], home: Path) -> DockerContext | None:
-    """The context that was chosen; None is the default one: this machine's own engine."""
+    """Return the chosen context; None is the default one, this machine's own engine."""
     folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
     chosen = environ.get("DOCKER_CONTEXT", "")
     name = chosen or str(_json(folder / "config.json").get("currentContext") or DEFAULT)
@@ -54,15 +55,15 @@ def current_context(environ: Mapping[str, str], home: Path) -> DockerContext | N
     if not isinstance(endpoint, dict) or not isinstance(host, str) or not host:
         where = "DOCKER_CONTEXT" if chosen else str(folder / "config.json")
         raise EngineError(
-            f'the Docker context "{name}", which {where} names, is not there or names no engine',
-            hint="`docker context ls` shows those that are; `docker context use default` goes back to this machine's",
+            f'the Docker context "{name}", set in {where}, does not exist or names no engine',
+            hint="`docker context ls` lists them; `docker context use default` goes back to this machine's engine",
         )
     tls = _tls(folder / "contexts" / "tls" / identity / "docker", is_verified=not endpoint.get("SkipTLSVerify"))
     return DockerContext(name, host, tls, bool(chosen))
 
 
 def tls_of_environment(environ: Mapping[str, str], home: Path) -> TlsFiles | None:
-    """What DOCKER_TLS_VERIFY and DOCKER_CERT_PATH ask for. They belong to DOCKER_HOST."""
+    """Return the files that DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name. They apply to DOCKER_HOST."""
     is_verified = bool(environ.get("DOCKER_TLS_VERIFY"))
     folder = environ.get("DOCKER_CERT_PATH")
     if not is_verified and not folder:
@@ -79,7 +80,7 @@ def _tls(folder: Path, *, is_verified: bool) -> TlsFiles | None:
 
 
 def _json(file: Path) -> Mapping[str, Any]:
-    """The object in a file; nothing where there is none that can be read: the `docker` program does so too."""
+    """Return the JSON object in a file; {} if it cannot be read, like the `docker` program."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -88,6 +89,7 @@ def _json(file: Path) -> Mapping[str, Any]:
 
 
 EngineKind = Literal["docker", "podman"]
+ENGINE_NAMES: Mapping[EngineKind, str] = {"docker": "Docker", "podman": "podman"}
 EngineChoice = Literal["auto", "docker", "podman"]
 USUAL = "its usual socket"
 DOCKER_IN_HOME = (
@@ -103,21 +105,21 @@ PODMAN_MACHINE = ".local/share/containers/podman/machine"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an engine may be, and how we came to look there."""
+    """Where an engine may listen, and how we found the address."""
 
     url: str
     found_by: str
     expected: EngineKind
     is_named: bool = False
-    """By the user: one that does not answer is an error, and no other is tried in its place."""
+    """Whether the user named it: then no answer is an error, and no other address is tried."""
     tls: TlsFiles | None = None
     identity: str = ""
-    """The key file of an ssh:// address, where the environment names one."""
+    """The key file for an ssh:// address, if the environment names one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemSockets:
-    """Where this machine keeps what belongs to all of its users."""
+    """The sockets that all users of this machine share."""
 
     docker: str = "/var/run/docker.sock"
     podman: str = "/run/podman/podman.sock"
@@ -127,22 +129,22 @@ SYSTEM_SOCKETS = SystemSockets()
 
 
 def addresses(
-    environ: Mapping[str, str], wish: EngineChoice, machine: SystemSockets = SYSTEM_SOCKETS
+    environ: Mapping[str, str], choice: EngineChoice, shared: SystemSockets = SYSTEM_SOCKETS
 ) -> Iterator[Address]:
-    """Every place to try, in order. Sockets that do not exist are left out."""
+    """Yield every address to try, in order. Sockets that do not exist are left out."""
     home = Path(environ.get("HOME") or Path.home())
-    if wish != "podman":
-        yield from _docker(environ, home, machine)
-    if wish != "docker":
-        yield from _podman(environ, home, machine)
-    if wish == "podman":
-        # podman likes to stand in for Docker.
+    if choice != "podman":
+        yield from _docker(environ, home, shared)
+    if choice != "docker":
+        yield from _podman(environ, home, shared)
+    if choice == "podman":
+        # podman often serves Docker's socket.
         if host := environ.get("DOCKER_HOST"):
             yield Address(host, "DOCKER_HOST", "docker", tls=tls_of_environment(environ, home))
-        yield from _sockets([machine.docker], "docker")
+        yield from _sockets([shared.docker], "docker")
 
 
-def _docker(environ: Mapping[str, str], home: Path, machine: SystemSockets) -> Iterator[Address]:
+def _docker(environ: Mapping[str, str], home: Path, shared: SystemSockets) -> Iterator[Address]:
     if host := environ.get("DOCKER_HOST"):
         yield Address(host, "DOCKER_HOST", "docker", is_named=True, tls=tls_of_environment(environ, home))
         return
@@ -151,17 +153,17 @@ def _docker(environ: Mapping[str, str], home: Path, machine: SystemSockets) -> I
         how = "DOCKER_CONTEXT" if context.is_from_environment else "`docker context use`"
         yield Address(context.host, f'the context "{context.name}" ({how})', "docker", is_named=True, tls=context.tls)
         return
-    sockets = [machine.docker, str(_runtime(environ) / "docker.sock")]
+    sockets = [shared.docker, str(_runtime(environ) / "docker.sock")]
     yield from _sockets([*sockets, *(str(home / name) for name in DOCKER_IN_HOME)], "docker")
     yield from _pipes("docker_engine", "docker")
 
 
-def _podman(environ: Mapping[str, str], home: Path, machine: SystemSockets) -> Iterator[Address]:
+def _podman(environ: Mapping[str, str], home: Path, shared: SystemSockets) -> Iterator[Address]:
     if host := environ.get("CONTAINER_HOST"):
         identity = environ.get("CONTAINER_SSHKEY", "")
         yield Address(host, "CONTAINER_HOST", "podman", is_named=True, identity=identity)
         return
-    yield from _sockets([str(_runtime(environ) / "podman" / "podman.sock"), machine.podman], "podman")
+    yield from _sockets([str(_runtime(environ) / "podman" / "podman.sock"), shared.podman], "podman")
     if sys.platform == "darwin":
         temporary = Path(environ.get("TMPDIR") or "/tmp") / "podman"
         machines = [*temporary.glob("*-api.sock"), *(home / PODMAN_MACHINE).glob("**/podman.sock")]
@@ -170,7 +172,7 @@ def _podman(environ: Mapping[str, str], home: Path, machine: SystemSockets) -> I
 
 
 def _runtime(environ: Mapping[str, str]) -> Path:
-    """The folder of this user's own sockets."""
+    """Return the folder of this user's own sockets."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     return Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
 

@@ -1,4 +1,4 @@
-"""What an engine can do for a box, and which limits it keeps: by what it says, and by what a living box shows."""
+"""Check what an engine can do and which limits it enforces, by its own description and from inside a running box."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ GROUPS = "/sys/fs/cgroup"
 FILES = ("memory.max", "memory/memory.limit_in_bytes", "pids.max", "pids/pids.max", "cpu.max")
 QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 NO_LIMIT = 1 << 60
-"""cgroup v1 writes "none" as a number nobody has memory for."""
+"""cgroup v1 writes "no limit" as a huge number."""
 UNITS = "kmg"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredLimits:
-    """The limits of the settings; 0 and "" are none."""
+    """The limits from the settings; 0 and "" mean no limit."""
 
     memory: str
     cpus: float
@@ -34,32 +34,34 @@ class ConfiguredLimits:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
+    """A line about the engine for the user."""
+
     text: str
     is_warning: bool = False
     hint: str = ""
 
 
 def examine(engine: Engine, wanted: ConfiguredLimits) -> list[Remark]:
-    """The engine as it describes itself."""
+    """Describe the engine and warn about limits that it ignores."""
     with explained_api(engine.address.url):
         info = engine.client.info()
     is_rootless = _is_rootless(info)
     groups = f"cgroup v{info.get('CgroupVersion') or 1} ({info.get('CgroupDriver') or 'no driver'})"
     storage = f"storage {info.get('Driver') or 'unknown'}"
     found = [Remark(line) for line in engine.describe()]
-    found += [Remark(f"passed over: {miss}", is_warning=True) for miss in engine.skipped]
+    found += [Remark(f"skipped: {reason}", is_warning=True) for reason in engine.skipped]
     found.append(Remark(f"{'rootless' if is_rootless else 'not rootless'}, {groups}, {storage}"))
     ignored = _ignored(info, is_rootless)
     kept = [name for name in ("memory", "cpus", "pids") if name not in ignored]
     if kept:
-        found.append(Remark(f"limits that it keeps: {', '.join(kept)}"))
+        found.append(Remark(f"limits that it enforces: {', '.join(kept)}"))
     for name, value in wanted.as_numbers().items():
         if name in ignored:
             effect = "has no effect" if value else "would have no effect"
-            hint = "rootless engines keep limits with cgroup v2 and its controllers delegated to the user"
+            hint = "rootless engines enforce limits only with cgroup v2 and its controllers delegated to the user"
             found.append(Remark(f"box.{name} {effect} here", is_warning=bool(value), hint=hint if value else ""))
     if "InitBinary" in info and not info["InitBinary"] and engine.kind == "docker":
-        found.append(Remark("it has no init for containers: ended processes may linger in a box", is_warning=True))
+        found.append(Remark("it has no init process for containers: zombies may remain in a box", is_warning=True))
     return found
 
 
@@ -73,7 +75,7 @@ def has_image(engine: Engine, name: str) -> bool:
 
 
 def examine_container(engine: Engine, container: str, wanted: ConfiguredLimits) -> list[Remark]:
-    """What a box that is there may do, and, while it runs, the limits as it sees them itself."""
+    """Describe the privileges of an existing box and, while it runs, check its limits from inside."""
     with explained_api(container):
         found = engine.client.inspect_container(container)
         host = found["HostConfig"]
@@ -88,12 +90,12 @@ def examine_container(engine: Engine, container: str, wanted: ConfiguredLimits) 
     for name, value in wanted.as_numbers().items():
         if value and name in seen and seen[name] != value:
             shown = _shown(name, seen[name])
-            hint = "a box that was made with other settings gets the new ones at the next start of the watcher"
+            hint = "a box that was created with other settings gets the new ones at the next start of the watcher"
             remarks.append(
                 Remark(f"box.{name} is {_shown(name, value)}, but the box sees {shown}", is_warning=True, hint=hint)
             )
         elif value and name in seen:
-            remarks.append(Remark(f"box.{name} is kept: the box sees {_shown(name, value)}"))
+            remarks.append(Remark(f"box.{name} is enforced: the box sees {_shown(name, value)}"))
     return remarks
 
 
@@ -108,15 +110,15 @@ def _is_rootless(info: Mapping[str, Any]) -> bool:
 
 
 def _ignored(info: Mapping[str, Any], is_rootless: bool) -> set[str]:
-    """The limits that the engine takes and does not keep."""
+    """Return the limits that the engine accepts but does not enforce."""
     if info.get("CgroupDriver") == "none" or (is_rootless and str(info.get("CgroupVersion") or 1) == "1"):
         return {"memory", "cpus", "pids"}
-    told = {"memory": "MemoryLimit", "cpus": "CpuCfsQuota", "pids": "PidsLimit"}
-    return {name for name, key in told.items() if info.get(key) is False}
+    keys = {"memory": "MemoryLimit", "cpus": "CpuCfsQuota", "pids": "PidsLimit"}
+    return {name for name, key in keys.items() if info.get(key) is False}
 
 
 def _limits_inside(engine: Engine, container: str) -> dict[str, float]:
-    """The limits as the box's own control group has them; 0 is none. Nothing where it cannot be read."""
+    """Read the limits from the box's own control group; 0 means no limit. Unreadable limits are missing."""
     names = " ".join((*FILES, QUOTA, PERIOD))
     script = f'cd {GROUPS} && for f in {names}; do if [ -r $f ]; then echo "$f $(cat $f)"; fi; done'
     made = engine.client.exec_create(container, ["/bin/sh", "-c", script])
@@ -125,7 +127,7 @@ def _limits_inside(engine: Engine, container: str) -> dict[str, float]:
 
 
 def limits_of(files: Mapping[str, str]) -> dict[str, float]:
-    """From the text of a control group's files, of either version."""
+    """Parse the limits in the files of a control group, of either cgroup version."""
     seen: dict[str, float] = {}
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         if name in files:

@@ -1,4 +1,4 @@
-"""What an engine can refuse, in words a user can act on. Translates; talks to nobody."""
+"""Turn errors of docker-py into our own errors, with hints that help the user."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 import requests
 from docker.errors import APIError, DockerException, TLSParameterError
 
-from watchtest.boxes.docker.engine_addresses import Address
+from watchtest.boxes.docker.engine_addresses import ENGINE_NAMES, Address
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone, EngineError
 
 WITHOUT_ENGINE = 'or run without a container: box.engine = "local" (`--engine local`)'
 
 
-def explained_connection(error: BaseException, address: Address, ssh_said: str = "") -> EngineError:
-    """Why no engine answers, from the deepest cause that docker-py wraps. `ssh_said` is what ssh complained of."""
-    kind = {"docker": "Docker", "podman": "podman"}[address.expected]
+def connection_error(error: BaseException, address: Address, ssh_stderr: str = "") -> EngineError:
+    """Explain why no engine answers, from the deepest cause that docker-py wraps, or from what ssh reported."""
+    kind = ENGINE_NAMES[address.expected]
     where = f"{address.url} ({address.found_by})"
     causes = list(_causes(error))
-    if ssh_said:
+    if ssh_stderr:
         return EngineError(
-            f"ssh reaches {address.url}, but no engine answers there: {ssh_said}",
-            hint="`docker system dial-stdio` must work over there, by that user: install Docker's client, start the "
+            f"ssh reaches {address.url}, but no engine answers there: {ssh_stderr}",
+            hint="`docker system dial-stdio` must work there for that user: install Docker's client, start the "
             f"engine, add the user to the `docker` group, {WITHOUT_ENGINE}",
         )
     if _has(causes, PermissionError):
@@ -48,8 +48,8 @@ def explained_connection(error: BaseException, address: Address, ssh_said: str =
         )
     if _has(causes, TimeoutError, requests.exceptions.Timeout):
         return EngineError(
-            f"the {kind} engine at {where} takes connections, but does not answer",
-            hint=f"look at it, or restart it, {WITHOUT_ENGINE}",
+            f"the {kind} engine at {where} accepts connections, but does not answer",
+            hint=f"check or restart it, {WITHOUT_ENGINE}",
         )
     return EngineError(
         f"the {kind} engine at {where} cannot be used: {_one_line(error)}",
@@ -57,26 +57,26 @@ def explained_connection(error: BaseException, address: Address, ssh_said: str =
     )
 
 
-_PASSING = ("is not running", "is paused", "is already in progress", "marked for removal")
+_TEMPORARY = ("is not running", "is paused", "is already in progress", "marked for removal")
 
 
 @contextlib.contextmanager
 def explained_api(name: str) -> Iterator[None]:
-    """Turn whatever docker-py raises into our own errors. `name` is the container's."""
+    """Turn any error of docker-py into one of ours. `name` is the name of the container."""
     try:
         yield
     except APIError as error:
         text = _one_line(error.explanation or error)
         if error.status_code == 409 and "is already in use" in text:
             raise BoxError(
-                f"the container name {name} is taken by a container that is not watchtest's",
+                f"another container, which is not watchtest's, has the name {name}",
                 hint=f"rename or remove it: `docker rename {name} {name}-old`, `docker rm {name}`",
             ) from error
-        if error.status_code == 404 or any(words in text for words in _PASSING):
+        if error.status_code == 404 or any(words in text for words in _TEMPORARY):
             raise BoxGone(f"the box is gone or has stopped: {text}", hint=BY_ITSELF) from error
         if error.is_server_error():
-            # An engine that is starting, stopping or in trouble answers with these; what it refuses for good is a 4xx.
-            raise BoxGone(f"the engine could not do it: {text}", hint=BY_ITSELF) from error
+            # An engine that is starting, stopping or overloaded answers with a 5xx; a final refusal is a 4xx.
+            raise BoxGone(f"the engine failed: {text}", hint=BY_ITSELF) from error
         raise BoxError(f"the engine refused: {text}") from error
     except requests.exceptions.ConnectionError as error:
         raise EngineError(f"lost the container engine: {_one_line(error)}", hint=BY_ITSELF) from error
@@ -91,7 +91,7 @@ def _has(causes: Sequence[BaseException], *kinds: type[BaseException]) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all it wraps: by `raise from`, by context, and by requests' habit of passing it as an argument."""
+    """Yield the error and all that it wraps: causes, contexts, and (in requests) arguments."""
     waiting: list[BaseException] = [error]
     seen: set[int] = set()
     while waiting:

@@ -1,9 +1,7 @@
-"""The images of one workspace on an engine: the one its boxes are made from, and those kept of boxes that were set up.
+"""The images of one workspace on an engine: pull or build the image of its boxes, and save boxes as images.
 
-A box grows from its *origin*: the snapshot that the user took of this image, or else the image itself. An environment
-is what setup made of an origin; it is found again by its key, so a lost box is back without a second installation.
-
-The files that a Dockerfile may copy from, as the archive an engine takes: those of the snapshot, exactly.
+The *origin* of a box is the user's snapshot of the image, if there is one, or else the image itself. An *environment*
+is an origin after setup. It is found by its key, so a lost box comes back without a second installation.
 """
 
 from __future__ import annotations
@@ -28,25 +26,25 @@ from watchtest.errors import ImageError
 
 IGNORE_FILE = ".dockerignore"
 OUTSIDE = ".watchtest.Dockerfile"
-"""Where a Dockerfile that lies outside of its context is put in the archive."""
+"""The name in the archive of a Dockerfile that is outside its context."""
 
 
-def write_context(wish: BuiltImage, archive: IO[bytes]) -> str:
-    """Write the archive, rewind it, and tell where the Dockerfile is in it."""
-    if wish.snapshot is None or wish.read is None:
-        raise ImageError(f"{wish.dockerfile}: there is no snapshot to build from")
-    prefix = f"{wish.context}/" if wish.context else ""
-    inside = {path[len(prefix) :]: path for path in wish.snapshot.entries if path.startswith(prefix)}
-    is_inside = wish.dockerfile.startswith(prefix)
-    dockerfile = wish.dockerfile[len(prefix) :] if is_inside else OUTSIDE
-    ignored = _matcher(inside, wish.snapshot, wish.read)
+def write_context(source: BuiltImage, archive: IO[bytes]) -> str:
+    """Write the build context of an image, rewind the archive and return the path of the Dockerfile in it."""
+    if source.snapshot is None or source.read is None:
+        raise ImageError(f"{source.dockerfile}: there is no snapshot to build from")
+    prefix = f"{source.context}/" if source.context else ""
+    inside = {path[len(prefix) :]: path for path in source.snapshot.entries if path.startswith(prefix)}
+    is_inside = source.dockerfile.startswith(prefix)
+    dockerfile = source.dockerfile[len(prefix) :] if is_inside else OUTSIDE
+    ignored = _matcher(inside, source.snapshot, source.read)
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, path in sorted(inside.items()):
-            # The Dockerfile itself is always needed, whatever is ignored.
+            # The Dockerfile itself is needed even if it is ignored.
             if name == dockerfile or ignored is None or not ignored.matches(name):
-                _add(tar, name, wish.snapshot.entries[path], path, wish.read)
+                _add(tar, name, source.snapshot.entries[path], path, source.read)
         if not is_inside:
-            _add(tar, OUTSIDE, wish.snapshot.entries[wish.dockerfile], wish.dockerfile, wish.read)
+            _add(tar, OUTSIDE, source.snapshot.entries[source.dockerfile], source.dockerfile, source.read)
     archive.seek(0)
     return dockerfile
 
@@ -78,13 +76,13 @@ def _add(tar: tarfile.TarFile, name: str, entry: Entry, path: str, read: Content
 
 ENVIRONMENT, SNAPSHOT, BUILT, CARRIED = "environment", "snapshot", "built", "carried"
 KEPT_IMAGES = 3
-"""So many of a kind a workspace: going back to an older branch is common, going back to an old year is not."""
+"""Per kind and workspace: users go back to older branches, but rarely far."""
 COMMIT_LIMIT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
 class ImageOwner:
-    """Whose images these are; `repository` is the name they are kept under."""
+    """The workspace that images belong to; `repository` is their name on the engine."""
 
     workspace: str
     host: str
@@ -94,8 +92,8 @@ class ImageOwner:
     def labels(self) -> dict[str, str]:
         return {labels.WORKSPACE: self.workspace, labels.HOST: self.host}
 
-    def name_of(self, wish: ImageSource) -> str:
-        match wish:
+    def name_of(self, source: ImageSource) -> str:
+        match source:
             case NamedImage(name):
                 return name
             case BuiltImage(key=key):
@@ -104,29 +102,31 @@ class ImageOwner:
 
 @dataclass(frozen=True, slots=True)
 class BoxOrigin:
-    """What a box grows from. `image` is what the user named; `id` changes with its content."""
+    """The image that a box starts from. `image` is its configured name; `id` changes with its content."""
 
     image: str
     id: str
     taken_from: str = ""
-    """Of a snapshot: the container it was taken from, which needs not be made anew for it."""
+    """Of a snapshot: the container it was taken from, which need not be recreated."""
 
 
 class Images:
+    """The images of one workspace on one engine."""
+
     def __init__(self, client: docker.APIClient, owner: ImageOwner) -> None:
         self._client = client
         self._owner = owner
 
     # -- origins -----------------------------------------------------------------------------------
 
-    def origin(self, wish: ImageSource, note: Note) -> BoxOrigin:
-        """What a box of this image is to grow from; pulled or built if it is not here."""
-        name, found = self._need(wish, note)
+    def origin(self, source: ImageSource, note: Note) -> BoxOrigin:
+        """Return the origin of a box of this image; pull or build the image if it is missing."""
+        name, found = self._ensure(source, note)
         return self._origin(name, str(found["Id"]))
 
-    def known_origin(self, wish: ImageSource) -> BoxOrigin | None:
-        """The same without pulling or building anything."""
-        name = self._owner.name_of(wish)
+    def local_origin(self, source: ImageSource) -> BoxOrigin | None:
+        """Return the origin of a box of this image, or None if the engine does not have the image."""
+        name = self._owner.name_of(source)
         found = self._inspect(name)
         return None if found is None else self._origin(name, str(found["Id"]))
 
@@ -136,18 +136,18 @@ class Images:
             return BoxOrigin(name, base)
         return BoxOrigin(name, str(snapshot["Id"]), str(snapshot["Labels"].get(labels.TAKEN_FROM, "")))
 
-    def _need(self, wish: ImageSource, note: Note) -> tuple[str, Mapping[str, Any]]:
-        name = self._owner.name_of(wish)
+    def _ensure(self, source: ImageSource, note: Note) -> tuple[str, Mapping[str, Any]]:
+        name = self._owner.name_of(source)
         found = self._inspect(name)
         if found is None:
-            match wish:
+            match source:
                 case NamedImage():
                     self._pull(name, note)
                 case BuiltImage():
-                    self._build(wish, name, note)
+                    self._build(source, name, note)
             found = self._inspect(name)
         if found is None:
-            raise _no_image(name, "the engine says it came, but it is not there")
+            raise _no_image(name, "the engine reported success, but the image is missing")
         return name, found
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
@@ -168,38 +168,38 @@ class Images:
         if reason:
             raise _no_image(image, reason)
 
-    def _build(self, wish: BuiltImage, name: str, note: Note) -> None:
-        note(f"building the image from {wish.dockerfile}")
-        progress = BuildProgress(wish.dockerfile, note)
+    def _build(self, source: BuiltImage, name: str, note: Note) -> None:
+        note(f"building the image from {source.dockerfile}")
+        progress = BuildProgress(source.dockerfile, note)
         with tempfile.TemporaryFile() as context:
-            dockerfile = write_context(wish, context)
+            dockerfile = write_context(source, context)
             try:
                 answer = self._client.build(
                     fileobj=context,
                     custom_context=True,
                     dockerfile=dockerfile,
                     tag=name,
-                    buildargs=dict(wish.arguments),
-                    target=wish.target or None,
+                    buildargs=dict(source.arguments),
+                    target=source.target or None,
                     rm=True,
                     forcerm=True,
                     decode=True,
-                    labels={**self._owner.labels, labels.ROLE: BUILT, labels.RECIPE: wish.key},
+                    labels={**self._owner.labels, labels.ROLE: BUILT, labels.RECIPE: source.key},
                 )
                 reason = _follow(answer, progress)
             except APIError as error:
-                raise _no_build(wish.dockerfile, str(error.explanation or error), progress.tail) from error
+                raise _no_build(source.dockerfile, str(error.explanation or error), progress.tail) from error
         if reason:
-            raise _no_build(wish.dockerfile, reason, progress.tail)
+            raise _no_build(source.dockerfile, reason, progress.tail)
 
-    # -- what is kept ------------------------------------------------------------------------------
+    # -- saved boxes -------------------------------------------------------------------------------
 
     def environment(self, origin: BoxOrigin, key: str) -> str | None:
-        """The image in which this setup was done on this origin, by id."""
+        """Return the id of the image of this origin after this setup, if it was saved."""
         found = self._newest(**{labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key)})
         return None if found is None else str(found["Id"])
 
-    def keep_environment(self, container: str, origin: BoxOrigin, key: str, *, is_clean: bool) -> str:
+    def save_environment(self, container: str, origin: BoxOrigin, key: str, *, is_clean: bool) -> str:
         full = environment_key(origin, key)
         marks = {
             labels.ROLE: ENVIRONMENT,
@@ -208,11 +208,11 @@ class Images:
             labels.CLEAN: "yes" if is_clean else "no",
         }
         kept = self._commit(container, f"env-{full}", marks)
-        self._tidy()
+        self._prune()
         return kept
 
     def take_snapshot(self, container: str, origin: str) -> str:
-        """Keep the container as the origin of all boxes to come. Earlier snapshots of this image are let go."""
+        """Save the container as the origin of all future boxes, and delete earlier snapshots of this image."""
         base = self._base_of(origin)
         marks = {labels.ROLE: SNAPSHOT, labels.BASE: base, labels.TAKEN_FROM: container, labels.RECIPE: ""}
         earlier = self._all(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
@@ -222,32 +222,32 @@ class Images:
         return taken
 
     def _base_of(self, origin: str) -> str:
-        """The image itself, where the origin is a snapshot of it."""
+        """Return the image behind an origin: a snapshot names it, an image is its own base."""
         found = self._inspect(origin)
         marks = ((found or {}).get("Config") or {}).get("Labels") or {}
         return str(marks[labels.BASE]) if marks.get(labels.ROLE) == SNAPSHOT else origin
 
     def carry(self, container: str) -> str:
-        """The container's content as an image, for a container with other settings to go on from."""
+        """Save the container's content as an image, for a container with other settings."""
         return self._commit(container, f"carried-{container[:12]}", {labels.ROLE: CARRIED, labels.RECIPE: ""})
 
-    def forget(self) -> int:
-        """Let go of everything that was kept for this workspace; how many images."""
+    def remove_all(self) -> int:
+        """Delete all saved images of this workspace and return their number."""
         return sum(self._remove(str(image["Id"])) for image in self._all())
 
-    def forget_unclean(self) -> None:
-        """Of the environments, those that hold more than their setup: what grew in a box over time."""
+    def remove_unclean(self) -> None:
+        """Delete the environments that hold more than the result of their setup."""
         for image in self._all(**{labels.ROLE: ENVIRONMENT, labels.CLEAN: "no"}):
             self._remove(str(image["Id"]))
 
     def _commit(self, container: str, tag: str, marks: Mapping[str, str]) -> str:
-        # The values are ours: hex digits and plain words. What the container is labelled with goes along by itself,
-        # but for its lane: by that a box is known, and whatever somebody makes from this image is none.
+        # The values need no quoting: they are hex digits and plain words. The image inherits the container's labels.
+        # Clear the lane, which marks a box: a container that the user creates from this image is not one.
         changes = [f'LABEL {name}="{value}"' for name, value in {**marks, labels.LANE: ""}.items()]
         usual = self._client.timeout
         self._client.timeout = COMMIT_LIMIT_S
         try:
-            # Not paused: services go on, and a client that dies here would leave the box frozen.
+            # Do not pause: services keep running, and if we died here, the box would stay frozen.
             answer = self._client.commit(
                 container, repository=self._owner.repository, tag=tag, pause=False, changes=changes
             )
@@ -255,12 +255,12 @@ class Images:
             self._client.timeout = usual
         return str(answer["Id"])
 
-    def _tidy(self) -> None:
-        """The oldest environments, and what was carried over into a container that is there no more."""
+    def _prune(self) -> None:
+        """Delete the oldest environments, and carried-over images that no container uses."""
         old: list[dict[str, Any]] = []
         for role in (ENVIRONMENT, BUILT):
-            youngest_first = sorted(self._all(**{labels.ROLE: role}), key=lambda image: -int(image["Created"]))
-            old += youngest_first[KEPT_IMAGES:]
+            newest_first = sorted(self._all(**{labels.ROLE: role}), key=lambda image: -int(image["Created"]))
+            old += newest_first[KEPT_IMAGES:]
         for image in [*old, *self._all(**{labels.ROLE: CARRIED})]:
             self._remove(str(image["Id"]))
 
@@ -268,7 +268,7 @@ class Images:
         try:
             self._client.remove_image(image, force=False, noprune=False)
         except APIError:
-            return False  # a container, or another image, still stands on it: gone with the next tidying
+            return False  # still in use by a container or an image: the next prune tries again
         return True
 
     def _all(self, **wanted: str) -> list[dict[str, Any]]:
@@ -283,7 +283,7 @@ class Images:
 
 
 def _follow(answer: Iterable[Mapping[str, Any]], progress: PullProgress | BuildProgress) -> str:
-    """Show the answer to its very end, which also frees its connection; the error it told of, if any."""
+    """Show the progress to the end, which also frees the connection. Return the error it contains, or ""."""
     reason = ""
     for line in answer:
         if "error" in line:
@@ -297,7 +297,7 @@ def environment_key(origin: BoxOrigin, key: str) -> str:
 
 
 def _split_name(image: str) -> tuple[str, str]:
-    """Repository and tag (or digest) as the engine wants them: never all tags of a repository."""
+    """Split an image name into repository and tag or digest. The default tag avoids pulling all tags."""
     if "@" in image:
         repository, _, digest = image.partition("@")
         return repository, digest
@@ -309,14 +309,14 @@ def _split_name(image: str) -> tuple[str, str]:
 
 def _no_image(image: str, reason: str) -> ImageError:
     return ImageError(
-        f"the image {image} is not here and cannot be pulled: {' '.join(reason.split())[:300]}",
+        f"cannot pull the image {image}: {' '.join(reason.split())[:300]}",
         hint=f"check the name (box.image), log in to its registry, or load it: `docker pull {image}`, `docker load`",
     )
 
 
 def _no_build(dockerfile: str, reason: str, tail: list[str]) -> ImageError:
-    said = "".join(f"\n{line}" for line in tail)
+    output = "".join(f"\n{line}" for line in tail)
     return ImageError(
-        f"{dockerfile} does not build: {' '.join(reason.split())[:300]}{said}",
-        hint="fix it and save, or set box.image to an image that is there",
+        f"{dockerfile} does not build: {' '.join(reason.split())[:300]}{output}",
+        hint="fix it and save, or set box.image to an existing image",
     )

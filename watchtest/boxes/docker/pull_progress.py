@@ -1,4 +1,4 @@
-"""What an engine tells while it pulls or builds, as lines for people: a bar that grows, not a line a layer."""
+"""Show the progress of a pull or a build as a growing bar instead of one line per layer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from watchtest.boxes.protocols import Note
 
 BAR_WIDTH = 20
 STEP = 0.1
-"""A line for each tenth…"""
-PATIENCE_S = 5.0
-"""…or after so long without one: a pull that crawls must not look dead."""
+"""Show a line for every tenth…"""
+LONGEST_SILENCE_S = 5.0
+"""…and after this time without a line: a slow pull must not look dead."""
 MEGABYTE = 1e6
 
 
 class PullProgress:
-    """Adds up the layers of a pull. The total is known only as the layers report in, so the bar may step back."""
+    """Adds up the layers of a pull. Layers appear over time, so the bar may go back."""
 
     def __init__(self, what: str, note: Note, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -43,13 +43,13 @@ class PullProgress:
             return
         share = sum(done for done, _ in self._layers.values()) / total
         now = self._clock()
-        if share - self._shown >= STEP or share >= 1 > self._shown or now - self._shown_at > PATIENCE_S:
+        if share - self._shown >= STEP or share >= 1 > self._shown or now - self._shown_at > LONGEST_SILENCE_S:
             self._shown, self._shown_at = share, now
             self._note(f"pulling {self._what} {bar(share)} {share:4.0%} of {total / MEGABYTE:.0f} MB")
 
 
 class BuildProgress:
-    """The steps of a build, as the engine numbers them, and the last line of what each says."""
+    """Shows the numbered steps of a build and keeps the end of its output."""
 
     def __init__(self, what: str, note: Note) -> None:
         self._what = what
@@ -67,7 +67,7 @@ class BuildProgress:
 
 
 def _step_numbers(text: str) -> tuple[int, int]:
-    """Docker says "Step 2/7 : RUN …", podman "STEP 2/7: RUN …"; (0, 0) where it says neither."""
+    """Parse Docker's "Step 2/7 : RUN …" and podman's "STEP 2/7: RUN …". Return (0, 0) for other lines."""
     word, _, rest = text.partition(" ")
     done, slash, total = rest.partition(" ")[0].rstrip(":").partition("/")
     if word.lower() != "step" or not slash or not done.isdigit() or not total.isdigit():

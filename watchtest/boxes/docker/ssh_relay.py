@@ -1,8 +1,8 @@
-"""An engine on another machine, by the user's own `ssh`: a socket on this side, a connection of ssh for each on it.
+"""Reach an engine on another machine through the user's own `ssh`: a local socket, and one `ssh` per connection to it.
 
-docker-py has ssh:// of its own, but it wants a second ssh implementation and cannot carry a stream both ways. Here it
-talks to an ordinary socket in a folder that only this user can enter. Each `ssh` has that connection as its stdin and
-stdout, so nothing passes through this process, and all of them end with it, however it ends.
+docker-py supports ssh:// itself, but it needs a second ssh implementation and cannot carry a stream in both directions.
+Here it talks to an ordinary socket in a folder that only this user can enter. Each `ssh` has the connection as its
+stdin and stdout, so no data passes through this process, and every `ssh` ends with it, even if it is killed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from watchtest.errors import EngineError
 
 CONNECT_LIMIT_S = 20.0
 END_LIMIT_S = 2.0
-LAST_WORDS = 2000
+STDERR_LIMIT = 2000
 PREFIX = "watchtest-ssh-"
 LEFTOVER_S = 60.0
 OPTIONS = (
-    *("-o", "BatchMode=yes"),  # nobody is there to answer a question
+    *("-o", "BatchMode=yes"),  # never ask a question
     *("-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=5"),
     *("-o", "ServerAliveCountMax=3"),
@@ -37,13 +37,13 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """What an ssh:// address says."""
+    """The parts of an ssh:// address."""
 
     host: str
     user: str
     port: int | None
     path: str
-    """Of the engine's socket over there; "" is whatever that machine's own client uses."""
+    """The engine's socket on that machine; "" leaves the choice to its own client."""
 
     @classmethod
     def of(cls, url: str) -> Remote:
@@ -52,18 +52,21 @@ class Remote:
             port = parts.port
         except ValueError as error:
             raise EngineError(f"{url}: not an address ({error})", hint="write ssh://user@host:port") from error
-        place = parts.netloc.rpartition("@")[2]
-        host = place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]  # as it is written
+        netloc = parts.netloc.rpartition("@")[2]
+        # Not `parts.hostname`, which is in lower case.
+        host = netloc[1:].partition("]")[0] if netloc.startswith("[") else netloc.partition(":")[0]
         if not host or host.startswith("-") or (parts.username or "").startswith("-") or parts.password:
-            raise EngineError(f"{url}: not an address ssh can use", hint="write ssh://user@host:port; no password")
+            raise EngineError(
+                f"{url}: not an address that ssh can use", hint="write ssh://user@host:port, without a password"
+            )
         return cls(host, unquote(parts.username or ""), port, unquote(parts.path.rstrip("/")))
 
     def arguments(self) -> list[str]:
         user = ["-l", self.user] if self.user else []
         return [*user, *(["-p", str(self.port)] if self.port else []), "--", self.host]
 
-    def dial(self) -> str:
-        """The remote command that joins its stdin and stdout to the engine: Docker's client does it so as well."""
+    def remote_command(self) -> str:
+        """Return the command that connects its stdin and stdout to the engine; Docker's own client does the same."""
         socket_url = shlex.quote(f"unix://{self.path}")
         docker, podman = (f"--host {socket_url}", f"--url {socket_url}") if self.path else ("", "")
         script = (
@@ -74,17 +77,17 @@ class Remote:
 
 
 class SshRelay:
-    """Made ready by its constructor; `url` is what an engine's client connects to. Close it after that client."""
+    """A local socket (`url`) that leads to a remote engine. Close it after the client that uses it."""
 
     def __init__(self, url: str, identity: str = "") -> None:
         self._remote = Remote.of(url)
         program = shutil.which("ssh")
         if program is None or not hasattr(socket, "AF_UNIX"):
             raise EngineError(
-                f"{url}: there is no `ssh` here that could be used",
-                hint="install OpenSSH's client, or forward the engine's socket and name that in DOCKER_HOST",
+                f"{url}: no usable `ssh` on this machine",
+                hint="install OpenSSH's client, or forward the engine's socket and set DOCKER_HOST to it",
             )
-        _sweep()
+        _remove_leftovers()
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._stderr = (self._folder / "stderr").open("w+b")
         self._ssh = [program, *OPTIONS, "-S", str(self._folder / "master"), *(["-i", identity] if identity else [])]
@@ -96,7 +99,7 @@ class SshRelay:
         self._listener.listen()
         self.url = f"unix://{path}"
         self._thread = threading.Thread(target=self._accept, name="watchtest-ssh", daemon=True)
-        # The first connection carries the others. It ends at the end of its input, so also when we are killed.
+        # The master connection carries the others. It ends at the end of its input, so also when we are killed.
         self._master = self._start(["-M", *self._remote.arguments(), "cat"], subprocess.PIPE, subprocess.DEVNULL)
         try:
             self._wait_for_master(url)
@@ -106,15 +109,15 @@ class SshRelay:
             raise
 
     def stderr_tail(self) -> str:
-        """The end of what ssh has complained of."""
+        """Return the end of what ssh wrote to stderr."""
         text = (self._folder / "stderr").read_text(encoding="utf-8", errors="replace")
-        return " ".join(text.split())[-LAST_WORDS:]
+        return " ".join(text.split())[-STDERR_LIMIT:]
 
     def close(self) -> None:
         self._is_closing = True
         if self._thread.ident is not None:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bell:
-                bell.connect(str(self._folder / "engine.sock"))  # wakes the thread
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wake_up:
+                wake_up.connect(str(self._folder / "engine.sock"))
             self._thread.join(END_LIMIT_S)
         self._listener.close()
         if self._master.stdin is not None:
@@ -132,11 +135,11 @@ class SshRelay:
                 if self._is_closing:
                     return
                 self._children = [child for child in self._children if child.poll() is None]
-                arguments = [*self._remote.arguments(), self._remote.dial()]
+                arguments = [*self._remote.arguments(), self._remote.remote_command()]
                 self._children.append(self._start(arguments, connection.fileno(), connection.fileno()))
 
     def _start(self, arguments: list[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C on our terminal is ours to handle, not ssh's.
+        # In a session of its own: Ctrl-C on our terminal must not reach ssh.
         return subprocess.Popen(
             [*self._ssh, *arguments], stdin=stdin, stdout=stdout, stderr=self._stderr, start_new_session=True
         )
@@ -150,18 +153,18 @@ class SshRelay:
             why = self.stderr_tail() or f"no connection within {CONNECT_LIMIT_S:g} s"
             raise EngineError(
                 f"ssh does not reach the engine at {url}: {why}",
-                hint=f"`{shlex.join(['ssh', *self._remote.arguments(), 'docker', 'version'])}` must work by itself, "
-                "without asking anything: use a key and an agent, and connect once by hand to accept the host's key",
+                hint=f"`{shlex.join(['ssh', *self._remote.arguments(), 'docker', 'version'])}` must work without a "
+                "prompt: use a key and an agent, and connect once by hand to accept the host's key",
             )
 
 
-def _sweep() -> None:
-    """Remove the folders of relays that were killed: nobody listens in them any more."""
+def _remove_leftovers() -> None:
+    """Remove the folders of relays that were killed: no process listens there."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
-                if time.time() - folder.stat().st_mtime > LEFTOVER_S:  # a newer one may be about to listen
-                    knock.connect(str(folder / "engine.sock"))
+                if time.time() - folder.stat().st_mtime > LEFTOVER_S:  # a newer relay may be about to listen
+                    probe.connect(str(folder / "engine.sock"))
             except ConnectionRefusedError:
                 shutil.rmtree(folder, ignore_errors=True)
             except OSError:
@@ -169,7 +172,7 @@ def _sweep() -> None:
 
 
 def _end(child: subprocess.Popen[bytes], deadline: float) -> None:
-    """It ends by itself now that its connection is closed; one that hangs is made to."""
+    """Wait for a process whose connection is closed; kill it at the deadline."""
     try:
         child.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -17,6 +17,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from watchtest.boxes.ca_bundle import CA_VARIABLES
+
 PACKAGES = (
     *("GOPROXY", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOSUMDB", "GOINSECURE", "GOVCS"),
     *("CARGO_NET_OFFLINE", "CARGO_HTTP_CAINFO", "CARGO_HTTP_PROXY", "CARGO_NET_GIT_FETCH_WITH_CLI"),
@@ -66,15 +68,7 @@ def _registry(settings: Path) -> dict[str, str]:
 
 
 PLAIN = ("LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "USER", "LOGNAME", "LD_LIBRARY_PATH")
-CERTIFICATES = (
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "PIP_CERT",
-    "GIT_SSL_CAINFO",
-    "NODE_EXTRA_CA_CERTS",
-)
+CERTIFICATES = (*CA_VARIABLES, "SSL_CERT_DIR")
 FIND_LINKS = ("PIP_FIND_LINKS", "UV_FIND_LINKS")
 PACKAGE_INDEX = (
     *FIND_LINKS,
@@ -111,7 +105,7 @@ def box_environ(environ: Mapping[str, str], *, certificates: str, is_sandboxed: 
     kept["PATH"] = _path_without_virtualenv(environ)
     if certificates not in ("auto", "off"):
         bundle = str(Path(certificates).expanduser().absolute())
-        kept |= dict.fromkeys((name for name in CERTIFICATES if name != "SSL_CERT_DIR"), bundle)
+        kept |= dict.fromkeys(CA_VARIABLES, bundle)
     settings = _pip_settings(environ)
     if settings and "PIP_CONFIG_FILE" not in kept:
         # The home in the box is another one, and pip would not find them there.

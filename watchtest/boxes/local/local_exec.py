@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from watchtest.boxes.exit_signals import exit_on_signals
 from watchtest.boxes.protocols import ExecMode
-from watchtest.boxes.terminal import exit_on_signals
 
 DETACHED = "WATCHTEST_DETACHED"
 """The variable by which a command that was left running is found again; the value is the box's home."""
@@ -120,10 +120,10 @@ def _run_to_its_end(
     kill: Callable[[subprocess.Popen[bytes]], None],
 ) -> int:
     """After Ctrl-C it may still clean up behind itself."""
-    with exit_on_signals(is_held=True) as let_go:
+    with exit_on_signals(is_deferred=True) as accept_signals:
         process = start()
         try:
-            let_go()
+            accept_signals()
             return _code(process.wait())
         except (KeyboardInterrupt, SystemExit) as left:
             if isinstance(left, SystemExit):

@@ -29,7 +29,7 @@ def test_an_engine_that_keeps_every_limit_has_no_warning(tmp_path: Path) -> None
     assert not [remark for remark in found if remark.is_warning]
     assert [remark.text for remark in found][-2:] == [
         "not rootless, cgroup v2 (systemd), storage overlay2",
-        "limits that it keeps: memory, cpus, pids",
+        "limits that it enforces: memory, cpus, pids",
     ]
 
 

@@ -90,7 +90,7 @@ def test_a_named_engine_that_does_not_answer_is_an_error_though_another_would(
             found(wish, DOCKER_HOST="unix:///nowhere.sock")
         with pytest.raises(EngineError, match=r'at unix:///nowhere/far.sock \(the context "far"'):
             found(wish, DOCKER_CONTEXT="far")
-        with pytest.raises(EngineError, match='the Docker context "gone", which DOCKER_CONTEXT names, is not there'):
+        with pytest.raises(EngineError, match='the Docker context "gone", set in DOCKER_CONTEXT, does not exist'):
             found(wish, DOCKER_CONTEXT="gone")
 
 
@@ -143,7 +143,7 @@ def test_an_engine_that_takes_connections_and_never_answers_is_given_up(tmp_path
         silent.bind(str(tmp_path / "silent.sock"))
         silent.listen()
         began = time.monotonic()
-        with pytest.raises(EngineError, match="takes connections, but does not answer"):
+        with pytest.raises(EngineError, match="accepts connections, but does not answer"):
             connect(Address(f"unix://{tmp_path}/silent.sock", "DOCKER_HOST", "docker"), limit_s=0.2)
         assert time.monotonic() - began < 5
 

@@ -113,5 +113,5 @@ def test_an_address_that_ssh_must_not_get_is_refused(url: str) -> None:
 def test_every_part_of_an_address_reaches_ssh() -> None:
     remote = Remote.of("ssh://me@Far.example:2222/run/user/1000/podman/podman.sock")
     assert remote.arguments() == ["-l", "me", "-p", "2222", "--", "Far.example"]
-    assert "--host unix:///run/user/1000/podman/podman.sock" in remote.dial()
+    assert "--host unix:///run/user/1000/podman/podman.sock" in remote.remote_command()
     assert Remote.of("ssh://[::1]:22").arguments() == ["-p", "22", "--", "::1"]
