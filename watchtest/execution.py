@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from watchtest.agent.in_pytest.pytest_command import WARM_NOT_READY
 from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import (
@@ -243,7 +244,7 @@ class TestExecutor:
         text = f"a cold run, slower than need be: {reason}"
         if self.warm == "on":
             note(text)
-        elif not reason.endswith("getting ready"):
+        elif reason != WARM_NOT_READY:
             self._say_once(text, note)
 
     def _say_once(self, text: str, note: Note) -> None:

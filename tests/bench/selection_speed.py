@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.selection_lab import Lab
 
-from watchtest.agent.code.fingerprints import print_of
+from watchtest.agent.code.fingerprints import fingerprint_of
 from watchtest.core.model import All, Selection
 from watchtest.core.recorded import FileFingerprint
 from watchtest.selection.recorded_rows import parse_fingerprint
@@ -82,7 +82,7 @@ async def timed(lab: Lab, function: int, module: str) -> tuple[float, float, Sel
 
 def _prints_by_the_agent(root: Path):  # type: ignore[no-untyped-def]
     async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
-        return {path: parse_fingerprint(print_of(str(root), path)) for path in paths}
+        return {path: parse_fingerprint(fingerprint_of(str(root), path)) for path in paths}
 
     return fetch
 

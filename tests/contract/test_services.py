@@ -333,7 +333,7 @@ def test_a_port_that_somebody_else_serves_is_not_taken_for_ready(bed: Bed) -> No
     bed.watcher(bed.kv(ready=ReadyCheck("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")))
     bed.ensure()
     bed.watcher(bed.kv(ready=ReadyCheck("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")), other)
-    with pytest.raises(ServiceError, match=f"service other failed: port {bed.port} is taken: another process"):
+    with pytest.raises(ServiceError, match=f"service other failed: port {bed.port} is in use by another process"):
         bed.ensure()
 
 

@@ -22,7 +22,7 @@ from watchtest.boxes.docker.container_tools import DockerTools
 from watchtest.boxes.docker.engines import find_engine
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.inventory import remove_boxes
-from watchtest.boxes.no_python.shell_session import PlainSession
+from watchtest.boxes.no_python.shell_session import ShellSession
 from watchtest.boxes.protocols import REPORT, Command, JobLimits, JobResult, JobSpec, Recipe, StopSignal
 from watchtest.errors import BoxError, BoxGone, ChannelLost, ServiceError
 
@@ -316,7 +316,7 @@ def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_sessio
     async def plainly(tree: Tree) -> None:
         assert bench.box.info is not None
         tools = DockerTools(lambda: find_engine(os.environ, "docker"), bench.box.info.id, user="", name="box")
-        session = PlainSession(tools, bench.provider.root, bench.provider.home)
+        session = ShellSession(tools, bench.provider.root, bench.provider.home)
         await session.open()
         await session.sync(tree.snapshot(), tree.read)
         await session.channel.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from watchtest.agent.code.fingerprint_job import PROGRAM
-from watchtest.agent.in_pytest import pytest_command as pytest_job
+from watchtest.agent.in_pytest import pytest_command
 from watchtest.core.model import All, Entry, EntryKind, Selection, Snapshot
 from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import file_of
@@ -70,7 +70,7 @@ class Lab:
             "root": str(self.root),
             "cwd": str(self.root),
         }
-        pytest_job.complete(order, str(self.home))
+        pytest_command.complete(order, str(self.home))
         rows_file, null = (
             os.open(self.home / "rows", os.O_RDWR | os.O_CREAT | os.O_TRUNC),
             os.open(os.devnull, os.O_RDWR),

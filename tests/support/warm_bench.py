@@ -18,7 +18,7 @@ from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 from watchtest.boxes.protocols import JobLimits, JobResult, JobSpec, PytestCommand
 
 READY_LIMIT_S = 40.0
-GETTING_READY = "the warm process is getting ready"
+GETTING_READY = "the warm process is not ready yet"
 PARKED_AFTER_S = 1.0
 """By then the sessions of the next runs, which are begun ahead, have come as far as they may."""
 

@@ -1,6 +1,6 @@
-"""The first words of the agent: takes its own source from stdin. Passed to `python -I -c`, so nothing is installed.
+"""Start the agent: read its source, a zip archive, from stdin and run it. Passed to `python -I -c`.
 
-Arguments: the agent's home, the root of the tree, and how many bytes of zip follow on stdin.
+Arguments: the agent's home, the root of the tree, and the size of the archive in bytes.
 """
 
 import io

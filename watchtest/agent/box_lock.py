@@ -1,7 +1,6 @@
-"""Who holds the box: locks that the system frees when their holder dies, and processes known by their environment.
+"""Locks on a box that the system frees when their holder dies, and processes recognised by their environment.
 
-A holder writes its pid into its lock, and the pid namespace that the pid belongs to: in another namespace the same
-number is somebody else.
+A holder writes its pid and its pid namespace into the lock file: in another namespace, the same pid is another process.
 """
 
 from __future__ import annotations
@@ -12,82 +11,82 @@ import signal
 import time
 from typing import Callable, List, Tuple
 
-from .frames import MirrorError
+from .errors import AgentError
 
 TAKEOVER_LIMIT_S = 15.0
-JOB, SERVICE = "WATCHTEST_JOB", "WATCHTEST_SERVICE"
-"""The variables by which processes of a box are known; the value is its home."""
+JOB_VARIABLE, SERVICE_VARIABLE = "WATCHTEST_JOB", "WATCHTEST_SERVICE"
+"""The environment variables that mark the processes of a box; their value is the home of that box."""
 
 
 def take_over(file: str, what: str, patience_s: float = 0.0, still_alive: Callable[[], None] = lambda: None) -> int:
-    """The lock, taken from a living holder if need be; for `patience_s` it may end by itself before it is killed."""
+    """Acquire the lock and return its file descriptor. A holder that does not leave within `patience_s` is killed."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     began = time.monotonic()
-    while not _is_taken(fd, fcntl.LOCK_EX):
+    while not _try_lock(fd, fcntl.LOCK_EX):
         waited_s = time.monotonic() - began
         if waited_s > TAKEOVER_LIMIT_S:
-            raise MirrorError("taken", "another {} holds this box and does not end".format(what))
-        pid, space = _holder(fd)
-        if pid and space in ("", _pid_space()) and waited_s >= patience_s:
+            raise AgentError("taken", "another {} holds this box and does not exit".format(what))
+        pid, namespace = _holder(fd)
+        if pid and namespace in ("", _pid_namespace()) and waited_s >= patience_s:
             kill(pid)
         still_alive()
         time.sleep(0.01)
     os.ftruncate(fd, 0)
-    os.pwrite(fd, "{} {}".format(os.getpid(), _pid_space()).encode("ascii"), 0)
+    os.pwrite(fd, "{} {}".format(os.getpid(), _pid_namespace()).encode("ascii"), 0)
     return fd
 
 
 def is_held(file: str) -> bool:
-    """Whether a living process holds this lock right now."""
+    """Return whether a living process holds this lock."""
     try:
         fd = os.open(file, os.O_RDWR)
     except OSError:
-        return False  # nobody ever did
+        return False  # it was never taken
     try:
-        return not _is_taken(fd, fcntl.LOCK_SH)
+        return not _try_lock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
 
 
-def end_holder(file: str) -> None:
-    """Kill whoever holds this lock; one of another pid namespace is not ours to name."""
+def kill_holder(file: str) -> None:
+    """Kill the holder of this lock, unless it lives in another pid namespace, where its pid means nothing to us."""
     if not is_held(file):
         return
     fd = os.open(file, os.O_RDWR)
-    pid, space = _holder(fd)
+    pid, namespace = _holder(fd)
     os.close(fd)
-    if pid and space in ("", _pid_space()):
+    if pid and namespace in ("", _pid_namespace()):
         kill(pid)
 
 
-def share(file: str) -> int:
-    """Hold a part of this lock until this process ends: supervisors do, so that others can wait for their end."""
+def hold_shared(file: str) -> int:
+    """Share this lock until this process exits: supervisors do, so that others can wait until they are gone."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
     return fd
 
 
 def wait_until_free(file: str, what: str) -> None:
-    """Until nobody shares this lock any more."""
+    """Wait until no process shares this lock."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + TAKEOVER_LIMIT_S
-    while not _is_taken(fd, fcntl.LOCK_EX):
+    while not _try_lock(fd, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
-            raise MirrorError("taken", "{} does not end".format(what))
+            raise AgentError("taken", "{} does not exit".format(what))
         time.sleep(0.01)
     os.close(fd)
 
 
-def end_marked(variable: str, home: str) -> int:
-    """Kill every process of this box that is known by this variable. How many there were."""
-    found = marked(variable, home)
+def kill_marked(variable: str, home: str) -> int:
+    """Kill every process of this box that carries this variable; return how many there were."""
+    found = marked_pids(variable, home)
     for pid in found:
         kill(pid)
     return len(found)
 
 
-def marked(variable: str, home: str) -> List[int]:
-    """Processes that were started with `variable=home` in their environment. Only Linux tells."""
+def marked_pids(variable: str, home: str) -> List[int]:
+    """Return the processes that were started with `variable=home` in their environment; none without /proc."""
     marker = "{}={}".format(variable, home).encode("utf-8", "surrogateescape")
     found = []
     try:
@@ -100,7 +99,7 @@ def marked(variable: str, home: str) -> List[int]:
                 if marker in stream.read().split(b"\0"):
                     found.append(int(name))
         except OSError:
-            continue  # ended, or not ours to read
+            continue  # it has exited, or belongs to another user
     return [pid for pid in found if pid != os.getpid()]
 
 
@@ -108,24 +107,24 @@ def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass  # gone already; a lock that stays taken is reported by its deadline
+        pass  # it is gone already; the deadline reports a lock that stays taken
 
 
-def _is_taken(fd: int, how: int) -> bool:
+def _try_lock(fd: int, operation: int) -> bool:
     try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
 
 
 def _holder(fd: int) -> Tuple[int, str]:
-    pid, _, space = os.pread(fd, 100, 0).decode("ascii", "replace").strip().partition(" ")
-    return (int(pid), space) if pid.isdigit() else (0, "")
+    pid, _, namespace = os.pread(fd, 100, 0).decode("ascii", "replace").strip().partition(" ")
+    return (int(pid), namespace) if pid.isdigit() else (0, "")
 
 
-def _pid_space() -> str:
-    """The pid namespace of this process; nothing where there is none."""
+def _pid_namespace() -> str:
+    """Return the pid namespace of this process, or "" where the system has none."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,35 +1,31 @@
-"""The wire: a frame is a JSON header and a body of raw bytes, each with its length before it. Sizes are bounded.
+"""The format of frames, used by both ends: a JSON header and a body of raw bytes, length-prefixed and bounded.
 
-Used by both ends. Says nothing about what frames mean.
-
-The one exception of the agent that its host is told of.
+Says nothing about what frames mean.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import struct
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 LENGTHS = struct.Struct(">4sII")
 MAGIC = b"wt1\n"
 MAX_HEADER = 1024 * 1024
 MAX_BODY = 32 * 1024 * 1024
 BODY_PIECE = 4 * 1024 * 1024
-"""What a sender puts into one body at the most; the limit above is for what is believed from the other side."""
+"""The most that a sender puts into one body; MAX_BODY is the most that a receiver accepts."""
 
 Header = Dict[str, Any]
 Frame = Tuple[Header, bytes]
 
 
 class BadFrame(Exception):
-    """The other side sent what is not a frame. The stream cannot be trusted any more."""
+    """The other side sent something that is not a frame, so the stream cannot be trusted any more."""
 
 
 def encode(header: Header, body: bytes = b"") -> bytes:
-    """The frame as bytes. Lone surrogates (names that are not UTF-8) survive as JSON escapes."""
+    """Return the frame as bytes. Lone surrogates (names that are not UTF-8) survive as JSON escapes."""
     head = json.dumps(header, separators=(",", ":")).encode("ascii")
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise BadFrame("frame too large to send: header {} bytes, body {} bytes".format(len(head), len(body)))
@@ -37,7 +33,7 @@ def encode(header: Header, body: bytes = b"") -> bytes:
 
 
 class Decoder:
-    """Turns pieces of a byte stream into frames, keeping at most one unfinished frame in memory."""
+    """Turns chunks of a byte stream into frames, keeping at most one unfinished frame in memory."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -78,7 +74,7 @@ def _header(raw: bytes) -> Header:
 
 
 def path_bytes(path: str) -> bytes:
-    """A path of the wire as the file system wants it, whatever the locale."""
+    """Encode a path of the protocol for the file system, whatever the locale."""
     return path.encode("utf-8", "surrogateescape")
 
 
@@ -87,38 +83,6 @@ def path_text(path: bytes) -> str:
 
 
 def in_pieces(rows: List[Any], count: int = 2000) -> Iterator[Tuple[List[Any], bool]]:
-    """`rows` in pieces that fit a body, each with whether it is the last."""
+    """Yield `rows` in chunks that fit a body, each with whether it is the last."""
     for start in range(0, max(len(rows), 1), count):
         yield rows[start : start + count], start + count >= len(rows)
-
-
-ROOM_NEEDED = 64 * 1024
-
-
-class MirrorError(Exception):
-    """The mirror cannot be what was asked for. `code` is a stable word."""
-
-    def __init__(self, code: str, message: str) -> None:
-        Exception.__init__(self, message)
-        self.code = code
-
-
-def explained(error: OSError, path: str) -> MirrorError:
-    code = code_of(error, "sync")
-    return MirrorError(code, "{} cannot be written in the box: {}".format(path, error.strerror or error))
-
-
-def code_of(error: OSError, otherwise: str) -> str:
-    return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
-
-
-def full_disk(*folders: str) -> Optional[str]:
-    """The first of these folders where nothing can be written any more for want of room."""
-    for folder in folders:
-        try:
-            found = os.statvfs(folder)
-        except OSError:
-            continue  # not there: then nothing of ours is
-        if found.f_bavail * found.f_frsize < ROOM_NEEDED or (found.f_files and not found.f_favail):
-            return folder
-    return None

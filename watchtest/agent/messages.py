@@ -1,4 +1,4 @@
-"""JSON messages over a local socket, by their length, and open files with them. Both ends are ours."""
+"""JSON messages between our own processes over a Unix socket, with open files attached. Blocking, length-prefixed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import socket
 from typing import Any, Dict, List, Sequence, Tuple
 
-LIMIT = 64 * 1024 * 1024
-MOST_FILES = 16
+SIZE_LIMIT = 64 * 1024 * 1024
+MAX_FILES = 16
 
 
-def say(channel: socket.socket, words: Dict[str, Any], files: Sequence[int] = ()) -> None:
-    data = json.dumps(words, separators=(",", ":")).encode("ascii")
+def send(channel: socket.socket, message: Dict[str, Any], files: Sequence[int] = ()) -> None:
+    data = json.dumps(message, separators=(",", ":")).encode("ascii")
     head = len(data).to_bytes(8, "big")
     if files:
         channel.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
@@ -22,10 +22,10 @@ def say(channel: socket.socket, words: Dict[str, Any], files: Sequence[int] = ()
         channel.sendall(head + data)
 
 
-def hear(channel: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
-    """One message, and the files that came with it. EOFError when the other end is gone."""
+def receive(channel: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
+    """Return one message and the files that came with it. Raises EOFError when the other end is gone."""
     files = array.array("i")
-    head, extras, _, _ = channel.recvmsg(8, socket.CMSG_SPACE(MOST_FILES * files.itemsize))
+    head, extras, _, _ = channel.recvmsg(8, socket.CMSG_SPACE(MAX_FILES * files.itemsize))
     for level, kind, data in extras:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             files.frombytes(data[: len(data) - len(data) % files.itemsize])
@@ -33,15 +33,15 @@ def hear(channel: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
         os.set_inheritable(fd, False)
     if not head:
         raise EOFError
-    head += _exactly(channel, 8 - len(head))
+    head += _receive_exactly(channel, 8 - len(head))
     size = int.from_bytes(head, "big")
-    if size > LIMIT:
+    if size > SIZE_LIMIT:
         raise EOFError
-    words = json.loads(_exactly(channel, size).decode("ascii"))
-    return (words if isinstance(words, dict) else {}), list(files)
+    message = json.loads(_receive_exactly(channel, size).decode("ascii"))
+    return (message if isinstance(message, dict) else {}), list(files)
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes:
+def _receive_exactly(channel: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         piece = channel.recv(size - len(data))

@@ -1,8 +1,8 @@
-"""The tree in the box. Owns exactly the paths that a snapshot brought here; what was made in the box is left alone.
+"""The tree in the box. It owns exactly the paths that a snapshot brought here and leaves alone what the box made.
 
-What it promises: after `commit`, every owned path has the announced bytes, mode and kind; every path that was owned and
-is not any more is gone; no write ever leaves the root, through a symlink or otherwise. Each file is replaced by one
-rename. Folder modes and times are not mirrored.
+After `commit`, every owned path has the announced content, mode and kind, and every path that is no longer owned is
+gone. No write ever leaves the root, through a symlink or otherwise. Each file is replaced by one rename. Modes and
+times of folders are not mirrored.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import shutil
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from .frames import MirrorError, explained, path_bytes, path_text
-from .owned_paths import FILE, FOLDER, SYMLINK, Ledger, Row, blob_id, is_real_folder, row_of, signature_of
+from .errors import AgentError, write_error
+from .frames import path_bytes, path_text
+from .owned_paths import FILE, FOLDER, SYMLINK, Ledger, TreeRow, blob_id, is_real_folder, row_of, signature_of
 
 KEPT_FOLDER = b".watchtest"
-_Seen = Tuple[bytes, Tuple[int, int], Row]
-"""An owned path: where it lies, its signature, and the row it stood for."""
+_PathRecord = Tuple[bytes, Tuple[int, int], TreeRow]
+"""What is known of an owned path: its absolute path, its signature, and its row at that time."""
 
 
 class Mirror:
@@ -29,40 +30,39 @@ class Mirror:
         self.generation: Optional[int] = 0
         """None while a delta is half applied."""
         self._ledger = Ledger(os.path.join(path_bytes(home), b"owned"))
-        self._seen: Dict[str, _Seen] = {}
+        self._records: Dict[str, _PathRecord] = {}
         self._stage = os.path.join(self.root, KEPT_FOLDER, b"stage")
-        self._incoming: Optional[_Incoming] = None
-        self._announced: Dict[str, Row] = {}
+        self._incoming: Optional[_IncomingFile] = None
+        self._announced: Dict[str, TreeRow] = {}
         self._has_failed = False
         self._real_folders: Set[bytes] = set()
-        """Folders of this delta's files that were looked at already."""
+        """Folders that this delta has already verified or created."""
         self._prepare()
 
     def _prepare(self) -> None:
         try:
             os.makedirs(self.root, exist_ok=True)
-            # Whatever a killed agent left half written.
-            shutil.rmtree(self._stage, ignore_errors=True)
+            shutil.rmtree(self._stage, ignore_errors=True)  # a killed agent may have left files half written
             os.makedirs(self._stage, exist_ok=True)
         except OSError as error:
-            raise MirrorError(
+            raise AgentError(
                 "workdir", "the folder {} in the box cannot be written: {}".format(path_text(self.root), error.strerror)
             ) from error
 
     # -- what is here ------------------------------------------------------------------------------
 
-    def manifest(self) -> Iterator[Row]:
-        """Every owned path as it is now, contents read; [path, null] for what is missing."""
-        self._seen.clear()
+    def manifest(self) -> Iterator[TreeRow]:
+        """Yield every owned path as it is now, reading all contents; [path, null] for a missing one."""
+        self._records.clear()
         for path in sorted(self._ledger.paths):
             yield self._examine(path)
 
-    def drift(self) -> List[Row]:
-        """Owned paths that are no longer what they were when last seen: tests may write anywhere in the tree."""
-        suspects = [path for path in self._ledger.paths if path not in self._seen]
+    def drift(self) -> List[TreeRow]:
+        """Return the owned paths that changed since they were last examined: tests may write anywhere in the tree."""
+        suspects = [path for path in self._ledger.paths if path not in self._records]
         lstat = os.lstat
-        # The one loop over everything that is on the way from a save to its verdict: nothing in it is for beauty.
-        for path, (absolute, signature, _) in self._seen.items():
+        # Every run waits for this loop over the whole tree, so it is written for speed.
+        for path, (absolute, signature, _) in self._records.items():
             try:
                 found = lstat(absolute)
             except OSError:
@@ -72,24 +72,24 @@ class Mirror:
                 suspects.append(path)
         changed = []
         for path in suspects:
-            before = self._seen.get(path)
+            before = self._records.get(path)
             row = self._examine(path)
             if before is None or row != before[2]:
                 changed.append(row)
         return changed
 
-    def _examine(self, path: str) -> Row:
+    def _examine(self, path: str) -> TreeRow:
         absolute = self._absolute(path)
         signature = signature_of(absolute)
         row = row_of(path, absolute, self._still_alive)
-        self._seen[path] = (absolute, signature, row)
+        self._records[path] = (absolute, signature, row)
         return row
 
     # -- applying a delta --------------------------------------------------------------------------
 
     def begin(self, base: int) -> None:
         if self.generation != base:
-            raise MirrorError("generation", "the box is at generation {}, not {}".format(self.generation, base))
+            raise AgentError("generation", "the box is at generation {}, not {}".format(self.generation, base))
         self.generation = None
         self._has_failed = False
         self._incoming = None
@@ -97,21 +97,21 @@ class Mirror:
         self._real_folders.clear()
 
     def claim(self, paths: Iterable[str]) -> None:
-        """Write down what is about to be written, so that a crash in between leaves nothing unowned."""
+        """Record the paths that are about to be written, so that a crash in between leaves nothing unowned."""
         self._require_begun()
         self._ledger.add(_checked(path) for path in paths)
 
     def remove(self, paths: Iterable[str]) -> None:
         self._require_begun()
-        # Deepest first, so that a folder is empty when its turn comes.
+        # Deepest first, so that folders are empty by the time they are removed.
         gone = sorted((_checked(path) for path in paths), key=lambda path: path.count("/"), reverse=True)
         for path in gone:
             self._remove_one(path)
-            self._seen.pop(path, None)
+            self._records.pop(path, None)
         self._ledger.drop(gone)
 
-    def write(self, row: Row, content: bytes, is_last: bool) -> None:
-        """One piece of one path; the last piece puts it in its place."""
+    def write(self, row: TreeRow, content: bytes, is_last: bool) -> None:
+        """Write one chunk of a path; the last chunk moves it into place."""
         self._require_begun()
         path = _checked(row[0])
         try:
@@ -122,37 +122,37 @@ class Mirror:
             elif row[1] == FOLDER:
                 self._make_folder(path)
             else:
-                raise MirrorError("protocol", "unknown kind {!r} of {}".format(row[1], path))
+                raise AgentError("protocol", "unknown kind {!r} of {}".format(row[1], path))
         except OSError as error:
-            raise explained(error, path) from error
+            raise write_error(error, path) from error
         if is_last:
             self._announced[path] = row
 
     def commit(self, generation: int) -> None:
-        """Take the signatures of what was written; from here on the box is at `generation`."""
+        """Record the signatures of what was written; the box is at `generation` from now on."""
         self._require_begun()
         if self._has_failed:
-            raise MirrorError("sync", "a part of the delta failed, so it cannot be committed")
+            raise AgentError("sync", "a part of the delta failed, so it cannot be committed")
         for path, row in self._announced.items():
             absolute = self._absolute(path)
-            self._seen[path] = (absolute, signature_of(absolute), list(row))
+            self._records[path] = (absolute, signature_of(absolute), list(row))
         self._announced = {}
         self.generation = generation
 
     def fail(self) -> None:
-        """A frame of the delta could not be carried out: the tree is not what a commit would call it."""
+        """Note that a part of the delta could not be applied, so that it cannot be committed."""
         self._has_failed = True
 
     def _require_begun(self) -> None:
         if self.generation is not None:
-            raise MirrorError("protocol", "a delta was sent before `begin`")
+            raise AgentError("protocol", "a delta was sent before `begin`")
 
-    def _write_piece(self, path: str, row: Row, content: bytes, is_last: bool) -> None:
+    def _write_piece(self, path: str, row: TreeRow, content: bytes, is_last: bool) -> None:
         if self._incoming is None:
-            self._incoming = _Incoming(path, os.path.join(self._stage, b"incoming"), row)
+            self._incoming = _IncomingFile(path, os.path.join(self._stage, b"incoming"), row)
         incoming = self._incoming
         if incoming.path != path:
-            raise MirrorError("protocol", "{} began before {} was complete".format(path, incoming.path))
+            raise AgentError("protocol", "{} began before {} was complete".format(path, incoming.path))
         incoming.add(content)
         if not is_last:
             return
@@ -164,9 +164,9 @@ class Mirror:
             _forget_bytecode(absolute)
         os.rename(incoming.staged, absolute)
 
-    def _put_symlink(self, path: str, row: Row, target: bytes) -> None:
+    def _put_symlink(self, path: str, row: TreeRow, target: bytes) -> None:
         if blob_id(target) != row[4]:
-            raise MirrorError("sync", "the target of {} was damaged on its way".format(path))
+            raise AgentError("sync", "the target of {} was damaged in transit".format(path))
         staged = os.path.join(self._stage, b"link")
         if os.path.lexists(staged):
             os.unlink(staged)
@@ -184,7 +184,7 @@ class Mirror:
             os.mkdir(absolute)
 
     def _clear_way(self, path: str) -> bytes:
-        """The absolute path, with real folders above it and no folder in its own place."""
+        """Return the absolute path, after creating real folders above it and removing a folder in its place."""
         self._make_parents(path)
         absolute = self._absolute(path)
         if is_real_folder(absolute):
@@ -201,7 +201,7 @@ class Mirror:
             current = os.path.join(current, part)
             if is_real_folder(current):
                 continue
-            # A file, or a symlink that a test put here and that would lead us out of the root.
+            # A file, or a symlink that a test created and that could lead out of the root.
             if os.path.lexists(current):
                 os.unlink(current)
             os.mkdir(current)
@@ -218,9 +218,9 @@ class Mirror:
         except FileNotFoundError:
             pass
         except OSError as error:
-            # A folder in which the box's own files remain stays.
+            # A folder that still contains the box's own files stays.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise explained(error, path) from error
+                raise write_error(error, path) from error
         _forget_bytecode(absolute)
         self._remove_empty_folders(os.path.dirname(absolute))
 
@@ -237,17 +237,17 @@ class Mirror:
             try:
                 os.rmdir(folder)
             except OSError:
-                return  # not empty: the rule's natural end
+                return  # not empty
             folder = os.path.dirname(folder)
 
     def _absolute(self, path: str) -> bytes:
         return os.path.join(self.root, path_bytes(path))
 
 
-class _Incoming:
-    """A file on its way, piece by piece, digested as it comes."""
+class _IncomingFile:
+    """A file that arrives in chunks and is hashed on the way."""
 
-    def __init__(self, path: str, staged: bytes, row: Row) -> None:
+    def __init__(self, path: str, staged: bytes, row: TreeRow) -> None:
         self.path = path
         self.staged = staged
         self._row = row
@@ -266,23 +266,24 @@ class _Incoming:
         os.fchmod(self._fd, self._row[2])
         os.close(self._fd)
         if self._size != self._row[3] or self._digest.hexdigest() != self._row[4]:
-            raise MirrorError("sync", "{} was damaged on its way".format(self.path))
+            raise AgentError("sync", "{} was damaged in transit".format(self.path))
 
 
 def _checked(path: str) -> str:
-    """A path of the wire, or an error: relative, no `..`, nothing of ours."""
+    """Return the path if it is relative, has no `..` and is not in our own folder; raise otherwise."""
     parts = path.split("/")
     if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise MirrorError("path", "refusing the path {!r}: it could leave the workspace".format(path))
+        raise AgentError("path", "refusing the path {!r}: it could leave the workspace".format(path))
     if path_bytes(parts[0]) == KEPT_FOLDER:
-        raise MirrorError("path", "refusing the path {!r}: the folder is watchtest's own".format(path))
+        raise AgentError("path", "refusing the path {!r}: the folder belongs to watchtest".format(path))
     return path
 
 
 def _make_younger(staged: bytes, absolute: bytes) -> None:
-    """A same-size edit within one second would run the old code: Python compares size and whole seconds.
+    """Give the file a later second than the one it replaces.
 
-    A later second than the old file's makes it see the change wherever the bytecode lies: behind a link, in a prefix.
+    Python compares only the size and whole seconds of a source with its bytecode, wherever that is stored, so an edit
+    of the same size within one second would run the old code.
     """
     try:
         before = int(os.stat(absolute).st_mtime)
@@ -294,7 +295,7 @@ def _make_younger(staged: bytes, absolute: bytes) -> None:
 
 
 def _forget_bytecode(absolute: bytes) -> None:
-    """The compiled modules beside a source: sourceless imports must not find what was deleted."""
+    """Delete the compiled modules beside a source: sourceless imports must not find a deleted module."""
     if not absolute.endswith(b".py"):
         return
     folder, name = os.path.split(absolute)
@@ -308,8 +309,8 @@ def _forget_bytecode(absolute: bytes) -> None:
         try:
             os.unlink(os.path.join(cache, entry))
         except OSError:
-            continue  # something else of that name, made in the box
+            continue  # a folder of that name, made in the box
     try:
         os.rmdir(cache)
     except OSError:
-        pass  # holds the bytecode of other modules
+        pass  # not empty: it contains the bytecode of other modules

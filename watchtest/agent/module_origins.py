@@ -1,4 +1,4 @@
-"""Where the modules of this process come from: of the project, installed beside it, or made up."""
+"""Where the modules of this process come from: the project, an installed package, or created at run time."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
 
 
 def third_party(known: FrozenSet[str], root: str) -> List[Tuple[str, bool]]:
-    """The modules of this process that are neither known nor of the project, as `modules` of a later warm-up."""
+    """Return the imported modules that are neither in `known` nor of the project, with whether pytest rewrote them."""
     own_files = os.path.dirname(os.path.abspath(__file__))
     found = []
     for name, module in list(sys.modules.items()):
         if name in known or name.startswith(("watchtest_", "__main__", "__mp_main__")):
             continue
-        places = places_of(getattr(module, "__spec__", None))
-        # What has no file may have been made up by the project; a real import would not find it.
-        if places and not any(is_below(place, root) or is_below(place, own_files) for place in places):
+        paths = paths_of(getattr(module, "__spec__", None))
+        # The project may have created a module without a file at run time; a real import would not find it.
+        if paths and not any(is_below(path, root) or is_below(path, own_files) for path in paths):
             found.append((name, is_rewritten(module)))
     return found
 
 
-def of_project(own: Callable[[str], str]) -> Dict[str, Any]:
-    """A row: where the modules of the project lie, and how all modules that there are begin. `own`: "" for others."""
+def project_modules_row(own: Callable[[str], str]) -> Dict[str, Any]:
+    """Return a row with the files of the project's modules and the top-level names of all modules.
+
+    `own` returns a path relative to the project, or "" for a path outside it.
+    """
     modules = {}
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
-        for place in places_of(spec)[:1] if spec is not None and spec.has_location else ():
-            path = own(place)
-            if path:
-                modules[name] = path
+        for path in paths_of(spec)[:1] if spec is not None and spec.has_location else ():
+            own_path = own(path)
+            if own_path:
+                modules[name] = own_path
     tops = sorted({name.partition(".")[0] for name in list(sys.modules)})
     return {"k": "modules_of_project", "modules": modules, "tops": tops}
 
@@ -44,50 +47,50 @@ def is_rewriter(finder: Any) -> bool:
     return type(finder).__name__ == "AssertionRewritingHook"
 
 
-def is_of(module: Any, root: str) -> bool:
-    return any(is_below(place, root) for place in places_of(getattr(module, "__spec__", None)))
+def is_of_project(module: Any, root: str) -> bool:
+    return any(is_below(path, root) for path in paths_of(getattr(module, "__spec__", None)))
 
 
-def places_of(spec: Any) -> List[str]:
-    """The files and folders that a module comes from."""
+def paths_of(spec: Any) -> List[str]:
+    """Return the files and folders that a module comes from."""
     if spec is None:
         return []
-    places = [spec.origin] if spec.has_location and spec.origin else []
+    paths = [spec.origin] if spec.has_location and spec.origin else []
     try:
-        return places + [str(place) for place in spec.submodule_search_locations or ()]
-    except Exception:  # noqa: BLE001  a namespace of somebody's own making
-        return places
+        return paths + [str(path) for path in spec.submodule_search_locations or ()]
+    except Exception:  # noqa: BLE001  a custom namespace object may raise anything
+        return paths
 
 
-def is_below(place: str, root: str) -> bool:
-    return (real_folder(os.path.dirname(place)) + os.sep).startswith(root + os.sep)
+def is_below(path: str, root: str) -> bool:
+    return (real_folder(os.path.dirname(path)) + os.sep).startswith(root + os.sep)
 
 
 @functools.lru_cache(maxsize=None)
 def real_folder(folder: str) -> str:
-    """Hundreds of modules come from a few folders."""
+    """Resolve a folder, cached: hundreds of modules come from a few folders."""
     return realpath(folder)
 
 
-def know_folders() -> None:
-    """Of all modules that there are, ahead of time: who is forked from here need not ask again."""
+def cache_folders() -> None:
+    """Resolve the folders of all imported modules ahead of time, so that forked processes find them in the cache."""
     for module in list(sys.modules.values()):
-        for place in places_of(getattr(module, "__spec__", None)):
-            real_folder(os.path.dirname(place))
+        for path in paths_of(getattr(module, "__spec__", None)):
+            real_folder(os.path.dirname(path))
 
 
-def spec_of(name: str) -> Any:
-    """The spec of a top-level module, as if it were not imported yet."""
+def find_spec(name: str) -> Any:
+    """Return the spec of a top-level module, as if it were not imported yet."""
     for finder in sys.meta_path:
         if not is_rewriter(finder) and hasattr(finder, "find_spec"):
             try:
                 spec = finder.find_spec(name, None)
-            except Exception:  # noqa: BLE001  a finder of the project's
+            except Exception:  # noqa: BLE001  a finder of the project may raise anything
                 continue
             if spec is not None:
                 return spec
     return None
 
 
-def origin_of(spec: Any) -> Optional[Tuple[str, ...]]:
-    return None if spec is None else tuple(sorted(places_of(spec))) or (str(spec.origin),)
+def spec_origin(spec: Any) -> Optional[Tuple[str, ...]]:
+    return None if spec is None else tuple(sorted(paths_of(spec))) or (str(spec.origin),)

@@ -1,7 +1,4 @@
-"""Which paths of the tree are ours, on disk. Says nothing of what they hold.
-
-What a path of the tree is right now. Reads; changes nothing.
-"""
+"""The ledger of paths that a snapshot brought into the box, and what such a path is right now."""
 
 from __future__ import annotations
 
@@ -11,11 +8,12 @@ import stat
 import time
 from typing import Any, Callable, Iterable, List, Set, Tuple
 
-from .frames import explained, path_bytes, path_text
+from .errors import write_error
+from .frames import path_bytes, path_text
 
 
 class Ledger:
-    """The owned paths, on disk, so that the next agent knows what it may delete. Append-only between starts."""
+    """The owned paths, kept on disk so that the next agent knows what it may delete. Append-only between starts."""
 
     def __init__(self, file: bytes) -> None:
         self._file = file
@@ -39,7 +37,7 @@ class Ledger:
             with open(self._file, "ab") as stream:
                 stream.write(b"".join(sign + path_bytes(path) + b"\0" for path in paths))
         except OSError as error:
-            raise explained(error, path_text(self._file)) from error
+            raise write_error(error, path_text(self._file)) from error
 
     def _compact(self) -> None:
         fresh = self._file + b".new"
@@ -48,7 +46,7 @@ class Ledger:
                 stream.write(b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(self.paths)))
             os.replace(fresh, self._file)
         except OSError as error:
-            raise explained(error, path_text(self._file)) from error
+            raise write_error(error, path_text(self._file)) from error
 
 
 def _replay(file: bytes) -> Set[str]:
@@ -58,7 +56,7 @@ def _replay(file: bytes) -> Set[str]:
             records = stream.read().split(b"\0")
     except FileNotFoundError:
         return paths
-    # What follows the last NUL is a record that a crash cut off; nothing was written for it yet.
+    # A crash may have cut off the record after the last NUL; nothing was written for it yet.
     for record in records[:-1]:
         path = path_text(record[1:])
         if record[:1] == b"+":
@@ -69,14 +67,14 @@ def _replay(file: bytes) -> Set[str]:
 
 
 FILE, SYMLINK, FOLDER = "file", "symlink", "folder"
-Row = List[Any]
-"""[path, kind, mode, size, digest], as on the wire; [path, null] for a path that is not there."""
+TreeRow = List[Any]
+"""[path, kind, mode, size, digest], as in the protocol; [path, null] for a missing path."""
 RACY_NS = 50 * 1000 * 1000
-"""Kernel times have a grain of some milliseconds: a file this young may change without a trace in its times."""
+"""Kernel timestamps have a resolution of some milliseconds: a file this young may change and keep its times."""
 NO_SIGNATURE = (0, 0)
 
 
-def row_of(path: str, absolute: bytes, still_alive: Callable[[], None]) -> Row:
+def row_of(path: str, absolute: bytes, still_alive: Callable[[], None]) -> TreeRow:
     try:
         found = os.lstat(absolute)
         if stat.S_ISLNK(found.st_mode):
@@ -88,15 +86,14 @@ def row_of(path: str, absolute: bytes, still_alive: Callable[[], None]) -> Row:
             digest = _file_id(absolute, found.st_size, still_alive)
             return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, digest]
     except OSError:
-        # Missing, or made unreadable by a test: either way not what the snapshot says, and written anew.
-        pass
+        pass  # missing, or made unreadable by a test: either way it is written again
     return [path, None]
 
 
 def signature_of(absolute: bytes) -> Tuple[int, int]:
-    """What changes with every change of a path: whatever is done to a file, or put in its place, renews its ctime.
+    """Return a value that changes whenever the path does: every change or replacement renews the ctime.
 
-    A path that changed a moment ago has none that can be relied on, and is looked at again the next time.
+    A path that changed a moment ago gets NO_SIGNATURE and is examined again the next time.
     """
     try:
         found = os.lstat(absolute)

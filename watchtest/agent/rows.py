@@ -1,165 +1,211 @@
-"""Rows that tell what became of tests: how they are written to the agent's pipe, and how an exception is described.
+"""The rows that test processes report, one JSON object per line: their kinds, their fields, and their writer.
 
-Runs inside the project's own Python. Bounded: whatever a test raises or prints, a row stays small.
+The plugins inside the tests' own Python write them; agent and host read them. A test may write to the same pipe, so a
+reader checks the type of every field.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
-import linecache
 import os
 import signal
 from os import getpid, write
-from os.path import isfile, realpath, relpath
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, TypedDict
 
-TEXT_LIMIT = 64 * 1024
-MESSAGE_LIMIT = 4 * 1024
-SOURCE_LIMIT = 400
-IDS_A_ROW = 500
-KEPT_LIMIT = 32 * 1024
+COLLECTED, COLLECTION_END, COLLECTION_ERROR = "collected", "collection_end", "collection_error"
+START, TEST, FINISH, INTERNAL_ERROR = "start", "test", "finish", "internal_error"
+COLD, RESTART, MODULES = "cold", "restart", "modules"
+CODES, SCOPE, PROJECT_MODULES = "codes", "scope", "modules_of_project"
+SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
+"""The fields of a ScopeRow that are sets of words."""
+IDS_PER_ROW = 500
+BUFFER_LIMIT = 32 * 1024
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
+UntrustedRow = Dict[str, Any]
+"""A row as it was read: any field may be missing or of another type."""
 
-class Rows:
-    """The agent's pipe. A fork of the test process has no say."""
+
+class Crash(TypedDict):
+    file: str
+    line: int
+
+
+class FailureRow(TypedDict, total=False):
+    """Why a test failed. `file` and `line` are shown; `crash` is the deepest location in the project."""
+
+    kind: str
+    message: str
+    text: str
+    output: str
+    file: str
+    line: int
+    column: Optional[int]
+    source_line: str
+    function: str
+    crash: Crash
+
+
+class CollectedRow(TypedDict):
+    """Tests that are about to run; a CollectionEndRow follows the last one."""
+
+    k: str
+    tests: List[str]
+
+
+class CollectionEndRow(TypedDict):
+    k: str
+
+
+class CollectionErrorRow(TypedDict):
+    """A file, or whatever else stands in for `test`, that cannot be collected."""
+
+    k: str
+    test: str
+    failure: FailureRow
+
+
+class StartRow(TypedDict):
+    k: str
+    test: str
+
+
+class _TestFields(TypedDict):
+    k: str
+    test: str
+    outcome: str
+    duration_s: float
+
+
+class TestRow(_TestFields, total=False):
+    """The result of a test. `reruns`: how many failed attempts a plugin repeated."""
+
+    failure: FailureRow
+    reruns: int
+
+
+class FinishRow(TypedDict):
+    """The session is over. `withdrawn`: why it ended before all announced tests ran."""
+
+    k: str
+    exit_code: int
+    withdrawn: str
+
+
+class InternalErrorRow(TypedDict):
+    k: str
+    text: str
+
+
+class ColdRow(TypedDict):
+    """A warm run must be repeated in a fresh process, without preloading the modules in `avoid`. Read by the agent."""
+
+    k: str
+    why: str
+    avoid: List[str]
+
+
+class RestartRow(TypedDict):
+    """All rows so far are void, because the run starts again in a fresh process. Written by the agent."""
+
+    k: str
+
+
+class ModulesRow(TypedDict):
+    """Third-party modules that the run imported, each with whether pytest rewrote it. Read by the agent."""
+
+    k: str
+    names: List[Tuple[str, bool]]
+
+
+CodesRow = TypedDict("CodesRow", {"k": str, "from": int, "codes": List[Tuple[str, int, str]]})
+"""File, first line and name of functions. They are numbered consecutively, beginning with `from`."""
+
+
+class _ScopeFields(TypedDict):
+    k: str
+    scope: str
+
+
+class ScopeRow(_ScopeFields, total=False):
+    """What was touched while a scope was active; see `record.scopes`. `codes` are numbers from CodesRows."""
+
+    codes: List[int]
+    files: List[str]
+    folders: List[str]
+    probes: List[str]
+    imports: List[str]
+    missing: List[str]
+    uses: List[str]
+    opaque: List[str]
+
+
+class ProjectModulesRow(TypedDict):
+    """The files of the project's modules, and the top-level names of all imported modules."""
+
+    k: str
+    modules: Dict[str, str]
+    tops: List[str]
+
+
+Row = Mapping[str, Any]
+"""Any of the rows above."""
+
+
+def parse_row(line: bytes) -> Optional[UntrustedRow]:
+    """Return the row in this line, or None if it is not a JSON object."""
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def encode_row(row: Row) -> bytes:
+    return ENCODE(row).encode("ascii") + b"\n"
+
+
+class RowWriter:
+    """Writes rows to the agent's pipe. A fork of the test process writes nothing."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._pid = getpid()
-        self._kept = bytearray()
+        self._buffer = bytearray()
 
-    def send(self, row: Dict[str, Any]) -> None:
-        """At once."""
-        self.keep(row)
+    def send(self, row: Row) -> None:
+        """Write the row, and all buffered ones before it, at once."""
+        self.buffer(row)
         self.flush()
 
-    def keep(self, row: Dict[str, Any]) -> None:
-        """Until the next one is sent: for what nobody waits for."""
-        self._kept += ENCODE(row).encode("ascii") + b"\n"
-        if len(self._kept) > KEPT_LIMIT:
+    def buffer(self, row: Row) -> None:
+        """Write the row together with the next one that is sent."""
+        self._buffer += encode_row(row)
+        if len(self._buffer) > BUFFER_LIMIT:
             self.flush()
 
     def flush(self) -> None:
-        data = memoryview(bytes(self._kept))
-        self._kept.clear()
+        data = memoryview(bytes(self._buffer))
+        self._buffer.clear()
         while data and getpid() == self._pid:
             data = data[write(self._fd, data) :]
 
-    def promise(self, tests: List[str]) -> None:
-        """Every test that is about to run."""
-        for start in range(0, len(tests), IDS_A_ROW):
-            self.send({"k": "collected", "tests": tests[start : start + IDS_A_ROW]})
-        self.send({"k": "collection_end"})
+    def announce(self, tests: List[str]) -> None:
+        """Report every test that is about to run."""
+        for start in range(0, len(tests), IDS_PER_ROW):
+            self.send(CollectedRow(k=COLLECTED, tests=tests[start : start + IDS_PER_ROW]))
+        self.send(CollectionEndRow(k=COLLECTION_END))
 
 
-def own_fd(name: str) -> int:
-    """A pipe the agent gave us; neither it nor its name goes on to what the tests start."""
+def inherited_fd(name: str) -> int:
+    """Return the pipe that the agent named in this variable. The processes that tests start inherit neither."""
     fd = int(os.environ.pop(name))
     os.set_inheritable(fd, False)
     return fd
 
 
-def listen_for_stacks(fd: int) -> None:
-    """The stacks of all threads go there when the agent asks for them."""
+def dump_stacks_on_signal(fd: int) -> None:
+    """Write the stacks of all threads to this file when the agent asks for them."""
     number = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
     faulthandler.register(number, file=fd, all_threads=True)
-
-
-class Describer:
-    """Says of an exception where in the project it came from. `root` is the workspace."""
-
-    def __init__(self, root: str) -> None:
-        self._root = realpath(root)
-
-    def describe(self, error: BaseException, test_file: str, text: str, title: str = "") -> Dict[str, Any]:
-        """`test_file`: the file of the test. `text`: the whole report; `title` goes before the message."""
-        failure: Dict[str, Any] = {
-            "message": cut(title + message_of(error), MESSAGE_LIMIT),
-            "text": cut(text, TEXT_LIMIT),
-            "output": "",
-        }
-        failure.update(self.places(error, test_file))
-        return failure
-
-    def places(self, error: BaseException, test_file: str, line: int = 1) -> Dict[str, Any]:
-        """From the traceback itself: what it was, and where. `line`: of the test, if none of the project's is in it."""
-        places: Dict[str, Any] = {"kind": type(error).__name__}
-        try:
-            own = [(file, line, trace) for file, line, trace in _frames(error) if self.is_own(file)]
-            places.update(self.deepest([frame[:2] for frame in own], test_file, line))
-            if own:
-                shown = _last_in(own, realpath(test_file))
-                places.update(column=_column(shown[2]), function=function_of(own[-1][2]))
-        except Exception:  # noqa: BLE001  a strange traceback is no reason to break the user's tests
-            pass
-        return places
-
-    def deepest(self, frames: List[Tuple[str, int]], test_file: str, line: int = 1) -> Dict[str, Any]:
-        """Of these: the deepest in the test's own file, which is shown, and the deepest in the workspace."""
-        test_file = realpath(test_file)
-        own = [frame for frame in frames if self.is_own(frame[0])]
-        if not own:
-            return self.place(test_file, line) if isfile(test_file) else {}
-        places = self.place(*_last_in(own, test_file))
-        places["crash"] = {"file": self.relative(own[-1][0]), "line": own[-1][1]}
-        return places
-
-    def place(self, file: str, line: int) -> Dict[str, Any]:
-        source = linecache.getline(file, line).strip()
-        return {"file": self.relative(file), "line": line, "source_line": cut(source, SOURCE_LIMIT)}
-
-    def is_own(self, file: str) -> bool:
-        return file.startswith(self._root + os.sep) and os.sep + "site-packages" + os.sep not in file
-
-    def relative(self, file: str) -> str:
-        return relpath(realpath(file), self._root).replace(os.sep, "/")
-
-
-def _frames(error: BaseException) -> Iterator[Tuple[str, int, Any]]:
-    """From the outermost to the deepest; of a syntax error the line that is wrong comes last."""
-    trace = error.__traceback__
-    while trace is not None:
-        yield realpath(trace.tb_frame.f_code.co_filename), trace.tb_lineno, trace
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename:
-        yield realpath(error.filename), error.lineno or 1, None
-
-
-def _last_in(frames: List[Any], file: str) -> Any:
-    """The last frame in that file; if there is none, the last of all."""
-    return ([frame for frame in frames if frame[0] == file] or frames)[-1]
-
-
-def function_of(trace: Any) -> str:
-    """The function that a frame of a traceback is in, with its class where this Python knows it (3.11 on)."""
-    code = trace.tb_frame.f_code if trace is not None else None
-    return cut(str(getattr(code, "co_qualname", None) or getattr(code, "co_name", "")), SOURCE_LIMIT)
-
-
-def message_of(error: BaseException) -> str:
-    try:
-        words = str(error)
-    except Exception:  # noqa: BLE001  its own __str__ is the project's code, and may be what is broken
-        words = "<it has no words>"
-    return "{}: {}".format(type(error).__name__, words)
-
-
-def cut(text: str, limit: int) -> str:
-    """Head and tail, with the count of what was left out between them."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return "{}\n[... {} characters left out ...]\n{}".format(text[:half], len(text) - 2 * half, text[-half:])
-
-
-def _column(trace: Any) -> Optional[int]:
-    """1-based, where this Python knows it (3.11 on)."""
-    positions = getattr(trace.tb_frame.f_code, "co_positions", None) if trace is not None else None
-    if positions is None:
-        return None
-    for index, (line, _, column, _) in enumerate(positions()):
-        if index == trace.tb_lasti // 2:
-            return column + 1 if column is not None and line == trace.tb_lineno else None
-    return None

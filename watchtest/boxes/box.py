@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 
 from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.channel import AgentChannel
-from watchtest.boxes.no_python.shell_session import PlainSession
+from watchtest.boxes.no_python.shell_session import ShellSession
 from watchtest.boxes.protocols import (
     BoxConnection,
     BoxProvider,
@@ -110,7 +110,7 @@ class Box:
                 await channel.open()
                 return Session(channel)
             case OpenShellBox(tools=tools):
-                return PlainSession(tools, self.provider.root, self.provider.home)
+                return ShellSession(tools, self.provider.root, self.provider.home)
 
     async def disconnect(self) -> None:
         if self._channel is not None:

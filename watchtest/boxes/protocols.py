@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from watchtest.agent.frames import Frame
-from watchtest.boxes.no_python.shell_tools import PlainTools
+from watchtest.boxes.no_python.shell_tools import ShellTools
 from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, StopReason
 from watchtest.errors import BoxError, ChannelLost
 
@@ -128,7 +128,7 @@ class OpenShellBox:
     """A running box without Python, so without an agent."""
 
     info: BoxInfo
-    tools: PlainTools
+    tools: ShellTools
 
     def close(self) -> None:
         self.tools.close()

@@ -1,13 +1,11 @@
-"""Which functions keep what they find out for those who come later: told from their instructions. Runs nothing.
+"""Finds functions that cache results, or that change global state, from their instructions. Runs nothing.
 
-They write a global name, an item of something that a global name or a class holds, a name or an item of the function
-around them, or an attribute of which they ask first whether it is there. Whoever calls such a function second depends
-on what ran for the first, and never runs it.
+A caching function writes a global name, an item of a container in a global name or a class, a variable or an item of
+the enclosing function, or an attribute after checking whether it is there. Its second caller depends on what ran for
+the first one, without running it.
 
-Which functions change what everybody finds, and leave it so when they have ended: told from instructions.
-
-They set or remove something in an object that a global name holds: a setting, a registry, the environment. Who changes
-such a function may change what later tests find, though they never enter it.
+A function that changes global state sets or removes something in an object that a global name holds: a setting, a
+registry, the environment. A change of such a function may affect later tests that never enter it.
 """
 
 from __future__ import annotations
@@ -20,75 +18,79 @@ from typing import FrozenSet, Iterator
 from .decorators import COMPREHENSIONS, NO_HINT, Hint
 from .instructions import (
     ALL_STORES,
-    ASKS,
     CACHE,
-    COMPARES,
+    COMPARISONS,
     CONSTANT,
     COPY,
     EXTENDED,
     GLOBAL_WRITES,
     IN,
-    IN_ALL,
     IN_CLOSURE,
-    IN_ITSELF,
+    IN_INSTANCE,
+    IN_SHARED,
     LOAD_ATTR,
     LOAD_FAST,
     LOAD_FREE,
     LOAD_GLOBAL,
+    NOT_CACHED,
     NOT_IN,
-    NOWHERE,
     STORE_ATTR,
     STORE_FREE,
     STORE_ITEM,
+    TESTS,
     Body,
     Origin,
     argument_of,
     attribute_of,
+    count_loads,
     indexes,
     is_none,
     is_parameter,
-    kind_of,
     name_of,
     origin_of,
     span,
-    times,
+    storage_of,
     variable,
 )
 
-TELLING = ("cache", "memo")
-"""What such things are called."""
-BEGINNINGS = ("__init__", "__new__", "__post_init__")
-"""Where an object is made, nothing is kept in it yet."""
+CACHE_WORDS = ("cache", "memo")
+"""Parts of the names of caches."""
+INITIALIZERS = ("__init__", "__new__", "__post_init__")
+"""In these methods, nothing is cached in the object yet."""
 WHEN_MISSING = ("__getattr__", "__missing__")
-"""Called when there is nothing yet: no need to ask."""
-PLAIN = frozenset(dir(builtins)) - {"globals", "vars", "type"} | {"os", "sys"}
-"""Names that everybody calls and nobody keeps anything in, but for a moment."""
-PUTTING = frozenset(
+"""Methods that are only called for a missing value, so they need not check for it."""
+NEVER_CACHES = frozenset(dir(builtins)) - {"globals", "vars", "type"} | {"os", "sys"}
+"""Names that are used everywhere and never hold a cache."""
+ADDING_METHODS = frozenset(
     {"add", "append", "appendleft", "extend", "insert", "put", "set", "setdefault", "update", "__setitem__"}
 )
-"""Methods by which something is put into a container."""
-SETTING = frozenset({"setattr", "__setattr__"})
+"""Methods that add something to a container."""
+SETATTR_NAMES = frozenset({"setattr", "__setattr__"})
 
 
-def keeps(code: CodeType, hint: Hint = NO_HINT) -> str:
-    """Where it keeps what others may see who never enter it."""
+def cache_location(code: CodeType, hint: Hint = NO_HINT) -> str:
+    """Return where the function caches what others may get without entering it."""
     if hint.where:
         return hint.where
     body = Body.of(code)
     found = ALL_STORES.intersection(body.operations)
     names = frozenset(code.co_names)
     if found & GLOBAL_WRITES:
-        return IN_ALL
-    if not (found or names & PUTTING or names & SETTING):
-        return NOWHERE
+        return IN_SHARED
+    if not (found or names & ADDING_METHODS or names & SETATTR_NAMES):
+        return NOT_CACHED
     if code.co_flags & inspect.CO_GENERATOR or code.co_name in COMPREHENSIONS:
-        return NOWHERE  # what generators set is mostly set back when they end
-    places = {_by_name(body, names), *_stores(body, found, hint), *(_puts(body) if names & PUTTING else ())}
-    if IN_ALL in places:
-        return IN_ALL
+        return NOT_CACHED  # generators usually restore what they set
+    places = {
+        _by_setattr(body, names),
+        *_stores(body, found, hint),
+        *(_additions(body) if names & ADDING_METHODS else ()),
+    }
+    if IN_SHARED in places:
+        return IN_SHARED
     if IN_CLOSURE in places:
         return IN_CLOSURE
-    return IN_ITSELF if IN_ITSELF in places and code.co_name not in BEGINNINGS else NOWHERE
+    return IN_INSTANCE if IN_INSTANCE in places and code.co_name not in INITIALIZERS else NOT_CACHED
 
 
 def _stores(body: Body, found: FrozenSet[int], hint: Hint) -> Iterator[str]:
@@ -101,76 +103,82 @@ def _stores(body: Body, found: FrozenSet[int], hint: Hint) -> Iterator[str]:
 
 
 def _in_closure(body: Body, index: int) -> str:
-    """`nonlocal x`, and it is asked for."""
+    """`nonlocal x`, and it is loaded."""
     name = variable(body, argument_of(body, index))
-    return IN_CLOSURE if name in body.code.co_freevars and times(body, LOAD_FREE, name) else NOWHERE
+    return IN_CLOSURE if name in body.code.co_freevars and count_loads(body, LOAD_FREE, name) else NOT_CACHED
 
 
 def _in_container(body: Body, index: int, hint: Hint) -> str:
     """`G[x] = …`, `cls.x[y] = …`, `if y not in self.x: self.x[y] = …`"""
     origin = origin_of(body, index, 2)
-    kind = kind_of(body, origin)
+    kind = storage_of(body, origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if times(body, LOAD_FREE, origin.name) > 1 else NOWHERE
-    if kind == IN_ALL:
-        return IN_ALL if origin.operation not in LOAD_GLOBAL or origin.name not in PLAIN else NOWHERE
+        return IN_CLOSURE if count_loads(body, LOAD_FREE, origin.name) > 1 else NOT_CACHED
+    if kind == IN_SHARED:
+        return IN_SHARED if origin.operation not in LOAD_GLOBAL or origin.name not in NEVER_CACHES else NOT_CACHED
     names = [origin.name, *origin.attributes]
-    is_telling = "__dict__" in names or any(word in name.lower() for name in names for word in TELLING)
-    if kind == IN_ITSELF:
-        is_telling = is_telling or body.code.co_name in WHEN_MISSING
-        return IN_ITSELF if is_telling or _is_looked_into(body, origin) else NOWHERE
-    is_default = hint.has_fresh and is_parameter(body, origin.name) and times(body, LOAD_FAST, origin.name) > 1
-    return IN_ALL if is_telling or is_default else NOWHERE
+    suggests_caching = "__dict__" in names or any(word in name.lower() for name in names for word in CACHE_WORDS)
+    if kind == IN_INSTANCE:
+        suggests_caching = suggests_caching or body.code.co_name in WHEN_MISSING
+        return IN_INSTANCE if suggests_caching or _is_container_tested(body, origin) else NOT_CACHED
+    is_default = (
+        hint.has_container_default and is_parameter(body, origin.name) and count_loads(body, LOAD_FAST, origin.name) > 1
+    )
+    return IN_SHARED if suggests_caching or is_default else NOT_CACHED
 
 
 def _in_attribute(body: Body, index: int) -> str:
     """`if self.x is None: self.x = …`, `if not hasattr(G, "x"): G.x = …`, `cls.x = …`"""
     origin = origin_of(body, index, 1)
-    kind = kind_of(body, origin)
-    if kind == IN_ALL and (origin.operation not in LOAD_GLOBAL or origin.name == "type"):
-        return IN_ALL
-    if kind == NOWHERE or (kind == IN_ALL and origin.name in PLAIN):
-        return NOWHERE
+    kind = storage_of(body, origin)
+    if kind == IN_SHARED and (origin.operation not in LOAD_GLOBAL or origin.name == "type"):
+        return IN_SHARED
+    if kind == NOT_CACHED or (kind == IN_SHARED and origin.name in NEVER_CACHES):
+        return NOT_CACHED
     value, _, _ = span(body, index, 2)
     if value is not None and is_none(body, value):
-        return NOWHERE  # to store None keeps nothing
+        return NOT_CACHED  # storing None caches nothing
     name = name_of(body, argument_of(body, index))
-    is_missing = kind == IN_ITSELF and body.code.co_name in WHEN_MISSING
-    return kind if is_missing or _is_tested(body, name) else NOWHERE
+    is_missing = kind == IN_INSTANCE and body.code.co_name in WHEN_MISSING
+    return kind if is_missing or _is_attribute_tested(body, name) else NOT_CACHED
 
 
-def _puts(body: Body) -> Iterator[str]:
+def _additions(body: Body) -> Iterator[str]:
     """`if not G: G.update(…)`, `if x not in self.x: self.x.add(…)`"""
     for load in LOAD_ATTR:
         for index in indexes(body, load):
-            if attribute_of(body, index) in PUTTING:
+            if attribute_of(body, index) in ADDING_METHODS:
                 origin = origin_of(body, index, 1)
                 if not origin.is_called:
-                    yield _put(body, origin)
+                    yield _addition(body, origin)
 
 
-def _put(body: Body, origin: Origin) -> str:
-    kind = kind_of(body, origin)
+def _addition(body: Body, origin: Origin) -> str:
+    kind = storage_of(body, origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if times(body, LOAD_FREE, origin.name) > 1 else NOWHERE
-    if kind == IN_ALL and origin.operation in LOAD_GLOBAL:
-        return IN_ALL if origin.name not in PLAIN and times(body, LOAD_GLOBAL, origin.name) > 1 else NOWHERE
-    return kind if kind and _is_looked_into(body, origin) else NOWHERE
+        return IN_CLOSURE if count_loads(body, LOAD_FREE, origin.name) > 1 else NOT_CACHED
+    if kind == IN_SHARED and origin.operation in LOAD_GLOBAL:
+        return (
+            IN_SHARED
+            if origin.name not in NEVER_CACHES and count_loads(body, LOAD_GLOBAL, origin.name) > 1
+            else NOT_CACHED
+        )
+    return kind if kind and _is_container_tested(body, origin) else NOT_CACHED
 
 
-def _by_name(body: Body, names: FrozenSet[str]) -> str:
+def _by_setattr(body: Body, names: FrozenSet[str]) -> str:
     """`if not hasattr(self, name): setattr(self, name, …)`"""
     is_of_object = body.code.co_varnames[:1] == ("self",)
-    if not names & SETTING or not (body.code.co_name in WHEN_MISSING or names & {"hasattr", "AttributeError"}):
-        return NOWHERE
-    return IN_ITSELF if is_of_object else IN_ALL if body.code.co_name in WHEN_MISSING else NOWHERE
+    if not names & SETATTR_NAMES or not (body.code.co_name in WHEN_MISSING or names & {"hasattr", "AttributeError"}):
+        return NOT_CACHED
+    return IN_INSTANCE if is_of_object else IN_SHARED if body.code.co_name in WHEN_MISSING else NOT_CACHED
 
 
-# -- whether it is asked for first -------------------------------------------------------------------
+# -- whether a value is checked first ----------------------------------------------------------------
 
 
-def _is_tested(body: Body, name: str) -> bool:
-    """Whether it is asked, anywhere, if there is such an attribute, or what it holds."""
+def _is_attribute_tested(body: Body, name: str) -> bool:
+    """Return whether the function checks anywhere if there is such an attribute, or tests its value."""
     names = body.code.co_names
     if ("hasattr" in names or "getattr" in names) and name in body.code.co_consts:
         return True
@@ -179,20 +187,20 @@ def _is_tested(body: Body, name: str) -> bool:
     is_tried = "AttributeError" in names or "KeyError" in names
     for load in LOAD_ATTR:
         for index in indexes(body, load):
-            if attribute_of(body, index) == name and (is_tried or _is_asked(body, index)):
+            if attribute_of(body, index) == name and (is_tried or _is_value_tested(body, index)):
                 return True
     return False
 
 
-def _is_looked_into(body: Body, origin: Origin) -> bool:
-    """The same of an attribute or of a local name that holds a container."""
+def _is_container_tested(body: Body, origin: Origin) -> bool:
+    """Return whether the function checks the contents of this container."""
     if origin.alias:
-        return times(body, LOAD_FAST, origin.alias) > 1
-    return any(_is_tested(body, name) for name in origin.attributes[:1])
+        return count_loads(body, LOAD_FAST, origin.alias) > 1
+    return any(_is_attribute_tested(body, name) for name in origin.attributes[:1])
 
 
-def _is_asked(body: Body, index: int) -> bool:
-    """Whether what was loaded there is looked into at once."""
+def _is_value_tested(body: Body, index: int) -> bool:
+    """Return whether the value that is loaded there is tested by the next instructions."""
     following = [
         at
         for at in range(index + 1, min(index + 24, len(body.operations)))
@@ -203,41 +211,41 @@ def _is_asked(body: Body, index: int) -> bool:
     first, second = (body.operations[at] for at in following[:2])
     if first in COPY:
         first, second = second, CACHE
-    if first in ASKS or (first in COMPARES and argument_of(body, following[0]) in (IN, NOT_IN)):
+    if first in TESTS or (first in COMPARISONS and argument_of(body, following[0]) in (IN, NOT_IN)):
         return True
     if first in LOAD_ATTR:
         return attribute_of(body, following[0]) == "get"
-    return first in CONSTANT and second in COMPARES and is_none(body, following[0])
+    return first in CONSTANT and second in COMPARISONS and is_none(body, following[0])
 
 
-TAKING = frozenset({"clear", "discard", "pop", "popitem", "popleft", "remove", "__delitem__"})
-"""Methods by which something is taken out of a container."""
-ELSEWHERE = frozenset(dir(builtins))
-"""Names of functions and classes that nobody changes."""
+REMOVING_METHODS = frozenset({"clear", "discard", "pop", "popitem", "popleft", "remove", "__delitem__"})
+"""Methods that remove something from a container."""
+BUILTINS = frozenset(dir(builtins))
 
 
-def leaves_something(code: CodeType) -> bool:
+def changes_global_state(code: CodeType) -> bool:
+    """Return whether the function changes an object that a global name holds."""
     body = Body.of(code)
     if LOAD_GLOBAL.isdisjoint(body.operations):
         return False
     for stores, depth in ((STORE_ATTR, 1), (STORE_ITEM, 2)):
         for store in stores:
-            if any(_is_for_all(origin_of(body, index, depth)) for index in indexes(body, store)):
+            if any(_is_shared(origin_of(body, index, depth)) for index in indexes(body, store)):
                 return True
-    if (PUTTING | TAKING).isdisjoint(code.co_names):
+    if (ADDING_METHODS | REMOVING_METHODS).isdisjoint(code.co_names):
         return False
     return any(
-        _is_container_for_all(origin_of(body, index, 1))
+        _is_shared_container(origin_of(body, index, 1))
         for load in LOAD_ATTR
         for index in indexes(body, load)
-        if attribute_of(body, index) in PUTTING or attribute_of(body, index) in TAKING
+        if attribute_of(body, index) in ADDING_METHODS or attribute_of(body, index) in REMOVING_METHODS
     )
 
 
-def _is_container_for_all(origin: Origin) -> bool:
-    is_system = origin.name == "os" and not origin.attributes  # os.remove(path) takes nothing out of it
-    return _is_for_all(origin) and not is_system
+def _is_shared_container(origin: Origin) -> bool:
+    is_system = origin.name == "os" and not origin.attributes  # os.remove(path) is no method of a container
+    return _is_shared(origin) and not is_system
 
 
-def _is_for_all(origin: Origin) -> bool:
-    return origin.operation in LOAD_GLOBAL and origin.name not in ELSEWHERE and not origin.is_called
+def _is_shared(origin: Origin) -> bool:
+    return origin.operation in LOAD_GLOBAL and origin.name not in BUILTINS and not origin.is_called

@@ -1,6 +1,6 @@
-"""What the code around a function says of it: decorators that keep what it gives, defaults that it can keep things in.
+"""What the enclosing code tells about a function: decorators that cache its results, defaults that may hold a cache.
 
-Told from instructions. Runs nothing.
+Reads instructions. Runs nothing.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Dict, List, NamedTuple
 from ..record.scopes import identity
 from .instructions import (
     CONSTANT,
-    ENDS_OF_STATEMENTS,
     EXTENDED,
-    FRESH,
     GLOBAL_SHIFT,
-    IN_ALL,
-    IN_ITSELF,
+    IN_INSTANCE,
+    IN_SHARED,
     LOAD_ATTR,
     LOAD_GLOBAL,
     LOAD_NAME,
-    MAKE,
-    NOWHERE,
-    SET_PART,
+    MAKE_FUNCTION,
+    NEW_CONTAINERS,
+    NOT_CACHED,
+    SET_ATTRIBUTE,
+    STATEMENT_ENDS,
     Body,
     argument_of,
     attribute_of,
@@ -34,37 +34,37 @@ from .instructions import (
 )
 
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-KEEPING = re.compile(r"cache|memo(?!ry)|lazy|singleton|^once|once$|jit$")
-"""What decorators are called that do not call what they decorate each time."""
-PASSING_ON = frozenset({"never_cache", "cache_control"})
+CACHING_NAME = re.compile(r"cache|memo(?!ry)|lazy|singleton|^once|once$|jit$")
+"""Matches names of decorators that do not call the decorated function each time."""
+NON_CACHING = frozenset({"never_cache", "cache_control"})
 
 
 @functools.lru_cache(maxsize=None)
-def is_telling(name: str) -> bool:
-    return KEEPING.search(name.lower()) is not None
+def suggests_caching(name: str) -> bool:
+    return CACHING_NAME.search(name.lower()) is not None
 
 
 class Hint(NamedTuple):
-    """What the code around a function says of it."""
+    """What the enclosing code tells about a function."""
 
-    where: str = NOWHERE
-    """Where its decorator keeps what it gives, by the decorator's name."""
-    has_fresh: bool = False
-    """There are empty containers among its defaults."""
+    where: str = NOT_CACHED
+    """Where its decorator caches results, judged by the decorator's name."""
+    has_container_default: bool = False
+    """A parameter defaults to an empty container."""
 
 
 NO_HINT = Hint()
 
 
-def hints(around: CodeType) -> Dict[int, Hint]:
-    """What a code object says of the functions in it, by their identities; those of which it says nothing left out."""
-    body = Body.of(around)
-    if FRESH.isdisjoint(body.operations) and not any(map(is_telling, around.co_names)):
+def hints(enclosing: CodeType) -> Dict[int, Hint]:
+    """Return what a code object tells about the functions in it, by their identities; without empty hints."""
+    body = Body.of(enclosing)
+    if NEW_CONTAINERS.isdisjoint(body.operations) and not any(map(suggests_caching, enclosing.co_names)):
         return {}
     found: Dict[int, Hint] = {}
     for load in CONSTANT:
         for index in indexes(body, load):
-            inner = around.co_consts[argument_of(body, index)]
+            inner = enclosing.co_consts[argument_of(body, index)]
             if isinstance(inner, CodeType) and inner.co_name not in COMPREHENSIONS:
                 hint = _hint(body, index)
                 if hint != NO_HINT:
@@ -73,43 +73,45 @@ def hints(around: CodeType) -> Dict[int, Hint]:
 
 
 def _hint(body: Body, index: int) -> Hint:
-    """Of the function whose code is loaded there. Before it come its decorators, then defaults and annotations."""
-    count = _extras(body, index)
+    """Return the hint for the function whose code is loaded there, after its decorators, defaults and annotations."""
+    count = _count_extras(body, index)
     start = span(body, index, count)[0] if count else index
     if start is None:
         return NO_HINT
     words = []
     for before in range(start - 1, -1, -1):
         operation = body.operations[before]
-        if operation in ENDS_OF_STATEMENTS:
+        if operation in STATEMENT_ENDS:
             break
         if operation in LOAD_ATTR:
             words.append(attribute_of(body, before))
         elif operation in LOAD_NAME or operation in LOAD_GLOBAL:
             words.append(name_of(body, argument_of(body, before) >> (GLOBAL_SHIFT if operation in LOAD_GLOBAL else 0)))
-    has_fresh = any(body.operations[at] in FRESH and argument_of(body, at) == 0 for at in range(start, index))
-    return Hint(_kept_by(words), has_fresh)
+    has_container_default = any(
+        body.operations[at] in NEW_CONTAINERS and argument_of(body, at) == 0 for at in range(start, index)
+    )
+    return Hint(_cached_by(words), has_container_default)
 
 
-def _extras(body: Body, index: int) -> int:
-    """How many things are put on the stack for a function before its code is: defaults, annotations, variables."""
+def _count_extras(body: Body, index: int) -> int:
+    """Return how many values are on the stack for a function before its code: defaults, annotations, variables."""
     following = iter(range(index + 1, len(body.operations)))
-    make = next((at for at in following if body.operations[at] in MAKE), None)
+    make = next((at for at in following if body.operations[at] in MAKE_FUNCTION), None)
     if make is None:
         return 0
-    if not SET_PART:
+    if not SET_ATTRIBUTE:
         return bin(argument_of(body, make) & 15).count("1")
     count = 0
     for at in following:
-        if body.operations[at] in SET_PART:
+        if body.operations[at] in SET_ATTRIBUTE:
             count += 1
         elif body.operations[at] != EXTENDED:
             break
     return count
 
 
-def _kept_by(words: List[str]) -> str:
-    telling = [word for word in words if word not in PASSING_ON and is_telling(word)]
+def _cached_by(words: List[str]) -> str:
+    telling = [word for word in words if word not in NON_CACHING and suggests_caching(word)]
     if not telling:
-        return NOWHERE
-    return IN_ITSELF if any("property" in word.lower() for word in telling) else IN_ALL
+        return NOT_CACHED
+    return IN_INSTANCE if any("property" in word.lower() for word in telling) else IN_SHARED

@@ -1,4 +1,4 @@
-"""Has prints of files made: a few at once by the agent itself, more, or for another Python, by a process beside.
+"""Computes fingerprints of files: a few in the agent itself; more, or for another Python, in a child process.
 
 The agent's loop calls `on_readable`; nothing here blocks for longer than a few files take.
 """
@@ -12,89 +12,91 @@ import sys
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import fingerprints as prints
+from . import fingerprints
 
-AT_ONCE = 4
-"""So many files take a few milliseconds each."""
+MAX_INLINE = 4
+"""How many files the agent handles itself; each takes a few milliseconds."""
 READ_SIZE = 256 * 1024
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from {} import fingerprints; fingerprints.main()".format(
     os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * len(__package__.split(".")))), __package__
 )
 
 Send = Callable[[int, List[Any], bool], None]
-"""To whom, which rows, and whether these are the last."""
+"""Takes the id of the request, rows, and whether they are the last."""
 
 
-class Printing:
+class FingerprintJobs:
+    """The requests for fingerprints that child processes are working on."""
+
     def __init__(self, root: str, send: Send) -> None:
         self._root = root
         self._send = send
-        self._beside: Dict[int, _Beside] = {}
+        self._processes: Dict[int, _FingerprintProcess] = {}
         self._versions: Dict[str, bool] = {}
 
     @property
     def fds(self) -> List[int]:
-        return list(self._beside)
+        return list(self._processes)
 
-    def ask(self, identity: int, python: str, paths: List[str]) -> Optional[int]:
-        """Prints of these files, by the compiler of that Python. Where to listen, if it takes a while."""
-        if len(paths) <= AT_ONCE and self._is_like_ours(python):
-            self._send(identity, [prints.print_of(self._root, path) for path in paths], True)
+    def start(self, request_id: int, python: str, paths: List[str]) -> Optional[int]:
+        """Fingerprint these files with the compiler of that Python; return a file to poll if it takes a while."""
+        if len(paths) <= MAX_INLINE and self._is_like_ours(python):
+            self._send(request_id, [fingerprints.fingerprint_of(self._root, path) for path in paths], True)
             return None
         try:
-            beside = _Beside(identity, python, self._root, paths)
+            process = _FingerprintProcess(request_id, python, self._root, paths)
         except OSError as error:
-            self._send(identity, [{"path": path, "error": "no print: {}".format(error)} for path in paths], True)
+            self._send(request_id, [{"path": path, "error": "no print: {}".format(error)} for path in paths], True)
             return None
-        self._beside[beside.fd] = beside
-        return beside.fd
+        self._processes[process.fd] = process
+        return process.fd
 
     def _is_like_ours(self, python: str) -> bool:
-        """Asked once: whether it compiles as the agent's own does."""
-        known = self._versions.get(python)
-        if known is None:
-            words = [python, "-I", "-S", "-c", "import sys; print(sys.implementation.cache_tag, sys.hexversion)"]
+        """Return whether that Python has the same compiler as the agent's own; it is asked once."""
+        is_same = self._versions.get(python)
+        if is_same is None:
+            argv = [python, "-I", "-S", "-c", "import sys; print(sys.implementation.cache_tag, sys.hexversion)"]
             try:
-                said = subprocess.run(words, stdout=subprocess.PIPE, timeout=10, check=True).stdout.decode()
+                version = subprocess.run(argv, stdout=subprocess.PIPE, timeout=10, check=True).stdout.decode()
             except (OSError, subprocess.SubprocessError):
-                said = ""
+                version = ""
             own = "{} {}".format(sys.implementation.cache_tag, sys.hexversion)
-            known = self._versions[python] = said.strip() == own
-        return known
+            is_same = self._versions[python] = version.strip() == own
+        return is_same
 
     def on_readable(self, fd: int) -> bool:
-        """Pass on what is there; False when there will be no more."""
-        beside = self._beside[fd]
-        rows, is_open = beside.read()
+        """Send the rows that are there; return False when there will be no more."""
+        process = self._processes[fd]
+        rows, is_open = process.read()
         if rows or not is_open:
-            self._send(beside.identity, rows, not is_open)
+            self._send(process.request_id, rows, not is_open)
         return is_open
 
     def drop(self, fd: int) -> None:
-        self._beside.pop(fd).close()
+        self._processes.pop(fd).close()
 
     def close(self) -> None:
         for fd in self.fds:
             self.drop(fd)
 
 
-class _Beside:
-    """A process that makes prints, a line each."""
+class _FingerprintProcess:
+    """A child process that writes one fingerprint per line."""
 
-    def __init__(self, identity: int, python: str, root: str, paths: List[str]) -> None:
-        self.identity = identity
+    def __init__(self, request_id: int, python: str, root: str, paths: List[str]) -> None:
+        self.request_id = request_id
         self._lines = b""
         with tempfile.TemporaryFile() as asked:
             asked.write(json.dumps(paths).encode("ascii"))
             asked.seek(0)
             self._process = subprocess.Popen(
-                [python, "-I", "-c", PROGRAM, root], stdin=asked, stdout=subprocess.PIPE, preexec_fn=_step_back
+                [python, "-I", "-c", PROGRAM, root], stdin=asked, stdout=subprocess.PIPE, preexec_fn=_lower_priority
             )
         assert self._process.stdout is not None
         self.fd = self._process.stdout.fileno()
 
     def read(self) -> Tuple[List[Any], bool]:
-        """Whole rows, and whether there may be more."""
+        """Return complete rows, and whether there may be more."""
         piece = os.read(self.fd, READ_SIZE)
         lines = (self._lines + piece).split(b"\n")
         self._lines = lines.pop()
@@ -107,6 +109,5 @@ class _Beside:
         self._process.stdout.close()
 
 
-def _step_back() -> None:
-    """The tests go first."""
-    os.nice(10)
+def _lower_priority() -> None:
+    os.nice(10)  # the tests take precedence

@@ -1,13 +1,7 @@
-"""Prints of Python files: a digest a function, one for the shell of the file, and the modules that it names.
+"""Fingerprints of Python files: a digest per function, one for the shell of the file, and the modules that it names.
 
-Made by the compiler of the Python that runs the tests: comments, blank lines and positions are nothing to it. Reads
-source; runs nothing of it. As a
-program it answers a line of JSON each.
-
-Takes the positions out of a syntax tree that do not matter: where within a statement an expression stands.
-
-The compiler joins and separates instructions by their lines. Lines that code objects begin with stay: it is by them
-that code which runs is found again in its file.
+Computed from compiled code, by the Python that runs the tests, so that comments, blank lines and positions do not
+matter. Reads source; runs nothing of it. As a program, it writes one line of JSON per file.
 """
 
 from __future__ import annotations
@@ -23,29 +17,34 @@ from types import CodeType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..record.scopes import identity
-from .caching import keeps, leaves_something
-from .code_objects import docstring, face, units
+from .caching import cache_location, changes_global_state
+from .code_objects import docstring, signature, units
 from .decorators import NO_HINT, Hint, hints
-from .instructions import IN_ALL
+from .instructions import IN_SHARED
 
-BEGINNINGS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-"""Expressions that become code objects of their own."""
-OWN_LINE = (ast.stmt, ast.ExceptHandler, *BEGINNINGS)
+INITIALIZERS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""Expressions that are compiled to code objects of their own."""
+OWN_LINE = (ast.stmt, ast.ExceptHandler, *INITIALIZERS)
 DECORATED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 DECORATORS = "decorator_list"
 
 
-class Kind(NamedTuple):
-    """What is to be done about nodes of one type, found out once: a file has ten thousands of them."""
+class NodeRule(NamedTuple):
+    """How nodes of one type are treated, computed once: a file has tens of thousands of nodes."""
 
     has_own_line: bool
-    is_placed: bool
-    """It has a position, and is no statement: those stay where they are."""
+    is_movable: bool
+    """It has a position and is not a statement; statements keep their positions."""
     fields: Tuple[str, ...]
 
 
-def flatten(tree: ast.AST) -> None:
-    kinds: Dict[type, Kind] = {}
+def normalize_positions(tree: ast.AST) -> None:
+    """Move every expression to the first line of its statement.
+
+    The compiler joins and separates instructions by their lines. The first lines of code objects stay: they identify
+    the code at run time.
+    """
+    kinds: Dict[type, NodeRule] = {}
     waiting: List[Tuple[Any, int]] = [(tree, 1)]
     while waiting:
         node, line = waiting.pop()
@@ -54,7 +53,7 @@ def flatten(tree: ast.AST) -> None:
             kind = kinds[type(node)] = _kind(node)
         if kind.has_own_line:
             line = node.lineno
-        if kind.is_placed:
+        if kind.is_movable:
             node.lineno = node.end_lineno = line
             node.col_offset = node.end_col_offset = 0
         for name in kind.fields:
@@ -69,8 +68,8 @@ def flatten(tree: ast.AST) -> None:
             waiting += [(decorator, decorator.lineno) for decorator in node.decorator_list]
 
 
-def _kind(node: ast.AST) -> Kind:
-    return Kind(
+def _kind(node: ast.AST) -> NodeRule:
+    return NodeRule(
         isinstance(node, OWN_LINE),
         "lineno" in node._attributes and not isinstance(node, ast.stmt),
         tuple(name for name in node._fields if name != DECORATORS),
@@ -81,33 +80,33 @@ DIGEST_SIZE = 10
 FIRST_LINE = "__firstlineno__"
 STORE_NAME = dis.opmap["STORE_NAME"]
 EXTENDED, IMPORT = dis.opmap["EXTENDED_ARG"], dis.opmap["IMPORT_NAME"]
-BY_NAME = frozenset({"__import__", "import_module", "importorskip", "modules", "find_spec", "run_module"})
-"""Where a text without a dot may be a module, too."""
-OFFERING = frozenset({"__all__", "__getattr__"})
-"""Names of a module by which it may load others that lie in it when they are asked for."""
+IMPORT_FUNCTIONS = frozenset({"__import__", "import_module", "importorskip", "modules", "find_spec", "run_module"})
+"""Near these names, a string without a dot may be a module, too."""
+LAZY_MODULE_NAMES = frozenset({"__all__", "__getattr__"})
+"""Names by which a package may load submodules on demand."""
 NAME_LIMIT = 200
 CONSTANT, SMALL_INT = dis.opmap["LOAD_CONST"], dis.opmap.get("LOAD_SMALL_INT", -1)
 
 Import = Tuple[int, str, Optional[List[str]]]
-"""How many folders up, the name, and what is taken from there."""
+"""The level of a relative import, the module, and the imported names."""
 
 
-def print_of(root: str, path: str) -> Dict[str, Any]:
-    """The print of a file as a row; with an `error` alone where there is none."""
+def fingerprint_of(root: str, path: str) -> Dict[str, Any]:
+    """Return the fingerprint of a file as a row; one with an `error` if there is none."""
     try:
         with open(os.path.join(root, path), "rb") as stream:
             source = stream.read()
     except OSError as error:
         return {"path": path, "error": "cannot be read: {}".format(error.strerror)}
-    return dict(print_of_source(source), path=path)
+    return dict(fingerprint_source(source), path=path)
 
 
-def print_of_source(source: bytes) -> Dict[str, Any]:
+def fingerprint_source(source: bytes) -> Dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source, "print")
-            flatten(tree)
+            normalize_positions(tree)
             module = compile(tree, "print", "exec", dont_inherit=True, optimize=0)
     except SyntaxError as error:
         return {"error": "does not parse: {}, line {}".format(error.msg, error.lineno)}
@@ -116,32 +115,32 @@ def print_of_source(source: bytes) -> Dict[str, Any]:
     shell = hashlib.blake2b(digest_size=DIGEST_SIZE)
     rows: List[List[Any]] = []
     imports: List[Import] = []
-    said: Dict[int, Hint] = {}
+    known_hints: Dict[int, Hint] = {}
     for unit in units(module):
-        said.update(hints(unit.code))
+        known_hints.update(hints(unit.code))
         if IMPORT in unit.code.co_code[::2]:
             imports += _imports(unit.code)
-        imports += ((0, name, None) for name in _modules_in_texts(unit.code))
+        imports += ((0, name, None) for name in _modules_in_strings(unit.code))
         if unit.is_shell:
             shell.update(_content(unit.code))
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, "", False])
         else:
             digest = hashlib.blake2b(_content(unit.code), digest_size=DIGEST_SIZE).hexdigest()
-            is_keeping = keeps(unit.code, said.get(identity(unit.code), NO_HINT)) == IN_ALL
-            is_writer = is_keeping or leaves_something(unit.code)
+            is_caching = cache_location(unit.code, known_hints.get(identity(unit.code), NO_HINT)) == IN_SHARED
+            is_writer = is_caching or changes_global_state(unit.code)
             rows.append([unit.name, unit.code.co_firstlineno, unit.code.co_name, digest, is_writer])
-    offered = sorted(set(_offered(module)))
-    if offered:
-        imports.append((1, "", offered))
+    lazy_modules = sorted(set(_lazy_modules(module)))
+    if lazy_modules:
+        imports.append((1, "", lazy_modules))
     return {"shell": shell.hexdigest(), "units": rows, "imports": imports}
 
 
 def _content(code: CodeType) -> bytes:
-    """All that decides what this code does, but not what the functions in it do."""
-    is_in_face = docstring(code) is not None
-    constants = tuple(map(_constant, code.co_consts[is_in_face:]))
+    """Return all that decides what this code does, but not what the functions in it do."""
+    has_docstring = docstring(code) is not None  # it is part of the signature
+    constants = tuple(map(_constant, code.co_consts[has_docstring:]))
     parts = (
-        *((_of_class(code),) if FIRST_LINE in code.co_names else (code.co_code, constants)),
+        *((_class_content(code),) if FIRST_LINE in code.co_names else (code.co_code, constants)),
         getattr(code, "co_exceptiontable", b""),
         code.co_flags,
         code.co_names,
@@ -152,8 +151,8 @@ def _content(code: CodeType) -> bytes:
     return repr(parts).encode("utf-8", "surrogatepass")
 
 
-def _of_class(code: CodeType) -> Tuple[Any, ...]:
-    """Instructions with their constants. From 3.13 on a class stores its line; that is a position, and left out."""
+def _class_content(code: CodeType) -> Tuple[Any, ...]:
+    """Return instructions with their constants, without the line number that a class stores from 3.13 on."""
     decoded: List[Tuple[int, Any]] = []
     for operation, argument in _instructions(code):
         if operation == STORE_NAME and code.co_names[argument] == FIRST_LINE:
@@ -164,7 +163,7 @@ def _of_class(code: CodeType) -> Tuple[Any, ...]:
 
 
 def _instructions(code: CodeType) -> Iterator[Tuple[int, int]]:
-    """Operations with their arguments."""
+    """Yield operations with their arguments."""
     extension = 0
     for index in range(0, len(code.co_code), 2):
         operation, argument = code.co_code[index], code.co_code[index + 1] | extension
@@ -175,7 +174,7 @@ def _instructions(code: CodeType) -> Iterator[Tuple[int, int]]:
 
 def _constant(value: Any) -> Any:
     if isinstance(value, CodeType):
-        return ("code", face(value))
+        return ("code", signature(value))
     if isinstance(value, tuple):
         return tuple(map(_constant, value))
     if isinstance(value, frozenset):
@@ -184,7 +183,7 @@ def _constant(value: Any) -> Any:
 
 
 def _imports(code: CodeType) -> Iterator[Import]:
-    """What `import` statements name: the compiler puts level and names right before them."""
+    """Yield what `import` statements name: the compiler loads level and names right before them."""
     constants: List[Any] = []
     for operation, argument in _instructions(code):
         if operation == CONSTANT:
@@ -196,22 +195,22 @@ def _imports(code: CodeType) -> Iterator[Import]:
             yield int(level or 0), code.co_names[argument], list(names) if names else None
 
 
-def _modules_in_texts(code: CodeType) -> Iterator[str]:
-    """Texts that may be names of modules, or of something in them: for imports by name, patches by name."""
-    is_asked = not BY_NAME.isdisjoint(code.co_names)
+def _modules_in_strings(code: CodeType) -> Iterator[str]:
+    """Yield strings that may name modules, or something in them: for imports and patches by name."""
+    has_import_function = not IMPORT_FUNCTIONS.isdisjoint(code.co_names)
     for value in code.co_consts:
         for text in value if isinstance(value, tuple) else (value,):
             is_short = isinstance(text, str) and len(text) < NAME_LIMIT
-            if is_short and ("." in text or is_asked) and all(map(str.isidentifier, text.split("."))):
+            if is_short and ("." in text or has_import_function) and all(map(str.isidentifier, text.split("."))):
                 yield text
 
 
-def _offered(module: CodeType) -> Iterator[str]:
-    """Texts by which a package may name modules of its own: `from package import *` and `package.module` load them."""
-    if OFFERING.isdisjoint(module.co_names):
+def _lazy_modules(module: CodeType) -> Iterator[str]:
+    """Yield strings by which a package may name submodules: `from package import *` or `package.module` load them."""
+    if LAZY_MODULE_NAMES.isdisjoint(module.co_names):
         return
     for code in (module, *(one for one in module.co_consts if isinstance(one, CodeType))):
-        if code is module or code.co_name in OFFERING:
+        if code is module or code.co_name in LAZY_MODULE_NAMES:
             for value in code.co_consts:
                 for text in value if isinstance(value, (tuple, frozenset)) else (value,):
                     name = text.lstrip(".") if isinstance(text, str) else ""
@@ -220,7 +219,7 @@ def _offered(module: CodeType) -> Iterator[str]:
 
 
 def main() -> None:
-    """As a program: paths on stdin."""
+    """Read a JSON list of paths from stdin and print one fingerprint per line."""
     root = sys.argv[1]
     for path in json.load(sys.stdin):
-        sys.stdout.write(json.dumps(print_of(root, path)) + "\n")
+        sys.stdout.write(json.dumps(fingerprint_of(root, path)) + "\n")

@@ -1,7 +1,4 @@
-"""Instructions of a code object: what they load and store, and by which names. Runs nothing.
-
-Where an object comes from that a function puts something into: told from its instructions. Runs nothing.
-"""
+"""Reads the instructions of a code object: what they load and store, and where a stored-to object comes from."""
 
 from __future__ import annotations
 
@@ -23,32 +20,32 @@ STORE_ATTR, STORE_ITEM = named("STORE_ATTR", "DELETE_ATTR"), named("STORE_SUBSCR
 STORE_FREE, LOAD_FREE = named("STORE_DEREF"), named("LOAD_DEREF")
 LOAD_ATTR, LOAD_GLOBAL, LOAD_NAME = named("LOAD_ATTR", "LOAD_METHOD"), named("LOAD_GLOBAL"), named("LOAD_NAME")
 LOAD_FAST = named("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
-TWO_AT_ONCE = named("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
+LOAD_TWO = named("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
 STORE_FAST, STORE_AND_LOAD = named("STORE_FAST"), named("STORE_FAST_LOAD_FAST")
 CALLS = beginning("CALL", "PRECALL")
 EXTENDED = dis.opmap["EXTENDED_ARG"]
 WITH_ARGUMENT = frozenset(getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 256)))
-ASKS = beginning("POP_JUMP", "JUMP_IF") | named("TO_BOOL", "UNARY_NOT", "CONTAINS_OP")
-COMPARES = named("IS_OP", "COMPARE_OP")
+TESTS = beginning("POP_JUMP", "JUMP_IF") | named("TO_BOOL", "UNARY_NOT", "CONTAINS_OP")
+COMPARISONS = named("IS_OP", "COMPARE_OP")
 IN, NOT_IN = (dis.cmp_op.index(word) if word in dis.cmp_op else -1 for word in ("in", "not in"))
 """Before 3.9 these are comparisons."""
 COPY = named("COPY", "DUP_TOP")
 CONSTANT = named("LOAD_CONST")
-MAKE, SET_PART = named("MAKE_FUNCTION"), named("SET_FUNCTION_ATTRIBUTE")
-FRESH = named("BUILD_MAP", "BUILD_LIST", "BUILD_SET")
-ENDS_OF_STATEMENTS = named("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "POP_TOP")
+MAKE_FUNCTION, SET_ATTRIBUTE = named("MAKE_FUNCTION"), named("SET_FUNCTION_ATTRIBUTE")
+NEW_CONTAINERS = named("BUILD_MAP", "BUILD_LIST", "BUILD_SET")
+STATEMENT_ENDS = named("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "POP_TOP")
 CACHE = 0
 ATTR_SHIFT = 1 if "LOAD_METHOD" not in dis.opmap or dis.opmap["LOAD_METHOD"] > 255 else 0
-"""From 3.12 on the lowest bit of an attribute's number says whether it is called."""
+"""From 3.12 on, the lowest bit of an attribute's index tells whether it is called."""
 GLOBAL_SHIFT = 1 if "PUSH_NULL" in dis.opmap else 0
-"""The same of a global name, from 3.11 on."""
+"""The same for a global name, from 3.11 on."""
 HAS_JOINED_LOCALS = "COPY_FREE_VARS" in dis.opmap
-"""From 3.11 on variables of all kinds are counted together."""
+"""From 3.11 on, local, cell and free variables share one index."""
 ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM | STORE_FREE
 
 
 class Body(NamedTuple):
-    """A code object and its instructions, which Python makes anew each time that they are asked for."""
+    """A code object and its instructions, which Python would copy at each access."""
 
     code: CodeType
     data: bytes
@@ -61,7 +58,7 @@ class Body(NamedTuple):
 
 
 def indexes(body: Body, operation: int) -> Iterator[int]:
-    """Where that instruction stands."""
+    """Yield the positions of that instruction."""
     index = body.operations.find(operation)
     while index >= 0:
         yield index
@@ -77,7 +74,7 @@ def global_of(body: Body, index: int) -> str:
 
 
 def variable(body: Body, number: int) -> str:
-    """Of a function around, or for one within."""
+    """Return the name of a cell or free variable."""
     code = body.code
     names = (*code.co_cellvars, *code.co_freevars)
     if HAS_JOINED_LOCALS:
@@ -105,26 +102,26 @@ def is_none(body: Body, index: int) -> bool:
     return body.operations[index] in CONSTANT and body.code.co_consts[argument_of(body, index)] is None
 
 
-def times(body: Body, loads: FrozenSet[int], name: str) -> int:
-    """How often that name is loaded."""
+def count_loads(body: Body, loads: FrozenSet[int], name: str) -> int:
+    """Return how often that name is loaded."""
     if loads is LOAD_FREE:
         found = [variable(body, argument_of(body, index)) for load in loads for index in indexes(body, load)]
     elif loads is LOAD_GLOBAL:
         found = [global_of(body, index) for load in loads for index in indexes(body, load)]
     else:
-        loads = loads | TWO_AT_ONCE | STORE_AND_LOAD
+        loads = loads | LOAD_TWO | STORE_AND_LOAD
         found = [word for load in loads for index in indexes(body, load) for word in _locals(body, index)]
     return found.count(name)
 
 
 def _locals(body: Body, index: int) -> List[str]:
     operation, argument = body.operations[index], argument_of(body, index)
-    return [local_of(body, operation, argument, slot) for slot in ((0, -1) if operation in TWO_AT_ONCE else (0,))]
+    return [local_of(body, operation, argument, slot) for slot in ((0, -1) if operation in LOAD_TWO else (0,))]
 
 
 def local_of(body: Body, operation: int, argument: int, slot: int) -> str:
-    """The local name that was loaded; of two at once the one that went into the place asked for."""
-    if operation in TWO_AT_ONCE:
+    """Return the local name that was loaded; of two at once, the one in this slot."""
+    if operation in LOAD_TWO:
         argument = argument >> 4 if slot == 0 else argument & 15
     elif operation in STORE_AND_LOAD:
         argument &= 15
@@ -138,8 +135,10 @@ def is_parameter(body: Body, name: str) -> bool:
 
 
 def span(body: Body, index: int, depth: int) -> Tuple[Optional[int], int, int]:
-    """The instruction that first put something in that place of the stack, in which of the places it fills, and the
-    first instruction after those that have to do with it."""
+    """Find the instruction that pushed the value at this depth of the stack.
+
+    Returns its position, which of its values it is, and the position after the instructions that compute the value.
+    """
     end = index if depth == 1 else 0
     for before in range(index - 1, -1, -1):
         operation = body.operations[before]
@@ -159,32 +158,31 @@ def span(body: Body, index: int, depth: int) -> Tuple[Optional[int], int, int]:
     return None, 0, 0
 
 
-NOWHERE, IN_ALL, IN_ITSELF, IN_CLOSURE = "", "all", "self", "closure"
-"""Where something is kept: nowhere, where everybody finds it, in the object that the function belongs to, or in a
-variable of the function around it."""
+NOT_CACHED, IN_SHARED, IN_INSTANCE, IN_CLOSURE = "", "all", "self", "closure"
+"""Where a value is cached: nowhere, in a module or class, in the instance, or in a variable of the enclosing function."""
 CLASSES = frozenset({"cls", "klass", "kls", "mcs", "mcls", "metacls"})
-"""What classes are called in methods of their own."""
+"""The usual names of a class in its own methods."""
 
 
 class Origin(NamedTuple):
-    """What an object was loaded from: the instruction, a name, and the attributes on the way."""
+    """What an object was loaded from: the instruction, a name, and the attributes in between."""
 
     operation: int
     name: str
     attributes: Tuple[str, ...]
     is_called: bool
-    """Something was called on the way."""
+    """A call is involved."""
     alias: str = ""
-    """The local name that stands for it."""
+    """The local name that it was assigned to."""
 
 
-NOBODY = Origin(CACHE, "", (), False)
+UNKNOWN_ORIGIN = Origin(CACHE, "", (), False)
 
 
 def origin_of(body: Body, index: int, depth: int, may_be_alias: bool = True) -> Origin:
     root, slot, end = span(body, index, depth)
     if root is None:
-        return NOBODY
+        return UNKNOWN_ORIGIN
     operation, argument = body.operations[root], argument_of(body, root)
     within = body.operations[root + 1 : end]
     is_called = not CALLS.isdisjoint(within)
@@ -194,29 +192,29 @@ def origin_of(body: Body, index: int, depth: int, may_be_alias: bool = True) -> 
     if operation in LOAD_FREE:
         return Origin(operation, variable(body, argument), attributes, is_called)
     name = local_of(body, operation, argument, slot)
-    known = _alias(body, name) if may_be_alias and name and not is_parameter(body, name) else None
-    if known is not None:
-        return known._replace(attributes=known.attributes + attributes, is_called=is_called, alias=name)
+    source = _alias_source(body, name) if may_be_alias and name and not is_parameter(body, name) else None
+    if source is not None:
+        return source._replace(attributes=source.attributes + attributes, is_called=is_called, alias=name)
     return Origin(operation, name, attributes, is_called)
 
 
-def _alias(body: Body, name: str) -> Optional[Origin]:
-    """What a local name stands for: `known = self.known`, `known = KNOWN`."""
+def _alias_source(body: Body, name: str) -> Optional[Origin]:
+    """Return what was assigned to a local name: `known = self.known`, `known = KNOWN`."""
     for store in STORE_FAST | STORE_AND_LOAD:
         for index in indexes(body, store):
             argument = argument_of(body, index)
             number = argument >> 4 if store in STORE_AND_LOAD else argument
             if number < len(body.code.co_varnames) and body.code.co_varnames[number] == name:
                 origin = origin_of(body, index, 1, may_be_alias=False)
-                if not origin.is_called and kind_of(body, origin):
+                if not origin.is_called and storage_of(body, origin):
                     return origin
     return None
 
 
-def kind_of(body: Body, origin: Origin) -> str:
-    """Where something is kept that is kept in what was loaded from there."""
+def storage_of(body: Body, origin: Origin) -> str:
+    """Classify where a value stored into this object is cached: module or class, closure, instance, or nowhere."""
     if origin.operation in LOAD_GLOBAL or origin.name in CLASSES or "__class__" in (origin.name, *origin.attributes):
-        return IN_ALL
+        return IN_SHARED
     if origin.operation in LOAD_FREE:
-        return IN_CLOSURE if origin.name in body.code.co_freevars else NOWHERE
-    return IN_ITSELF if origin.name == "self" else NOWHERE
+        return IN_CLOSURE if origin.name in body.code.co_freevars else NOT_CACHED
+    return IN_INSTANCE if origin.name == "self" else NOT_CACHED

@@ -1,1 +1,1 @@
-"""Runs inside the pytest process of a run: plugins, selection, and the rows for each test."""
+"""Runs inside the project's own pytest: plugins, selection, and the rows for each test."""

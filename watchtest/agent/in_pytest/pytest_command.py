@@ -1,4 +1,4 @@
-"""How pytest is started with our plugin in it, so that it behaves as `python -m pytest` does. Starts nothing itself."""
+"""The commands that start pytest with our plugin, so that it behaves like `python -m pytest`. Starts nothing itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ folder = sys.argv[1]
 """
     + LOADER
 )
-# What `python -m pytest` does: the current folder first on sys.path, before anything else is imported.
+# Like `python -m pytest`: the current folder comes first on sys.path, before anything else is imported.
 _COLD = (
     _LOAD
     + """\
@@ -27,7 +27,7 @@ from watchtest_agent.in_pytest import pytest_plugin
 sys.exit(pytest_plugin.main(sys.argv[2]))
 """
 )
-# A process that others are forked from must not see the project: nothing takes that place on the path.
+# The zygote must not see the project, so the current folder is not on its path.
 _ZYGOTE = (
     """\
 import sys
@@ -41,34 +41,30 @@ zygote.main(int(sys.argv[2]), sys.argv[3])
 """
 )
 NO_PYTEST = 97
-"""The exit code that says that there is no pytest; the stubs above spell it out."""
+"""The exit code that means that pytest is not installed; the source above contains it."""
+WARM_NOT_READY = "the warm process is not ready yet"
+"""Why a run is cold, in the most common and harmless case."""
+_FIELDS = ("args", "tests", "order", "record", "first", "collects_all")
 
 
 def complete(order: Dict[str, Any], home: str) -> None:
-    """Turn {"pytest": {python, args, tests, order}} into a command. Tests go by file: an argument has its limits."""
-    wish = order["pytest"]
+    """Turn {"pytest": {python, args, tests, order}} into a command.
+
+    The tests are passed in a file, because the length of arguments is limited.
+    """
     order_file = os.path.join(home, "pytest-order.json")
     with open(order_file, "w") as stream:
         json.dump(plugin_order(order), stream)
-    order["argv"] = [wish["python"], "-c", _COLD, FOLDER, order_file]
+    order["argv"] = [order["pytest"]["python"], "-c", _COLD, FOLDER, order_file]
     order["results"] = "pipe"
 
 
 def plugin_order(order: Dict[str, Any]) -> Dict[str, Any]:
-    """What our plugin has to know."""
-    wish = order["pytest"]
-    return {
-        "args": wish["args"],
-        "tests": wish["tests"],
-        "order": wish["order"],
-        "record": wish["record"],
-        "first": wish["first"],
-        "collects_all": wish["collects_all"],
-        "root": order["root"],
-        "folder": order["cwd"],
-    }
+    """Return the part of the order that our plugin needs."""
+    fields = {name: order["pytest"][name] for name in _FIELDS}
+    return dict(fields, root=order["root"], folder=order["cwd"])
 
 
 def zygote_argv(python: str, socket: int, settings: str) -> List[str]:
-    """The command of a process that warm runs are forked from; `settings` is a file."""
+    """Return the command that starts a zygote; `settings` is a file."""
     return [python, "-c", _ZYGOTE, FOLDER, str(socket), settings]

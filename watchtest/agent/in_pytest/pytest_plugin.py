@@ -1,7 +1,7 @@
-"""Our eyes inside the project's own pytest: what was collected, what became of each test, and why.
+"""The plugin inside the project's own pytest: reports what is collected, the result of each test, and why it failed.
 
-Takes reports in-process and writes one JSON line an event to the pipe the agent gave. Changes nothing about how the
-tests run, but leaves out those that were not asked for. Bounded: whatever a test prints, a line stays small.
+It writes one row per event to the agent's pipe. It does not change how tests run, but deselects those that are not in
+the order. Bounded: whatever a test prints, a row stays small.
 """
 
 from __future__ import annotations
@@ -10,114 +10,112 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, FrozenSet, Generator, List, Optional, Protocol, Set, Tuple
+from typing import Any, Dict, Generator, List, Optional, Set, Tuple
 
 import pytest
 
+from .. import rows
+from ..failures import TEXT_LIMIT, cut
 from ..module_origins import third_party
 from ..record.recorder import Recorder
-from ..rows import TEXT_LIMIT, Rows, cut, listen_for_stacks, own_fd
+from ..warm.preloaded_state import PreloadedState
 from ..warm.prestart import EARLY, LATE, Gate
-from .pytest_failure import Failures
-from .pytest_scopes import Recording
-from .pytest_selection import Asked, Selected
-from .xdist_workers import Workers
+from .pytest_failure import PytestFailures
+from .pytest_scopes import ScopePlugin
+from .pytest_selection import TestFilter, TestSelection
+from .xdist_workers import XdistWorkers
 
 UNKNOWN_FILES = "*"
-"""In an order: where the files go that are not in it."""
+"""In the order of files: the position of all files that it does not name."""
 ORDERING = ("randomly", "pytest_order", "pytest-order", "order", "ordering", "random-order", "dsession")
-"""Plugins that have an order of their own in mind."""
+"""Plugins that impose an order of their own."""
 CRASHED_WORKER = "???"
-"""Instead of a phase: what xdist says of a test in which a worker ended."""
+"""The phase in xdist's report of a test whose worker crashed."""
 
 
 def main(order_file: str) -> int:
-    """Run pytest as the order says, in a process of its own; the exit code is pytest's own."""
+    """Run pytest in a fresh process as the order says; return pytest's exit code."""
     with open(order_file) as stream:
         order = json.load(stream)
-    return run(order, own_fd("WATCHTEST_RESULTS_FD"), own_fd("WATCHTEST_STACKS_FD"))
+    return run(order, rows.inherited_fd("WATCHTEST_RESULTS_FD"), rows.inherited_fd("WATCHTEST_STACKS_FD"))
 
 
 def run(
     order: Dict[str, Any],
     results_fd: int,
     stacks_fd: int,
-    held: Optional[Held] = None,
+    preloaded: Optional[PreloadedState] = None,
     gate: Optional[Gate] = None,
 ) -> int:
-    """The same in a process that holds modules already; with a gate, the session waits there for the rest of its order.
+    """Run pytest in this process, which the zygote may have forked; with a gate, the session waits there for its order.
 
-    The tests that are asked for are never arguments: those decide which folder is the root and which conftest files
-    come first, and that shall be as it is for all tests.
+    Selected tests are never passed as arguments: those would determine the rootdir and the first conftest files, which
+    must be the same as for all tests.
     """
-    listen_for_stacks(stacks_fd)
+    rows.dump_stacks_on_signal(stacks_fd)
     args = list(order["args"])
     sys.argv = [os.path.join(os.path.dirname(pytest.__file__), "__main__.py"), *args]
-    reporter = Reporter(results_fd, order, held, gate)
-    recording = _recording(order["root"], reporter) if order["record"] else None
-    code = int(pytest.main(args, plugins=[reporter] if recording is None else [reporter, recording]))
-    reporter.tell_doubt()  # a session may have ended before it had collected
-    if recording is not None:
-        recording.close()
-    reporter.tell_of_workers()
-    reporter.tell_modules()
+    reporter = PytestReporter(results_fd, order, preloaded, gate)
+    scope_plugin = _start_recording(order["root"], reporter) if order["record"] else None
+    code = int(pytest.main(args, plugins=[reporter] if scope_plugin is None else [reporter, scope_plugin]))
+    reporter.exit_on_mismatch()  # the session may have ended before its collection
+    if scope_plugin is not None:
+        scope_plugin.close()
+    reporter.send_worker_records()
+    reporter.send_modules()
     return code
 
 
-def _recording(root: str, reporter: Reporter) -> Optional[Recording]:
+def _start_recording(root: str, reporter: PytestReporter) -> Optional[ScopePlugin]:
     recorder = Recorder(root, reporter.send_record)
-    return Recording(recorder, reporter.send_record, reporter.name) if recorder.start() else None
+    return ScopePlugin(recorder, reporter.send_record, reporter.name) if recorder.start() else None
 
 
-class Held(Protocol):
-    """What a process that others are forked from knows of itself."""
-
-    modules: FrozenSet[str]
-
-    def doubt(self, plugins: Set[str]) -> Optional[Tuple[str, List[str]]]: ...
-
-
-class Reporter:
-    """`held`: of a process that was forked from one with modules in it; None in a fresh one."""
+class PytestReporter:
+    """`preloaded`: the state of the zygote that this process was forked from; None in a fresh process."""
 
     def __init__(
-        self, results_fd: int, order: Dict[str, Any], held: Optional[Held] = None, gate: Optional[Gate] = None
+        self,
+        results_fd: int,
+        order: Dict[str, Any],
+        preloaded: Optional[PreloadedState] = None,
+        gate: Optional[Gate] = None,
     ) -> None:
-        self._rows = Rows(results_fd)
+        self._rows = rows.RowWriter(results_fd)
         self.send = self._rows.send
         self._root = os.path.realpath(order["root"])
-        self._failures = Failures(order["root"])
-        self._asked = Asked(order)
+        self._failures = PytestFailures(order["root"])
+        self._selection = TestSelection(order)
         self._plugins: Set[str] = set()
-        self._obey(order)
-        self._held = held
-        self._held_unsure = held
-        """The same, until it is known that it may be used."""
+        self._apply(order)
+        self._preloaded = preloaded
+        self._unverified = preloaded
+        """The same, until it is compared with the project."""
         self._gate = gate
         if gate is not None:
-            gate.on_awaited = self._await_order
+            gate.on_reached = self._await_order
         self._config: Any = None
         self._phases: Dict[str, _Phases] = {}
         self._has_workers = False
 
     def pytest_configure(self, config: Any) -> None:
-        self._asked.configure(config)
+        self._selection.configure(config)
         self._plugins = {name for name, plugin in config.pluginmanager.list_name_plugin() if plugin is not None}
 
     def name(self, nodeid: str) -> str:
-        return self._asked.name(nodeid)
+        return self._selection.name(nodeid)
 
-    def _obey(self, order: Dict[str, Any]) -> None:
-        self._asked = Asked(order, self._asked.prefix)
-        self._workers = Workers(order)
-        self._first = Selected(order["first"])
+    def _apply(self, order: Dict[str, Any]) -> None:
+        self._selection = TestSelection(order, self._selection.prefix)
+        self._workers = XdistWorkers(order)
+        self._first = TestFilter(order["first"])
         self._ranks = {file: rank for rank, file in enumerate(order["order"])}
 
-    # -- ahead of time -----------------------------------------------------------------------------
+    # -- prestart ----------------------------------------------------------------------------------
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self) -> Generator[None, Any, None]:
-        """Around all others: in there, output is captured from, coverage measured, the project's code loaded."""
+        """Wait before all other hooks: they begin to capture output, measure coverage and load the project's code."""
         if self._gate is not None and self._gate.point == EARLY:
             self._await_order()
         yield
@@ -126,30 +124,30 @@ class Reporter:
     def pytest_collection(self, session: Any) -> None:
         self._config = session.config
         if self._gate is not None and not self._gate.is_passed:
-            if _has_deadline(session.config):
-                self._gate.leave("a limit for the whole session")
+            if _has_session_timeout(session.config):
+                self._gate.give_up("a limit for the whole session")
             if self._gate.point == LATE:
                 self._await_order()
-        self._asked.restrict(session)
+        self._selection.restrict(session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectstart(self, collector: Any) -> None:
         if self._gate is not None and not self._gate.is_passed:
-            self._gate.approach(str(getattr(collector, "path", None) or getattr(collector, "fspath", "")))
+            self._gate.about_to_read(str(getattr(collector, "path", None) or getattr(collector, "fspath", "")))
 
     def _await_order(self) -> None:
         assert self._gate is not None
-        self._obey(self._gate.wait())
+        self._apply(self._gate.wait())
         if self._config is not None:
-            _begin_to_count(self._config)
+            _reset_start_time(self._config)
 
     # -- collection --------------------------------------------------------------------------------
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> None:
-        self._asked.leave_out(config, items)
+        self._selection.deselect(config, items)
         if self._ranks and not any(config.pluginmanager.hasplugin(name) for name in ORDERING):
-            # Whole files are moved: what a file's tests owe to one another stays as it is, within a wave.
+            # Only whole files are moved: within a wave, the tests of a file may depend on each other.
             unknown = self._ranks.get(UNKNOWN_FILES, len(self._ranks))
 
             def rank(item: Any) -> Tuple[bool, int]:
@@ -161,19 +159,19 @@ class Reporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: Any) -> None:
         if self._gate is not None and not self._gate.is_passed:
-            self._gate.leave("nothing that it could wait for")
-        self.tell_doubt()
-        # With xdist the workers collect, and the hook below tells.
+            self._gate.give_up("no file to wait for was collected")
+        self.exit_on_mismatch()
+        # With xdist, the workers collect, and the next hook reports it.
         if not session.config.pluginmanager.hasplugin("dsession"):
-            self._rows.promise([self.name(item.nodeid) for item in session.items])
+            self._rows.announce([self.name(item.nodeid) for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:
-        self._held_unsure = None  # workers are fresh processes
+        self._unverified = None  # workers are fresh processes
         if not self._has_workers:  # every worker collects the same
             self._has_workers = True
             names = [self.name(test) for test in ids]
-            self._rows.promise([test for test in names if test in self._asked])
+            self._rows.announce([test for test in names if test in self._selection])
 
     @pytest.hookimpl(hookwrapper=True, optionalhook=True)
     def pytest_xdist_getremotemodule(self) -> Generator[None, Any, None]:
@@ -190,13 +188,14 @@ class Reporter:
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             name = self.name(report.nodeid) if report.nodeid else "."
-            self.send({"k": "collection_error", "test": name, "failure": self._failures.describe(report, name)})
+            failure = self._failures.describe(report, name)
+            self.send(rows.CollectionErrorRow(k=rows.COLLECTION_ERROR, test=name, failure=failure))
 
     # -- tests -------------------------------------------------------------------------------------
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
-        self._held_unsure = None
-        self.send({"k": "start", "test": self.name(nodeid)})
+        self._unverified = None
+        self.send(rows.StartRow(k=rows.START, test=self.name(nodeid)))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
@@ -214,12 +213,8 @@ class Reporter:
         phases.add(report)
         if report.when in ("teardown", CRASHED_WORKER):
             del self._phases[report.nodeid]
-            row = {
-                "k": "test",
-                "test": self.name(report.nodeid),
-                "outcome": phases.outcome(),
-                "duration_s": phases.duration_s,
-            }
+            name, outcome = self.name(report.nodeid), phases.outcome()
+            row = rows.TestRow(k=rows.TEST, test=name, outcome=outcome, duration_s=phases.duration_s)
             if phases.failure is not None:
                 row["failure"] = phases.failure
             if phases.attempt > 1:
@@ -228,47 +223,47 @@ class Reporter:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def tell_doubt(self) -> None:
-        """In a warm run, before its first test: end it if a fresh process might not be what this one is."""
-        held, self._held_unsure = self._held_unsure, None
-        doubt = held.doubt(self._plugins) if held is not None else None
-        if doubt is not None:
-            self.send({"k": "cold", "why": doubt[0], "avoid": doubt[1]})
+    def exit_on_mismatch(self) -> None:
+        """In a warm run, before its first test: exit if a fresh process might differ from this one."""
+        unverified, self._unverified = self._unverified, None
+        mismatch = unverified.find_mismatch(self._plugins) if unverified is not None else None
+        if mismatch is not None:
+            self.send(rows.ColdRow(k=rows.COLD, why=mismatch.why, avoid=mismatch.avoid))
             os._exit(0)
 
-    def tell_of_workers(self) -> None:
-        """What their tests have touched."""
+    def send_worker_records(self) -> None:
+        """Send what the tests of xdist's workers have touched."""
         for row in self._workers.rows():
             self.send(row)
 
-    def send_record(self, row: Dict[str, Any]) -> None:
-        """Of this process, if it is the one that runs the tests: who only starts workers touches what no test does."""
+    def send_record(self, row: rows.Row) -> None:
+        """Send what this process has touched, unless xdist's workers run the tests."""
         if not self._workers:
-            self._rows.keep(row)
+            self._rows.buffer(row)
 
-    def tell_modules(self) -> None:
-        """What the next run may find imported already."""
-        found = third_party(self._held.modules if self._held is not None else frozenset(), self._root)
+    def send_modules(self) -> None:
+        """Send the modules that the next run may find preloaded."""
+        found = third_party(self._preloaded.modules if self._preloaded is not None else frozenset(), self._root)
         if found:
-            self._rows.keep({"k": "modules", "names": found})
+            self._rows.buffer(rows.ModulesRow(k=rows.MODULES, names=found))
         self._rows.flush()
 
     def pytest_internalerror(self, excrepr: Any) -> None:
-        self.send({"k": "internal_error", "text": cut(str(excrepr), TEXT_LIMIT)})
+        self.send(rows.InternalErrorRow(k=rows.INTERNAL_ERROR, text=cut(str(excrepr), TEXT_LIMIT)))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any, exitstatus: Any) -> None:
-        withdrawn = getattr(session, "shouldfail", False) or getattr(session, "shouldstop", False)
-        self.send({"k": "finish", "exit_code": int(exitstatus), "withdrawn": str(withdrawn or "")})
+        why = getattr(session, "shouldfail", False) or getattr(session, "shouldstop", False)
+        self.send(rows.FinishRow(k=rows.FINISH, exit_code=int(exitstatus), withdrawn=str(why or "")))
 
 
 class _Phases:
-    """Setup, call and teardown of one test, until it can be said what became of it."""
+    """Collects setup, call and teardown of a test, until its outcome is known."""
 
     def __init__(self, attempt: int = 1) -> None:
         self.attempt = attempt
         self.duration_s = 0.0
-        self.failure: Optional[Dict[str, Any]] = None
+        self.failure: Optional[rows.FailureRow] = None
         self._reports: List[Tuple[str, str, bool]] = []
 
     def add(self, report: Any) -> None:
@@ -288,16 +283,16 @@ class _Phases:
         return "xpassed" if is_xpass else "passed"
 
 
-def _has_deadline(config: Any) -> bool:
-    """pytest-timeout decides when a session begins at what time it has to end."""
+def _has_session_timeout(config: Any) -> bool:
+    """Return whether pytest-timeout limits the session: it computes the deadline when the session begins."""
     try:
         return bool(config.getoption("session_timeout", None) or config.getini("session_timeout"))
     except (ValueError, KeyError):
         return False  # no such option
 
 
-def _begin_to_count(config: Any) -> None:
-    """What pytest will say of the time it took begins now, not when the session was begun ahead."""
+def _reset_start_time(config: Any) -> None:
+    """Make pytest report its duration from now on, not from the prestart of the session."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if isinstance(getattr(reporter, "_sessionstarttime", None), float):  # until pytest 8.3
         reporter._sessionstarttime = time.time()

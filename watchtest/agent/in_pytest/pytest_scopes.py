@@ -1,6 +1,6 @@
-"""The scopes of a pytest session: when a test, a fixture that outlives it, or the collection of a file begins and ends.
+"""The plugin that begins and ends scopes of the recorder: tests, fixtures that outlive a test, collections of files.
 
-A plugin beside the one that reports. Tells what each test has touched as soon as the test is over.
+It works beside the plugin that reports results, and sends what a test has touched as soon as the test is over.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Dict, Generator, Iterable, Set, Tuple
 
 import pytest
 
-from ..module_origins import of_project
+from ..module_origins import project_modules_row
 from ..record.recorder import Recorder
-from ..record.scopes import FILE, FIXTURE, SESSION, TEST, Scope, Send, identity
+from ..record.scopes import DISTURBED, FILE, FIXTURE, SESSION, TEST, Scope, Send, identity
 
 
-class Recording:
-    """`name` gives the id of a test as the workspace knows it."""
+class ScopePlugin:
+    """`name` converts a node id of pytest to a test id of the workspace."""
 
     def __init__(self, recorder: Recorder, send: Send, name: Any) -> None:
         self._recorder = recorder
@@ -26,9 +26,9 @@ class Recording:
         self._name = name
         self._pid = getpid()
         self._test = Scope(SESSION)
-        """That of the test which is on."""
+        """The scope of the current test."""
         self._keys: Dict[int, Tuple[Any, str]] = {}
-        """By the identity of a fixture, which is kept: plugins put others in the place of its function."""
+        """By the identity of a fixture: the fixture, so that it stays alive, and its key. Plugins replace functions."""
 
     # -- collection --------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class Recording:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: Any) -> None:
-        self._scopes.tell()
+        self._scopes.report()
 
     # -- fixtures ----------------------------------------------------------------------------------
 
@@ -55,18 +55,18 @@ class Recording:
         if not key:
             yield
             return
-        # Finalizers run from the last to the first: what the fixture adds in between runs within its own scope.
+        # Finalizers run in reverse order: those that the fixture adds in between run within its own scope.
         fixturedef.addfinalizer(lambda: self._scopes.end(key))
         self._scopes.begin(key)
         scope = self._scopes.top
         yield
-        if "request" in getattr(fixturedef, "argnames", ()):  # it may have asked for others by name, made before
-            scope.uses.update(self._wide(_active(request)) - {key})  # type: ignore[attr-defined]
+        if "request" in getattr(fixturedef, "argnames", ()):  # it may have requested existing fixtures by name
+            scope.uses.update(self._wide_keys(_active(request)) - {key})  # type: ignore[attr-defined]
         self._scopes.end(key)
         fixturedef.addfinalizer(lambda: self._scopes.begin(key))
 
     def _key_of(self, fixturedef: Any) -> str:
-        """ "" for a fixture that lives no longer than its test: that is a part of it."""
+        """Return the key of a fixture's scope; "" for a function-scoped one, which is part of its test."""
         if getattr(fixturedef, "scope", "function") == "function":
             return ""
         if identity(fixturedef) not in self._keys:
@@ -75,8 +75,8 @@ class Recording:
 
     def _new_key(self, fixturedef: Any) -> str:
         code = getattr(fixturedef.func, "__code__", None)
-        place = "{}:{}".format(self._scopes.own(code.co_filename), code.co_firstlineno) if code is not None else ""
-        return "{}{}:{}".format(FIXTURE, place, fixturedef.argname)
+        location = "{}:{}".format(self._scopes.own(code.co_filename), code.co_firstlineno) if code is not None else ""
+        return "{}{}:{}".format(FIXTURE, location, fixturedef.argname)
 
     # -- tests -------------------------------------------------------------------------------------
 
@@ -88,34 +88,34 @@ class Recording:
         yield
         top.uses.update(self._fixtures_of(item))  # type: ignore[attr-defined]
         if not self._recorder.is_undisturbed:
-            top.opaque.add("takes the place of whoever listens")  # type: ignore[attr-defined]
+            top.opaque.add(DISTURBED)  # type: ignore[attr-defined]
         self._scopes.end(key)
         if getpid() == self._pid:
-            self._scopes.tell(key)
+            self._scopes.report(key)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: Any) -> Generator[None, Any, None]:
-        """Before pytest forgets what the test has asked for by name."""
-        self._test.uses.update(self._wide(_active(getattr(item, "_request", None))))  # type: ignore[attr-defined]
+        """Note the fixtures that the test requested by name, before pytest forgets them."""
+        self._test.uses.update(self._wide_keys(_active(getattr(item, "_request", None))))  # type: ignore[attr-defined]
         yield
 
     def _fixtures_of(self, item: Any) -> Set[str]:
-        """Of wider scope: they may have been set up for an earlier test."""
+        """Return the keys of wider-scoped fixtures of a test, which may have been set up for an earlier one."""
         candidates = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", None) or {}
-        return self._wide(one for several in candidates.values() for one in several or ())
+        return self._wide_keys(fixturedef for fixturedefs in candidates.values() for fixturedef in fixturedefs or ())
 
-    def _wide(self, fixturedefs: Iterable[Any]) -> Set[str]:
+    def _wide_keys(self, fixturedefs: Iterable[Any]) -> Set[str]:
         return {key for key in map(self._key_of, fixturedefs) if key}
 
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """When the session is over."""
+        """Stop recording when the session is over, and send the rest."""
         self._recorder.stop()
-        self._scopes.tell()
-        self._send(of_project(self._scopes.own))
+        self._scopes.report()
+        self._send(project_modules_row(self._scopes.own))
 
 
 def _active(request: Any) -> Iterable[Any]:
-    """The fixtures that were made or used for it so far."""
+    """Return the fixtures that were set up or used for this request so far."""
     return tuple((getattr(request, "_fixture_defs", None) or {}).values())

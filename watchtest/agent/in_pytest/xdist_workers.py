@@ -1,7 +1,7 @@
-"""Workers of pytest-xdist, as seen by the session that they work for: they run what it was asked for, and record it.
+"""The session's side of pytest-xdist workers: makes them load our plugin, and reads what they recorded.
 
-A worker is a fresh process that knows the session's arguments and nothing of us. Before it begins it is told what to
-load; what its tests touch it writes to a file without a name, which the session reads when all is over.
+A worker is a fresh process that knows only the session's arguments. We prepend code to its source that loads our
+plugin. Workers write what their tests touch to an unlinked file, which the session reads at its end.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from types import ModuleType
 from typing import Any, Dict, Iterator, Optional
 
 from .. import FOLDER, LOADER
+from ..rows import UntrustedRow, parse_row
 
-NUMBERS = 1_000_000_000
-"""Each worker has so many numbers of its own for the code that it names."""
+NUMBERS_PER_WORKER = 1_000_000_000
+"""How many numbers each worker has for its code objects."""
 
 _SOURCE = (
     """\
 import importlib.util, json, os, sys
-folder, order, name, remote = json.loads({words!r})
+folder, order, name, remote = json.loads({arguments!r})
 if os.path.isdir(folder):  # not on another machine
 """
     + textwrap.indent(LOADER, "    ")
     + """\
     from watchtest_agent.in_pytest import xdist_plugin
-    xdist_plugin.begin(order)
+    xdist_plugin.start(order)
 exec(compile(remote, name, 'exec'), globals())
 """
 )
 
 
-class Workers:
-    """Of one session. `order`: what it has to obey itself."""
+class XdistWorkers:
+    """The workers of one session; `order` is the session's own."""
 
     def __init__(self, order: Dict[str, Any]) -> None:
         self._order = order
@@ -43,21 +44,21 @@ class Workers:
         self._file: Optional[int] = None
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any workers."""
         return self._count > 0
 
     def source(self, remote: Any) -> Any:
-        """What the next worker has to execute, in place of xdist's own module, which it executes in the end."""
+        """Return the source for the next worker: it loads our plugin, then executes xdist's own module."""
         if not isinstance(remote, ModuleType):
             return remote
         self._count += 1
-        words = {name: self._order[name] for name in ("tests", "collects_all", "root")}
-        words.update(record=self._rows() if self._order["record"] else "", base=self._count * NUMBERS)
-        told = [FOLDER, words, inspect.getsourcefile(remote) or "", inspect.getsource(remote)]
-        return _SOURCE.format(words=json.dumps(told))
+        order = {name: self._order[name] for name in ("tests", "collects_all", "root")}
+        order.update(record=self._rows_file() if self._order["record"] else "", base=self._count * NUMBERS_PER_WORKER)
+        arguments = [FOLDER, order, inspect.getsourcefile(remote) or "", inspect.getsource(remote)]
+        return _SOURCE.format(arguments=json.dumps(arguments))
 
-    def _rows(self) -> str:
-        """The path of the file for rows; "" where there can be none."""
+    def _rows_file(self) -> str:
+        """Return the path of the file for rows; "" without /proc."""
         if self._file is None:
             handle, path = tempfile.mkstemp(prefix="watchtest-")
             os.unlink(path)
@@ -65,17 +66,14 @@ class Workers:
         path = "/proc/{}/fd/{}".format(os.getpid(), self._file)
         return path if os.path.exists(path) else ""
 
-    def rows(self) -> Iterator[Dict[str, Any]]:
-        """What all of them wrote; a line that one could not end is left out."""
+    def rows(self) -> Iterator[UntrustedRow]:
+        """Yield the rows of all workers, without unfinished ones."""
         if self._file is None:
             return
         with os.fdopen(self._file, "rb") as stream:
             self._file = None
             stream.seek(0)
             for line in stream:
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(row, dict):
+                row = parse_row(line)
+                if row is not None:
                     yield row

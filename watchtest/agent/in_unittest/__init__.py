@@ -1,1 +1,1 @@
-"""Runs inside the unittest process of a run: loader, selection, and the rows for each test."""
+"""Runs inside the project's own unittest: loader, selection, and the rows for each test."""

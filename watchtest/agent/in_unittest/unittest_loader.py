@@ -1,8 +1,7 @@
-"""unittest's own discovery, which remembers what came from where: that gives tests the ids that pytest gives them.
+"""unittest's own discovery, extended to remember the file of each test, so that tests get the same ids as in pytest.
 
-With a selection it imports only the files of the selected tests; everything else about discovery stays as it is.
-
-The scopes of a run of unittest: files that are loaded, tests, and what classes and modules set up around them.
+With a selection, it imports only the files of the selected tests. `ScopeRecorder` begins and ends the scopes of such a
+run: files, tests, and the fixtures of classes and modules.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, Tuple, Type
 from unittest.loader import TestLoader, _FailedTest  # type: ignore[attr-defined]
 
-from ..module_origins import of_project
+from ..failures import FailureDescriber
+from ..module_origins import project_modules_row
 from ..record.recorder import Recorder
-from ..record.scopes import FILE, TEST, Send
-from ..rows import Describer
+from ..record.scopes import DISTURBED, FILE, TEST, Send
 
 
-class Recording:
-    """With nobody who listens, it does nothing."""
+class ScopeRecorder:
+    """Begins and ends scopes. Does nothing unless recording is wanted and possible."""
 
     def __init__(self, root: str, send: Send, is_wanted: bool) -> None:
         recorder = Recorder(root, send) if is_wanted else None
@@ -29,8 +28,8 @@ class Recording:
         self._send = send
 
     @contextmanager
-    def of_file(self, file: Optional[str]) -> Iterator[None]:
-        """What happens in here belongs to every test of that file."""
+    def file_scope(self, file: Optional[str]) -> Iterator[None]:
+        """Attribute what happens inside this block to every test of that file."""
         own = self._recorder.scopes.own(file) if self._recorder is not None and file else ""
         if self._recorder is None or not own:
             yield
@@ -48,39 +47,39 @@ class Recording:
     def end(self, test: str) -> None:
         if self._recorder is not None:
             if not self._recorder.is_undisturbed:
-                self._recorder.scopes.top.opaque.add("takes the place of whoever listens")  # type: ignore[attr-defined]
+                self._recorder.scopes.top.opaque.add(DISTURBED)  # type: ignore[attr-defined]
             self._recorder.scopes.end(TEST + test)
-            self._recorder.scopes.tell(TEST + test)
+            self._recorder.scopes.report(TEST + test)
 
-    def has_collected(self) -> None:
+    def report(self) -> None:
         if self._recorder is not None:
-            self._recorder.scopes.tell()
+            self._recorder.scopes.report()
 
     def close(self) -> None:
         if self._recorder is not None:
             self._recorder.stop()
-            self._recorder.scopes.tell()
-            self._send(of_project(self._recorder.scopes.own))
+            self._recorder.scopes.report()
+            self._send(project_modules_row(self._recorder.scopes.own))
 
-    def suite(self) -> Type[unittest.TestSuite]:
-        """unittest's own, whose fixtures of classes and modules belong to the file they are for."""
-        recording = self
+    def suite_class(self) -> Type[unittest.TestSuite]:
+        """Return a TestSuite that attributes the fixtures of classes and modules to their file."""
+        recorder = self
 
         class Suite(unittest.TestSuite):
             def _handleClassSetUp(self, test: Any, result: Any) -> None:
-                with recording.of_file(_file_of(type(test))):
+                with recorder.file_scope(_file_of(type(test))):
                     super()._handleClassSetUp(test, result)  # type: ignore[misc]
 
             def _handleModuleFixture(self, test: Any, result: Any) -> None:
-                with recording.of_file(_file_of(type(test))):
+                with recorder.file_scope(_file_of(type(test))):
                     super()._handleModuleFixture(test, result)  # type: ignore[misc]
 
             def _tearDownPreviousClass(self, test: Any, result: Any) -> None:
-                with recording.of_file(_file_of(getattr(result, "_previousTestClass", None))):
+                with recorder.file_scope(_file_of(getattr(result, "_previousTestClass", None))):
                     super()._tearDownPreviousClass(test, result)  # type: ignore[misc]
 
             def _handleModuleTearDown(self, result: Any) -> None:
-                with recording.of_file(_file_of(getattr(result, "_previousTestClass", None))):
+                with recorder.file_scope(_file_of(getattr(result, "_previousTestClass", None))):
                     super()._handleModuleTearDown(result)  # type: ignore[misc]
 
         return Suite
@@ -91,28 +90,28 @@ def _file_of(kind: Any) -> Optional[str]:
     return os.path.realpath(file) if isinstance(file, str) else None
 
 
-class Unloadable:
-    """A module that is no module: what raised, and where."""
+class LoadFailure:
+    """A module that could not be loaded, and the error."""
 
     def __init__(self, file: str, error: BaseException) -> None:
         self.file = file
         self.error = error
 
 
-class Loader(TestLoader):
-    def __init__(self, describer: Describer, files: Optional[FrozenSet[str]], recording: Recording) -> None:
+class DiscoveryLoader(TestLoader):
+    def __init__(self, describer: FailureDescriber, files: Optional[FrozenSet[str]], recorder: ScopeRecorder) -> None:
         super().__init__()
-        self.suiteClass = recording.suite()
-        self._recording = recording
+        self.suiteClass = recorder.suite_class()
+        self._recorder = recorder
         self.files = files
         """Absolute real paths; None: all."""
         self._describer = describer
         self._paths: Dict[str, str] = {}
         self._raised: Dict[str, BaseException] = {}
         self._modules: Dict[int, Tuple[Any, Any]] = {}
-        """By id(test): the test, so that its id stays its own, and the module it was loaded for."""
+        """By id(test): the test, so that it stays alive, and the module it was loaded for."""
 
-    # -- what discovery is made of -----------------------------------------------------------------
+    # -- steps of discovery ------------------------------------------------------------------------
 
     def _match_path(self, path: str, full_path: str, pattern: str) -> bool:
         if self.files is not None and os.path.realpath(full_path) not in self.files:
@@ -126,30 +125,30 @@ class Loader(TestLoader):
 
     def _get_module_from_name(self, name: str) -> Any:
         try:
-            with self._recording.of_file(self._paths.get(name)):
+            with self._recorder.file_scope(self._paths.get(name)):
                 return super()._get_module_from_name(name)  # type: ignore[misc]
         except unittest.SkipTest:
             raise
         except BaseException as error:
-            # unittest keeps only the words of what an import raised, not the places.
+            # unittest keeps only the text of the error, not its traceback.
             self._raised[name] = error
             raise
 
     def loadTestsFromModule(self, module: Any, *args: Any, **options: Any) -> Any:
-        with self._recording.of_file(getattr(module, "__file__", None)):
+        with self._recorder.file_scope(getattr(module, "__file__", None)):
             suite = super().loadTestsFromModule(module, *args, **options)
         for test in tests_of(suite if suite is not None else ()):
             self._modules.setdefault(id(test), (test, module))
         return suite
 
-    def forget(self) -> None:
-        """Let go of the tests: the suite alone decides how long they live."""
+    def release_tests(self) -> None:
+        """Drop all references to tests, so that only the suite keeps them alive."""
         self._modules.clear()
 
-    # -- what came of it ---------------------------------------------------------------------------
+    # -- results of discovery ----------------------------------------------------------------------
 
-    def unloadable(self, test: Any) -> Optional[Unloadable]:
-        """What stands behind a test that unittest made up for a module; None if it is a real one."""
+    def load_failure(self, test: Any) -> Optional[LoadFailure]:
+        """Return the failure that unittest represents by this placeholder; None if it is a real test."""
         if not isinstance(test, _FailedTest):
             return None
         name = test._testMethodName
@@ -157,10 +156,10 @@ class Loader(TestLoader):
         file = self._paths.get(name) or getattr(module, "__file__", None) or name
         if os.path.isdir(file):
             file = os.path.join(file, "__init__.py")
-        return Unloadable(file, self._raised.get(name) or test._exception)
+        return LoadFailure(file, self._raised.get(name) or test._exception)
 
     def file_of(self, test: unittest.TestCase) -> str:
-        """The module it was loaded for, if that has its class; else the one that has it, if it is the project's."""
+        """Return the file of the module it was loaded for, if that has its class; else that of its class."""
         _, module = self._modules.get(id(test), (test, None))
         doctest = getattr(test, "_dt_test", None)
         own = getattr(doctest, "filename", None) or _file_of_module(sys.modules.get(type(test).__module__))
@@ -182,7 +181,7 @@ class Loader(TestLoader):
 
 
 def tests_of(suite: Any) -> Iterator[Any]:
-    """Every test of a suite, however deep."""
+    """Yield every test of a suite, however deeply nested."""
     if not is_suite(suite):
         yield suite
         return
@@ -192,10 +191,10 @@ def tests_of(suite: Any) -> Iterator[Any]:
 
 
 def keep_only(suite: Any, is_wanted: Callable[[Any], bool]) -> None:
-    """Take every other test out, in place: a suite may be of a class of its own, and do more than to run its tests."""
+    """Remove all other tests in place: the suite may be of a custom class that does more than running its tests."""
     tests = getattr(suite, "_tests", None)
     if not isinstance(tests, list):
-        return  # nobody knows how it holds its tests: all of them run
+        return  # a custom suite: we cannot remove tests, so all of them run
     for test in tests:
         if is_suite(test):
             keep_only(test, is_wanted)
@@ -203,7 +202,7 @@ def keep_only(suite: Any, is_wanted: Callable[[Any], bool]) -> None:
 
 
 def is_suite(test: Any) -> bool:
-    """As unittest itself tells them apart."""
+    """Distinguish suites from tests as unittest itself does."""
     try:
         iter(test)
     except TypeError:
@@ -212,7 +211,7 @@ def is_suite(test: Any) -> bool:
 
 
 def is_skipped_module(test: Any) -> bool:
-    """What unittest makes up for a module that raised SkipTest: not a test of anybody's."""
+    """Return whether this is unittest's placeholder for a module that raised SkipTest."""
     return type(test).__name__ == "ModuleSkipped" and type(test).__module__ == "unittest.loader"
 
 

@@ -1,7 +1,7 @@
-"""One job: a supervised process with limits, its output and its results. At most one runs at a time.
+"""A running job: a supervised process with limits, its output and its results. At most one runs at a time.
 
-The agent's loop calls `on_readable` and `tick`; nothing here blocks. A job is over when its supervisor has said how it
-ended and every pipe is at its end, so no result that was written is ever missed.
+The agent's loop calls `on_readable` and `tick`; nothing here blocks. A job is over when its supervisor has reported how
+it ended and every pipe is closed, so no result that was written is missed.
 """
 
 from __future__ import annotations
@@ -12,72 +12,80 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import job_process as launch
-from . import supervisor as supervise
+from .. import rows
+from . import job_process, supervisor
+from .job_limits import (
+    DUMP_STACKS,
+    INTERRUPT,
+    KILL,
+    LINE_LIMIT,
+    TERMINATE,
+    BoundedOutput,
+    StopPolicy,
+    death_reason,
+)
 
-HEAD_LIMIT = 256 * 1024
-TAIL_LIMIT = 64 * 1024
 STACKS_LIMIT = 256 * 1024
-LINE_LIMIT = 4 * 1024 * 1024
 READ_SIZE = 256 * 1024
-HARD_SLACK_S = 30.0
-"""Beyond its limit and the ladder of signals; after this the supervisor acts by itself."""
-FORSAKEN_S = 1.0
+ORPHANED_PIPE_S = 1.0
+COMMANDS = {
+    DUMP_STACKS: supervisor.STACKS,
+    INTERRUPT: supervisor.INTERRUPT,
+    TERMINATE: supervisor.TERMINATE,
+    KILL: supervisor.KILL,
+}
+"""What the supervisor is told at each step of a stop."""
 
 Send = Callable[..., None]
 
 
-class Job:
+class RunningJob:
     """`order`: argv, cwd, env, limit_s, silence_s, test_s, grace_s, results (pipe, stdout or none), report (a file).
 
-    `supervisor`: the pid of a child of ours that is to be reaped at the end; None: another process was asked to fork
-    it, which makes it a warm one. `cold_because`: why it is not, where that was wished.
+    `supervisor_pid`: our child, to be reaped at the end; None for a warm run, whose supervisor the zygote has forked.
+    `cold_because`: why a run that should be warm is not.
     """
 
     def __init__(
         self,
-        identity: int,
+        job_id: int,
         order: Dict[str, Any],
         send: Send,
-        own: launch.Ends,
-        supervisor: Optional[int],
+        ends: job_process.PipeEnds,
+        supervisor_pid: Optional[int],
         cold_because: str = "",
     ) -> None:
-        self.identity = identity
+        self.job_id = job_id
         self.order = order
         self._send = send
-        self._supervisor = supervisor
+        self._supervisor_pid = supervisor_pid
         self._cold_because = cold_because
-        self._control = own.control
-        self._grace_s = float(order["grace_s"])
-        self._limit_s = float(order["limit_s"])
-        self._silence_s = float(order["silence_s"])
-        self._test_s = float(order.get("test_s") or 0.0)
-        self._started = self._last_sign = time.monotonic()
-        self._kept = _Kept()
+        self._control = ends.control
+        self._has_our_rows = order.get("results") == "pipe"
+        self._policy = StopPolicy(
+            run_s=float(order["limit_s"]),
+            silence_s=float(order["silence_s"]),
+            grace_s=float(order["grace_s"]),
+            test_s=float(order.get("test_s") or 0.0),
+            has_stacks=self._has_our_rows,  # the signal would end a process that does not handle it
+        )
+        self._output = BoundedOutput()
         self._stacks = b""
-        self._lines = b""
-        self._begun: Dict[str, float] = {}
-        self._ladder: List[bytes] = []
-        self._next_rung = 0.0
-        self._stopped: Optional[str] = None
-        self._hung_in = ""
-        self._reason = ""
+        self._unfinished_line = b""
         self._report = b""
         self._supervisor_left_at: Optional[float] = None
-        self._has_rows_of_ours = order.get("results") == "pipe"
         self._oom_before = oom_kills()
         self.modules: Optional[Dict[str, Any]] = None
-        """What the run had imported, where it told."""
+        """The row with the modules that the run imported."""
         self.wants_cold = ""
-        """Why a warm run must not be believed, said by itself before its first test."""
+        """Why a warm run must be repeated in a fresh process; it says so before its first test."""
         self.avoid: List[Any] = []
         """The preloaded modules that are the cause."""
         self._handlers = {
-            own.output: self._on_output,
-            own.results: self._on_results,
-            own.stacks: self._on_stacks,
-            own.status: self._on_status,
+            ends.output: self._on_output,
+            ends.results: self._on_results,
+            ends.stacks: self._on_stacks,
+            ends.status: self._on_status,
         }
 
     @property
@@ -90,17 +98,12 @@ class Job:
 
     @property
     def has_been_stopped(self) -> bool:
-        return self._stopped is not None
-
-    @property
-    def _current(self) -> str:
-        """The test that has begun and not ended; of several side by side the one that began first."""
-        return next(iter(self._begun), "")
+        return self._policy.stopped is not None
 
     # -- reading -----------------------------------------------------------------------------------
 
     def on_readable(self, fd: int) -> bool:
-        """Take what is there; False at the end of that pipe."""
+        """Read what is there; return False at the end of that pipe."""
         piece = os.read(fd, READ_SIZE)
         if piece:
             self._handlers[fd](piece)
@@ -111,16 +114,16 @@ class Job:
             self._supervisor_left_at = time.monotonic()
         os.close(fd)
 
-    def forsaken(self) -> List[int]:
-        """Pipes that somebody out of reach still holds, a while after the supervisor has swept and left."""
+    def orphaned_fds(self) -> List[int]:
+        """Return the pipes that a process out of our reach still holds open after the supervisor has left."""
         left_at = self._supervisor_left_at
-        return self.fds if left_at is not None and time.monotonic() - left_at > FORSAKEN_S else []
+        return self.fds if left_at is not None and time.monotonic() - left_at > ORPHANED_PIPE_S else []
 
     def _on_output(self, piece: bytes) -> None:
-        self._last_sign = time.monotonic()
-        shown = self._kept.add(piece)
-        if shown:
-            self._send({"t": "output", "id": self.identity}, shown)
+        self._policy.note_output()
+        head = self._output.add(piece)
+        if head:
+            self._send({"t": "output", "id": self.job_id}, head)
 
     def _on_stacks(self, piece: bytes) -> None:
         self._stacks = (self._stacks + piece)[:STACKS_LIMIT]
@@ -129,151 +132,97 @@ class Job:
         self._report += piece
 
     def _on_results(self, piece: bytes) -> None:
-        self._last_sign = time.monotonic()
-        lines = (self._lines + piece).split(b"\n")
-        self._lines = lines.pop()
-        if len(self._lines) > LINE_LIMIT:
-            self._lines = b""  # not ours: our plugin bounds what it writes
-        if self._has_rows_of_ours:
-            lines = [line for line in lines if not self._is_for_us(line)]
+        self._policy.note_output()
+        lines = (self._unfinished_line + piece).split(b"\n")
+        self._unfinished_line = lines.pop()
+        if len(self._unfinished_line) > LINE_LIMIT:
+            self._unfinished_line = b""  # not written by our plugin, whose rows are bounded
+        if self._has_our_rows:
+            lines = [line for line in lines if self._is_for_host(line)]
         else:
             for line in lines:
                 if not line.startswith(b"{"):
                     self._on_output(line + b"\n")
             lines = [line for line in lines if line.startswith(b"{")]
         if lines:
-            self._send({"t": "results", "id": self.identity}, b"\n".join(lines) + b"\n")
+            self._send({"t": "results", "id": self.job_id}, b"\n".join(lines) + b"\n")
 
-    def _is_for_us(self, line: bytes) -> bool:
-        """Take note of a row of our plugin; whether it goes no further."""
-        kind = line[6:16].partition(b'"')[0] if line.startswith(b'{"k":"') else b""
-        if kind not in (b"start", b"test", b"modules", b"cold"):
-            return False
+    def _is_for_host(self, line: bytes) -> bool:
+        """Evaluate a row of our plugin; return whether the host gets it, too."""
+        row = rows.parse_row(line)
+        kind = row.get("k") if row is not None else None
+        if row is None or kind not in (rows.START, rows.TEST, rows.MODULES, rows.COLD):
+            return row is not None
         try:
-            row = json.loads(line.decode("utf-8"))
-            if kind == b"start":
-                self._begun[str(row["test"])] = time.monotonic()
-            elif kind == b"test":
-                self._begun.pop(str(row["test"]), None)
-            elif kind == b"modules":
+            if kind == rows.START:
+                self._policy.note_test_start(str(row["test"]))
+            elif kind == rows.TEST:
+                self._policy.note_test_end(str(row["test"]))
+            elif kind == rows.MODULES:
                 self.modules = row
-            elif not self._begun:
-                self.wants_cold = str(row["why"])
-                self.avoid = list(row["avoid"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass  # a test found our pipe
-        return kind in (b"modules", b"cold")
+            elif not self._policy.current_test:
+                self.wants_cold, self.avoid = str(row["why"]), list(row["avoid"])
+        except (KeyError, TypeError):
+            pass  # a test has written to our pipe
+        return kind in (rows.START, rows.TEST)
 
     # -- limits and stopping -----------------------------------------------------------------------
 
     def tick(self) -> None:
-        now = time.monotonic()
-        if self._stopped is None and now - self._started > self._limit_s:
-            self._expire("the run took longer than {:g} s".format(self._limit_s))
-        elif self._stopped is None and now - self._last_sign > self._silence_s:
-            self._expire("nothing was heard of the run for {:g} s".format(self._silence_s))
-        elif self._stopped is None and self._test_s and now - self._begun.get(self._current, now) > self._test_s:
-            self._expire("a test took longer than {:g} s".format(self._test_s))
-        if self._ladder and now >= self._next_rung:
-            self._command(self._ladder.pop(0))
-            self._next_rung = now + self._grace_s
+        """Check the limits, and take the next step of a stop when it is due."""
+        step = self._policy.due_step()
+        if step is None:
+            return
+        try:
+            os.write(self._control, COMMANDS[step])
+        except OSError:
+            pass  # the supervisor has already exited
 
     def stop(self, is_kill: bool) -> None:
-        if is_kill:
-            self._stopped = "killed"
-            self._ladder = []
-            self._command(supervise.KILL)
-        elif self._stopped is None:
-            self._stopped = "cancelled"
-            self._climb([supervise.INTERRUPT, supervise.TERMINATE, supervise.KILL])
-
-    def _expire(self, reason: str) -> None:
-        self._stopped = "timed_out"
-        self._hung_in = self._current
-        where = ", in {}".format(self._hung_in) if self._hung_in else ""
-        self._reason = reason + where
-        if self._has_rows_of_ours:  # the signal would end what does not listen for it
-            self._command(supervise.STACKS)
-        self._climb([supervise.INTERRUPT, supervise.TERMINATE, supervise.KILL])
-        self._next_rung = time.monotonic() + 0.2  # the stacks first
-
-    def _climb(self, ladder: List[bytes]) -> None:
-        self._ladder = ladder
-        self._next_rung = time.monotonic()
-
-    def _command(self, command: bytes) -> None:
-        try:
-            os.write(self._control, command)
-        except OSError:
-            pass  # the supervisor has ended by itself, which is what was wanted
+        self._policy.stop(is_kill)
+        self.tick()
 
     # -- the end -----------------------------------------------------------------------------------
 
     def finish(self) -> Dict[str, Any]:
-        """How it ended, once `is_over`."""
+        """Return how it ended, once `is_over`."""
         os.close(self._control)
-        if self._supervisor is not None:
-            os.waitpid(self._supervisor, 0)
-        if self._lines and not self._has_rows_of_ours:
-            self._on_results(b"\n")  # a last line without its end
+        if self._supervisor_pid is not None:
+            os.waitpid(self._supervisor_pid, 0)
+        if self._unfinished_line and not self._has_our_rows:
+            self._on_results(b"\n")  # the last line may lack its newline
+        stopped, reason, test = self._policy.stopped, self._policy.reason, self._policy.current_test
         try:
             report = json.loads(self._report.decode("ascii"))
         except ValueError:
             report = {"status": None, "left": 0, "expired": False, "is_orphaned": True}
-            self._reason = self._reason or "the supervisor of the run was killed"
+            reason = reason or "the supervisor of the run was killed"
         status = report["status"]
         exit_code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
-        if report["expired"] and self._stopped is None:
-            self._stopped = "timed_out"
-        if not self._reason and exit_code is None and status is not None:
-            self._reason = self._signal_reason(os.WTERMSIG(status))
-        elif not self._reason and exit_code is not None and self._current:
-            self._reason = "the process exited with {} in {}".format(exit_code, self._current)
+        if report["expired"] and stopped is None:
+            stopped = "timed_out"
+        if not reason and exit_code is None and status is not None:
+            reason = death_reason(signal_name(os.WTERMSIG(status)), oom_kills() > self._oom_before, test)
+        elif not reason and exit_code is not None and test:
+            reason = "the process exited with {} in {}".format(exit_code, test)
         return {
             "is_orphaned": report.get("is_orphaned", False),
             "exit_code": exit_code,
-            "stopped": self._stopped,
-            "reason": self._reason,
-            "current": self._hung_in or self._current,
+            "stopped": stopped,
+            "reason": reason,
+            "current": test,
             "left": report["left"],
-            "dropped": self._kept.dropped,
-            "tail": self._kept.tail.decode("utf-8", "replace"),
+            "dropped": self._output.dropped,
+            "tail": self._output.tail.decode("utf-8", "replace"),
             "stacks": self._stacks.decode("utf-8", "replace"),
-            "duration_s": time.monotonic() - self._started,
-            "is_warm": self._supervisor is None,
+            "duration_s": self._policy.duration_s,
+            "is_warm": self._supervisor_pid is None,
             "cold_because": self._cold_because,
         }
 
-    def _signal_reason(self, number: int) -> str:
-        where = " in {}".format(self._current) if self._current else ""
-        if number == signal.SIGKILL and oom_kills() > self._oom_before:
-            return "out of memory: the kernel killed the run{}".format(where)
-        return "the process was ended by {}{}".format(signal_name(number), where)
-
-
-class _Kept:
-    """Output, bounded: the head goes out at once, of the rest only the tail is kept, what lies between is counted."""
-
-    def __init__(self) -> None:
-        self._sent = 0
-        self.tail = b""
-        self.dropped = 0
-
-    def add(self, piece: bytes) -> bytes:
-        room = HEAD_LIMIT - self._sent
-        head, rest = piece[:room], piece[room:] if room > 0 else piece
-        head = head if room > 0 else b""
-        self._sent += len(head)
-        self.tail += rest
-        surplus = len(self.tail) - TAIL_LIMIT
-        if surplus > 0:
-            self.tail = self.tail[surplus:]
-            self.dropped += surplus
-        return head
-
 
 def complete(order: Dict[str, Any], variable: str, home: str, root: str) -> Dict[str, Any]:
-    """The order with its whole environment, marked as this box's by `variable`, and its folder."""
+    """Return the order with its full environment, in which `variable` marks this box, and its folder."""
     env = dict(os.environ)
     env[variable] = home
     env.update(order.get("env") or {})
@@ -289,7 +238,7 @@ def signal_name(number: int) -> str:
 
 
 def oom_kills() -> int:
-    """The kernel's count of out-of-memory kills in this box (cgroup v2, v1); 0 where it does not tell."""
+    """Return the kernel's count of out-of-memory kills in this box (cgroup v2, v1); 0 where it is not available."""
     for file in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
             with open(file) as stream:

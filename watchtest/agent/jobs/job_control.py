@@ -1,4 +1,4 @@
-"""The agent's one job at a time: starts it warm or cold, follows it to its end, and has the next one begun ahead."""
+"""Starts the agent's one job at a time, warm or cold, follows it to its end, and prestarts the next one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import selectors
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
-from .. import box_lock
-from ..frames import BODY_PIECE, Header, MirrorError, full_disk
-from ..in_pytest import pytest_command as pytest_job
-from ..in_unittest import unittest_main as unittest_job
+from .. import box_lock, rows
+from ..errors import AgentError, full_disk
+from ..frames import BODY_PIECE, Header
+from ..in_pytest import pytest_command
+from ..in_unittest import unittest_main
 from ..warm.zygote_link import ZygoteLink
-from . import job_process as launch
-from .job import HARD_SLACK_S, Job, complete
+from . import job_process
+from .job import RunningJob, complete
+from .job_limits import hard_limit_s
 
 REPORT_LIMIT = 64 * 1024 * 1024
-MOST_AWAITED = 3
-"""Who changes more files at once does something else next."""
+MAX_EXPECTED = 3
+"""After a change of more files than this, the next change is likely to be elsewhere."""
 
 
-class Jobs:
-    """`own_fds`: the agent's files, which no process that is started here may keep."""
+class JobControl:
+    """`own_fds` returns the agent's files, which no child process may inherit."""
 
     def __init__(
         self,
@@ -36,12 +38,12 @@ class Jobs:
         self._selector = selector
         self._send = send
         self._own_fds = own_fds
-        self._job: Optional[Job] = None
-        self._last_warm: Optional[Dict[str, Any]] = None
+        self._job: Optional[RunningJob] = None
+        self._last_warm_order: Optional[Dict[str, Any]] = None
         self._written: Set[str] = set()
-        """Since the last job began."""
-        self._awaited: List[str] = []
-        """What was changed before it, and so is likely to be changed again."""
+        """The files that were written since the last job began."""
+        self._expected_changes: List[str] = []
+        """The files that were changed before the last job, and so are likely to change again."""
         self.lock_file = os.path.join(home, "runs.lock")
         self._zygote = ZygoteLink(home, root, self.lock_file)
 
@@ -49,31 +51,31 @@ class Jobs:
     def is_busy(self) -> bool:
         return self._job is not None
 
-    def start(self, identity: int, order: Dict[str, Any]) -> None:
+    def start(self, job_id: int, order: Dict[str, Any]) -> None:
         if self._job is not None:
-            raise MirrorError("busy", "a job is running already")
-        order = complete(order, box_lock.JOB, self._home, self._root)
+            raise AgentError("busy", "a job is running already")
+        order = complete(order, box_lock.JOB_VARIABLE, self._home, self._root)
         if "pytest" in order:
-            pytest_job.complete(order, self._home)
+            pytest_command.complete(order, self._home)
         if "unittest" in order:
-            unittest_job.complete(order, self._home)
+            unittest_main.complete(order, self._home)
         if order.get("report"):
             self._give_report_file(order)
         if self._written:
-            self._awaited = sorted(self._written) if len(self._written) <= MOST_AWAITED else []
+            self._expected_changes = sorted(self._written) if len(self._written) <= MAX_EXPECTED else []
             self._written.clear()
-        self._launch(identity, order, is_warm="pytest" in order and bool(order["pytest"]["is_warm"]))
-        self._send({"t": "started", "id": identity})
+        self._launch(job_id, order, is_warm="pytest" in order and bool(order["pytest"]["is_warm"]))
+        self._send({"t": "started", "id": job_id})
 
     def stop(self, header: Header, body: bytes) -> None:
-        # A stop that crosses the job's own end on the wire has nothing left to do.
-        if self._job is not None and self._job.identity == header["id"]:
+        # The job may have ended while the stop was on its way.
+        if self._job is not None and self._job.job_id == header["id"]:
             self._job.stop(bool(header["kill"]))
 
-    def heard(self, fd: int) -> bool:
-        """Whether that was one of ours; it has been read then."""
+    def on_readable(self, fd: int) -> bool:
+        """Read from this file if it belongs to a job or the zygote; return whether it does."""
         if fd in self._zygote.fds:
-            self._hear_zygote(fd)
+            self._on_zygote_readable(fd)
         elif self._job is not None and fd in self._job.fds:
             if not self._job.on_readable(fd):
                 self._drop(self._job, fd)
@@ -81,8 +83,8 @@ class Jobs:
             return False
         return True
 
-    def tend(self) -> None:
-        """After each look around: limits, and the end."""
+    def tick(self) -> None:
+        """Check the limits of the job, and whether it has ended."""
         job = self._job
         if job is None:
             return
@@ -90,18 +92,18 @@ class Jobs:
             self._finish(job)
             return
         job.tick()
-        for fd in job.forsaken():
+        for fd in job.orphaned_fds():
             self._drop(job, fd)
 
     def note_change(self, path: str) -> None:
-        """A file of the tree is written."""
+        """Note that a file of the tree is written."""
         if path.endswith(".py") and not path.endswith("conftest.py"):
             self._written.add(path)
         else:
-            self.forget_guesses()  # nobody sees who asked for a file's size or date
+            self.discard_guesses()  # a prestarted run may have looked at its size or date, which we cannot see
 
-    def forget_guesses(self) -> None:
-        self._zygote.forget_guesses()
+    def discard_guesses(self) -> None:
+        self._zygote.discard_guesses()
 
     def close(self) -> None:
         if self._job is not None:
@@ -117,80 +119,81 @@ class Jobs:
         order["argv"] = [word.replace(order["report"], file) for word in order["argv"]]
         order["report"] = file
 
-    def _launch(self, identity: int, order: Dict[str, Any], is_warm: bool, cold_because: str = "") -> None:
+    def _launch(self, job_id: int, order: Dict[str, Any], is_warm: bool, cold_because: str = "") -> None:
         limit_s = _hard_limit_s(order)
-        own: Optional[launch.Ends] = None
-        supervisor: Optional[int] = None
+        ends: Optional[job_process.PipeEnds] = None
+        supervisor_pid: Optional[int] = None
         if is_warm:
-            with self._zygote_heard():
+            with self._zygote_reregistered():
                 forked = self._zygote.fork(order, limit_s)
             if isinstance(forked, str):
                 cold_because = forked
             else:
-                own = forked
-        if own is None:
-            pipes = launch.Pipes()
-            supervisor = launch.cold(order, pipes, [*self._own_fds(), *self._zygote.fds], self.lock_file, limit_s)
-            pipes.given.close()
-            own = pipes.own
-        self._job = Job(identity, order, self._send, own, supervisor, cold_because)
+                ends = forked
+        if ends is None:
+            pipes = job_process.JobPipes()
+            unwanted = [*self._own_fds(), *self._zygote.fds]
+            supervisor_pid = job_process.start_cold(order, pipes, unwanted, self.lock_file, limit_s)
+            pipes.job_ends.close()
+            ends = pipes.agent_ends
+        self._job = RunningJob(job_id, order, self._send, ends, supervisor_pid, cold_because)
         for fd in self._job.fds:
             self._selector.register(fd, selectors.EVENT_READ)
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def _drop(self, job: Job, fd: int) -> None:
+    def _drop(self, job: RunningJob, fd: int) -> None:
         self._selector.unregister(fd)
         job.drop(fd)
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, job: RunningJob) -> None:
         self._job = None
         end = job.finish()
         if end.pop("is_orphaned"):
-            box_lock.end_marked(box_lock.JOB, self._home)
+            box_lock.kill_marked(box_lock.JOB_VARIABLE, self._home)
         if job.wants_cold:
-            self._zygote.doubt(job.order, job.wants_cold, job.avoid)
+            self._zygote.note_mismatch(job.order, job.wants_cold, job.avoid)
         if job.wants_cold and not job.has_been_stopped:
-            self._send({"t": "results", "id": job.identity}, b'{"k":"restart"}\n')
-            self._launch(job.identity, job.order, is_warm=False, cold_because=job.wants_cold)
+            self._send({"t": "results", "id": job.job_id}, rows.encode_row(rows.RestartRow(k=rows.RESTART)))
+            self._launch(job.job_id, job.order, is_warm=False, cold_because=job.wants_cold)
             return
         end["full_disk"] = full_disk(self._root, self._home, "/tmp")
         end["has_report"] = self._send_report(job)
-        self._send(dict(end, t="ended", id=job.identity))
+        self._send(dict(end, t="ended", id=job.job_id))
         if "pytest" in job.order and job.order["pytest"]["is_warm"]:
             self._zygote.learn(job.order, job.modules)
             self._warm_up(job.order)
 
-    def _send_report(self, job: Job) -> bool:
-        """What the command wrote for us; nothing if there is no such file, or far too much in it."""
+    def _send_report(self, job: RunningJob) -> bool:
+        """Send the report file that the command wrote; return False if there is none, or it is too large."""
         try:
             with open(job.order.get("report") or "", "rb") as stream:
                 if os.fstat(stream.fileno()).st_size > REPORT_LIMIT:
                     return False
                 for piece in iter(lambda: stream.read(BODY_PIECE), b""):
-                    self._send({"t": "report", "id": job.identity}, piece)
+                    self._send({"t": "report", "id": job.job_id}, piece)
         except OSError:
             return False
         return True
 
-    # -- ahead of time -----------------------------------------------------------------------------
+    # -- warm runs ---------------------------------------------------------------------------------
 
     def _warm_up(self, order: Dict[str, Any]) -> None:
-        """For the next run, while nobody waits."""
-        self._last_warm = order
-        with self._zygote_heard():
+        """Prepare the next warm run."""
+        self._last_warm_order = order
+        with self._zygote_reregistered():
             self._zygote.prepare(order, self._own_fds())
-            self._zygote.park(order, _hard_limit_s(order), self._awaited)
+            self._zygote.prestart(order, _hard_limit_s(order), self._expected_changes)
 
-    def _hear_zygote(self, fd: int) -> None:
-        with self._zygote_heard():
+    def _on_zygote_readable(self, fd: int) -> None:
+        with self._zygote_reregistered():
             self._zygote.on_readable(fd)
-        if self._job is None and self._last_warm is not None:
-            self._warm_up(self._last_warm)  # begin the next runs; or, if it was unfit, with less in it
+        if self._job is None and self._last_warm_order is not None:
+            self._warm_up(self._last_warm_order)  # prestart the next runs; or replace a zygote that was unfit
 
     @contextmanager
-    def _zygote_heard(self) -> Iterator[None]:
-        """Whatever is done about it, the selector listens to the one that is there afterwards."""
+    def _zygote_reregistered(self) -> Iterator[None]:
+        """Update the selector after a block that may replace the zygote."""
         for fd in self._zygote.fds:
             self._selector.unregister(fd)
         try:
@@ -201,4 +204,4 @@ class Jobs:
 
 
 def _hard_limit_s(order: Dict[str, Any]) -> float:
-    return float(order["limit_s"]) + 3 * float(order["grace_s"]) + HARD_SLACK_S
+    return hard_limit_s(float(order["limit_s"]), float(order["grace_s"]))

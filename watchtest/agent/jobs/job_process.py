@@ -1,4 +1,4 @@
-"""How the process of a job comes to be: pipes, a supervisor around it, and the command in the middle."""
+"""Starts the process of a job: its pipes, the supervisor around it, and the command itself."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import signal
 from typing import Any, Dict, List
 
 from .. import box_lock
-from . import supervisor as supervise
+from . import supervisor
 
 TESTS_OOM_SCORE = 1000
 NAMES = ("output", "results", "stacks", "status", "control")
 SET_PIPE_SIZE = 1031
-"""fcntl.F_SETPIPE_SZ, which has its name only from Python 3.10 on."""
-RESULTS_ROOM = 1024 * 1024
+"""fcntl.F_SETPIPE_SZ, which Python has only from 3.10 on."""
+RESULTS_PIPE_SIZE = 1024 * 1024
 
 
-class Ends:
-    """One end of each pipe of a job. `control` is written by the agent, all others are read by it."""
+class PipeEnds:
+    """One end of each pipe of a job. The agent writes to `control` and reads all others."""
 
     def __init__(self, output: int, results: int, stacks: int, status: int, control: int) -> None:
         self.output = output
@@ -35,67 +35,70 @@ class Ends:
             os.close(fd)
 
 
-class Pipes:
-    """The ends that the agent keeps, and those that it gives away."""
+class JobPipes:
+    """All pipes of a job: the ends that the agent keeps, and those of the job and its supervisor."""
 
     def __init__(self) -> None:
         pairs = {name: os.pipe() for name in NAMES}
-        _widen(pairs["results"][1])
+        _enlarge(pairs["results"][1])
         pairs["control"] = pairs["control"][::-1]
-        self.own = Ends(**{name: pair[0] for name, pair in pairs.items()})
-        self.given = Ends(**{name: pair[1] for name, pair in pairs.items()})
+        self.agent_ends = PipeEnds(**{name: pair[0] for name, pair in pairs.items()})
+        self.job_ends = PipeEnds(**{name: pair[1] for name, pair in pairs.items()})
 
 
-def _widen(pipe: int) -> None:
-    """Room for what a run that was begun ahead has to tell before anybody reads it."""
+def _enlarge(pipe: int) -> None:
+    """Make room for the rows that a prestarted run writes before the agent reads them."""
     try:
-        fcntl.fcntl(pipe, SET_PIPE_SIZE, RESULTS_ROOM)
+        fcntl.fcntl(pipe, SET_PIPE_SIZE, RESULTS_PIPE_SIZE)
     except OSError:
-        pass  # not Linux, or not allowed so much: such a run then waits in vain, and another takes its place
+        pass  # not Linux, or not permitted: a prestarted run may block, and another run replaces it
 
 
-def cold(order: Dict[str, Any], pipes: Pipes, close_in_child: List[int], runs_lock: str, hard_limit_s: float) -> int:
-    """Fork a supervisor that executes the command; its pid.
+def start_cold(
+    order: Dict[str, Any], pipes: JobPipes, close_in_child: List[int], runs_lock: str, hard_limit_s: float
+) -> int:
+    """Fork a supervisor that executes the command; return its pid.
 
-    `close_in_child`: the agent's own files, which must not outlive it in a supervisor. `runs_lock`: held by each
-    supervisor while it lives, so that the next agent can wait until the last run of the one before it is gone.
+    `close_in_child`: the agent's own files, which must not outlive it in a supervisor. `runs_lock`: each supervisor
+    holds it while it lives, so that the next agent can wait for the last run of its predecessor.
     """
-    supervisor = os.fork()
-    if supervisor:
-        return supervisor
+    supervisor_pid = os.fork()
+    if supervisor_pid:
+        return supervisor_pid
     try:
-        pipes.own.close()
+        pipes.agent_ends.close()
         for fd in close_in_child:
             os.close(fd)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # in place of the channel
-        box_lock.share(runs_lock)
-        pid = start(order, pipes.given.output, pipes.given.results, pipes.given.stacks)
-        guard(pid, pipes.given, hard_limit_s)
+        box_lock.hold_shared(runs_lock)
+        pid = start(order, pipes.job_ends.output, pipes.job_ends.results, pipes.job_ends.stacks)
+        supervise(pid, pipes.job_ends, hard_limit_s)
     finally:
-        os._exit(70)  # only after an exception: the agent sees no report and says so
+        os._exit(70)  # only after an exception: the agent notices the missing report
 
 
-def guard(pid: int, given: Ends, hard_limit_s: float, is_waiting: bool = False) -> None:
-    """In the supervisor: keep only what it needs, and watch over `pid` until all is over. Never returns.
+def supervise(pid: int, ends: PipeEnds, hard_limit_s: float, is_waiting: bool = False) -> None:
+    """In the supervisor: close the pipes that only the job needs, and supervise `pid` to the end. Never returns.
 
-    `is_waiting`: the limit begins when the run is told to go.
+    `is_waiting`: the limit begins when the run gets the command to go.
     """
-    for fd in (given.output, given.results, given.stacks):
+    for fd in (ends.output, ends.results, ends.stacks):
         os.close(fd)
-    supervise.supervise(pid, given.control, given.status, hard_limit_s, is_waiting)
+    supervisor.supervise(pid, ends.control, ends.status, hard_limit_s, is_waiting)
 
 
 def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd: int = -1) -> int:
-    """In the supervisor: fork and execute the command. Its pid."""
+    """In the supervisor: fork and execute the command; return its pid."""
     os.setsid()
-    supervise.become_subreaper()
+    supervisor.become_subreaper()
     pid = os.fork()
     if pid:
-        supervise.remember_group(pid)
+        supervisor.remember_group(pid)
         return pid
     try:
         results = order.get("results")
-        settle(results_fd if results == "stdout" else output_fd, output_fd, order.get("oom_score", TESTS_OOM_SCORE))
+        stdout = results_fd if results == "stdout" else output_fd
+        detach(stdout, output_fd, order.get("oom_score", TESTS_OOM_SCORE))
         env = dict(order["env"])
         if results == "pipe":
             for name, fd in (("WATCHTEST_RESULTS_FD", results_fd), ("WATCHTEST_STACKS_FD", stacks_fd)):
@@ -112,10 +115,10 @@ def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd
         os._exit(127)
 
 
-def settle(stdout: int, stderr: int, oom_score: int) -> None:
-    """In the job's own process: a session of its own, and standard files as a fresh process has them."""
+def detach(stdout: int, stderr: int, oom_score: int) -> None:
+    """In the job's own process: start a new session with standard streams as a fresh process has them."""
     os.setsid()
-    _prefer_for_oom(oom_score)
+    _set_oom_score(oom_score)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -123,10 +126,10 @@ def settle(stdout: int, stderr: int, oom_score: int) -> None:
     os.dup2(stderr, 2)
 
 
-def _prefer_for_oom(score: int) -> None:
-    """When memory runs out, the kernel shall take the tests first, then a service, and never the agent."""
+def _set_oom_score(score: int) -> None:
+    """When memory runs out, the kernel should kill the tests first, then a service, and never the agent."""
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write(str(score))
     except OSError:
-        pass  # not Linux, or not allowed: then the kernel chooses
+        pass  # not Linux, or not permitted

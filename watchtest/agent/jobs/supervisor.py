@@ -1,8 +1,8 @@
-"""The small process around a job. It outlives the job's own process, adopts every orphan of it, and ends them all.
+"""The small process around a job. It outlives the job's own process, adopts its orphans, and kills all of them.
 
-On Linux it is a subreaper: a child that left by setsid or a double fork becomes its child again and is found in /proc.
-Elsewhere only the process group can be ended. Commands arrive as single bytes; the end of that stream means that the
-agent has died, and ends everything too. It holds a deadline of its own, so that a stuck agent cannot keep a job alive.
+On Linux it is a subreaper: a process that left by setsid or a double fork becomes its child and is found in /proc.
+Elsewhere only the process group can be killed. Commands arrive as single bytes; the end of that stream means that the
+agent has died, and everything is killed. It has a deadline of its own, so that a stuck agent cannot keep a job alive.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Dict, List, NoReturn, Optional, Set
 STACKS, INTERRUPT, TERMINATE, KILL, GO = b"s", b"i", b"t", b"k", b"g"
 STACKS_SIGNAL = (signal.SIGRTMIN + 5) if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _PR_SET_CHILD_SUBREAPER = 36
-_SWEEP_LIMIT_S = 10.0
-_LOOK_EVERY_S, _LOOK_AT_WAITING_EVERY_S = 1.0, 5.0
-_WAITING_LIMIT_S = 60.0
-"""Of processor time, for one that shall wait: more means that it never comes to that."""
+_KILL_LIMIT_S = 10.0
+_CHECK_EVERY_S, _CHECK_WAITING_EVERY_S = 1.0, 5.0
+_PRESTART_CPU_LIMIT_S = 60.0
+"""The CPU time that a prestarted run may use: with more than that it will never reach its waiting point."""
 
 
 def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float, is_waiting: bool = False) -> NoReturn:
-    """Watch over `pid`, a child of this process, until it and all it ever started are gone; then exit.
+    """Supervise `pid`, a child of this process, until it and everything it started are gone; then exit.
 
-    `is_waiting`: the limit begins with the command GO; until then there is one for the work it may do.
+    `is_waiting`: the limit begins with the command GO; until then only its CPU time is limited.
     """
-    watcher = _Watcher(pid, control_fd, hard_limit_s, is_waiting)
-    status = watcher.until_the_end()
-    left = sweep()
-    report = {"status": status, "left": left, "expired": watcher.has_expired}
+    supervision = _Supervision(pid, control_fd, hard_limit_s, is_waiting)
+    status = supervision.run()
+    left = kill_descendants()
+    report = {"status": status, "left": left, "expired": supervision.has_expired}
     os.write(status_fd, json.dumps(report).encode("ascii"))
     os._exit(0)
 
 
 def become_subreaper() -> bool:
-    """Orphans of our descendants come to us from now on. False where the system cannot."""
+    """Adopt the orphans of our descendants from now on; return False where the system cannot."""
     if not sys.platform.startswith("linux"):
         return False
     try:
-        import ctypes  # not in every Python
+        import ctypes  # some Pythons are built without it
 
         return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 
 
-class _Watcher:
+class _Supervision:
     def __init__(self, pid: int, control_fd: int, hard_limit_s: float, is_waiting: bool) -> None:
         self._pid = pid
         self._hard_limit_s = hard_limit_s
@@ -65,27 +65,27 @@ class _Watcher:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
 
-    def until_the_end(self) -> Optional[int]:
-        """The wait status of the job's own process."""
+    def run(self) -> Optional[int]:
+        """Wait until the job's own process has ended; return its wait status."""
         while True:
             status = _reap(self._pid)
             if status is not None:
                 return status
-            ready, _, _ = select.select(self._inputs, [], [], self._patience_s())
+            ready, _, _ = select.select(self._inputs, [], [], self._timeout_s())
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
             if self._control_fd in ready:
                 self._obey(os.read(self._control_fd, 1))
-            if time.monotonic() >= self._deadline or self._works_instead_of_waiting():
+            if time.monotonic() >= self._deadline or self._is_busy_instead_of_waiting():
                 self.has_expired = True
-                self._end_everything()
+                self._kill_everything()
 
-    def _patience_s(self) -> float:
-        longest_s = _LOOK_AT_WAITING_EVERY_S if self._is_waiting else _LOOK_EVERY_S
+    def _timeout_s(self) -> float:
+        longest_s = _CHECK_WAITING_EVERY_S if self._is_waiting else _CHECK_EVERY_S
         return max(0.0, min(self._deadline - time.monotonic(), longest_s))
 
-    def _works_instead_of_waiting(self) -> bool:
-        return self._is_waiting and _processor_s(self._pid) > _WAITING_LIMIT_S
+    def _is_busy_instead_of_waiting(self) -> bool:
+        return self._is_waiting and _cpu_s(self._pid) > _PRESTART_CPU_LIMIT_S
 
     def _obey(self, command: bytes) -> None:
         if command == GO:
@@ -99,30 +99,30 @@ class _Watcher:
             for pid in descendants(os.getpid()):
                 _signal(pid, signal.SIGTERM)
         else:  # KILL, or the agent is gone
-            self._end_everything()
+            self._kill_everything()
 
-    def _end_everything(self) -> None:
+    def _kill_everything(self) -> None:
         self._is_waiting = False
         self._inputs = [self._wake_read]
-        self._deadline = time.monotonic() + _SWEEP_LIMIT_S
-        sweep(self._pid)
+        self._deadline = time.monotonic() + _KILL_LIMIT_S
+        kill_descendants(self._pid)
 
 
-def _processor_s(pid: int) -> float:
+def _cpu_s(pid: int) -> float:
     try:
         with open("/proc/{}/stat".format(pid)) as stream:
             fields = stream.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except OSError:
-        return 0.0  # it has just ended
+        return 0.0  # it has just exited
 
 
-def sweep(main: Optional[int] = None) -> int:
-    """End every descendant: stop them all first, so that none can start another, then kill. How many would not go.
+def kill_descendants(main: Optional[int] = None) -> int:
+    """Stop all descendants first, so that none can start another, then kill them; return how many are left.
 
-    `main` is not reaped here, so that its wait status is still there for the watcher.
+    `main` is not reaped here, so that its wait status stays available.
     """
-    deadline = time.monotonic() + _SWEEP_LIMIT_S
+    deadline = time.monotonic() + _KILL_LIMIT_S
     while True:
         found = descendants(os.getpid())
         for pid in found:
@@ -131,14 +131,14 @@ def sweep(main: Optional[int] = None) -> int:
             _signal(pid, signal.SIGKILL)
         alive = {pid for pid in descendants(os.getpid()) if pid != main}
         if main is None:
-            _reap(None)  # after the look: what has died by now must not be left to an init that may not care
+            _reap(None)  # not every init reaps the zombies that we would leave behind
         if not alive or time.monotonic() > deadline:
             return len(alive)
         time.sleep(0.002)
 
 
 def descendants(ancestor: int) -> List[int]:
-    """All living processes below `ancestor`. Zombies do not count."""
+    """Return all living processes below `ancestor`, without zombies."""
     parents = _parents()
     if parents is None:
         return _process_group_members()
@@ -166,10 +166,10 @@ def _parents() -> Optional[Dict[int, int]]:
             continue
         try:
             with open("/proc/{}/stat".format(name), "rb") as stream:
-                # The command name may hold spaces and brackets; the fields we want follow the last one.
+                # The command name may contain spaces and brackets; the fields we need follow the last bracket.
                 fields = stream.read().rpartition(b")")[2].split()
         except OSError:
-            continue  # ended while we looked
+            continue  # it has just exited
         if fields[0] not in (b"Z", b"X"):
             parents[int(name)] = int(fields[1])
     return parents
@@ -179,7 +179,7 @@ _group: Optional[int] = None
 
 
 def remember_group(pid: int) -> None:
-    """Where there is no /proc, the job's process group is all that can be found again."""
+    """Remember the job's process group: without /proc, nothing else can be found again."""
     global _group
     _group = pid
 
@@ -198,11 +198,11 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # gone already, or another user's: the caller counts what is left
+        pass  # it is gone already, or belongs to another user: the caller counts what is left
 
 
 def _reap(wanted: Optional[int]) -> Optional[int]:
-    """Collect every child that has ended; the status of `wanted` if it is among them."""
+    """Reap every child that has exited; return the wait status of `wanted` if it is among them."""
     result = None
     while True:
         try:

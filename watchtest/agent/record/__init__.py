@@ -1,1 +1,1 @@
-"""Records what each test touches: functions, files, child processes."""
+"""Records what each test touches: functions, modules, files, child processes."""

@@ -1,4 +1,4 @@
-"""Who it is that asks for a file or a module, by the file of its code: Python, a library, somebody of no interest."""
+"""Classifies the caller that reads a file or imports a module by the file of its code: Python, a library, pytest …"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any, Callable, Optional
 
 from .. import FOLDER
 
-PASSING = frozenset(
+PASS_THROUGH = frozenset(
     function.__code__.co_filename
     for function in (
         *(os.walk, posixpath.join, genericpath.exists, codecs.open, tokenize.open),
@@ -29,57 +29,61 @@ PASSING = frozenset(
         *(method for kind in pathlib.Path.__mro__ for method in vars(kind).values() if hasattr(method, "__code__")),
     )
 ) | {getattr(io, "__file__", ""), "<frozen io>"}
-"""Files of code that asks on behalf of somebody else."""
-IMPORTING = "<frozen importlib"
-READING = frozenset({"get_data", "get_source"})
-"""Functions of importers that others call, too."""
+"""Files of code that acts on behalf of its caller."""
+IMPORTLIB = "<frozen importlib"
+LOADER_READS = frozenset({"get_data", "get_source"})
+"""Methods of loaders that are not only called by imports."""
 IGNORED = (sep + "_pytest" + sep, sep + "pluggy" + sep, sep + "coverage" + sep)
 IGNORED_NAMES = frozenset({"warnings.py", "traceback.py"})
-"""Those who look at files for reasons of their own: what they find changes no outcome."""
+"""Code that looks at files for its own purposes: what it finds does not change the result of a test."""
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
 OURS = os.path.join(FOLDER, "")
 INSTALLED = (sep + "site-packages" + sep, sep + "dist-packages" + sep)
-PASSING_MODULES = frozenset(
+PASS_THROUGH_MODULES = frozenset(
     {"os", "posixpath", "genericpath", "pathlib", "pathlib._local", "pathlib._abc", "glob", "shutil"}
 )
-"""Those of PASSING that ask whether there is a path, by the names of their modules."""
-OF_PYTEST = ("_pytest", "pluggy")
+"""The modules of PASS_THROUGH that check whether a path exists."""
+PYTEST_PACKAGES = ("_pytest", "pluggy")
 
 
-def is_of_pytest(frame: Optional[FrameType], own: Callable[[Any], str]) -> bool:
-    """Whether it is pytest that asks, which does so a lot. Told without the code of frames: to look at that is an event
-    of the interpreter. `own`: "" for files that are none of the project, which may be pytest itself."""
+def is_pytest(frame: Optional[FrameType], own: Callable[[Any], str]) -> bool:
+    """Return whether pytest is the caller, as it often is.
+
+    Does not access `f_code`, which would be an audit event. `own` returns "" for files outside the project, which may
+    be pytest itself.
+    """
     while frame is not None:
-        around = frame.f_globals
-        name = around.get("__name__")
-        if name not in PASSING_MODULES:
-            is_of = isinstance(name, str) and name.partition(".")[0] in OF_PYTEST
-            return is_of and not own(around.get("__file__"))
+        variables = frame.f_globals
+        name = variables.get("__name__")
+        if name not in PASS_THROUGH_MODULES:
+            is_named_so = isinstance(name, str) and name.partition(".")[0] in PYTEST_PACKAGES
+            return is_named_so and not own(variables.get("__file__"))
         frame = frame.f_back
     return False
 
 
-def is_heard_through_another(kind: Any, name: str) -> bool:
-    """Whether a method of paths calls others that are listened to, anyway: `self.stat()`, `os.path.exists(self)`."""
-    code = getattr(getattr(kind, name, None), "__code__", None)
+def calls_observed_method(path_class: Any, name: str) -> bool:
+    """Return whether a method of paths calls another that is observed anyway: `self.stat()`, `os.path.exists(self)`."""
+    code = getattr(getattr(path_class, name, None), "__code__", None)
     names = frozenset(code.co_names) if code is not None else frozenset()
     return bool((names & {"stat", "lstat"} and "os" not in names) or {"os", "path"} <= names)
 
 
-def is_passing(code: CodeType) -> bool:
-    """Whether it is asked on behalf of its caller."""
+def is_pass_through(code: CodeType) -> bool:
+    """Return whether this code acts on behalf of its caller."""
     file = code.co_filename
-    return file in PASSING or (code.co_name in READING and file.startswith(IMPORTING))
+    return file in PASS_THROUGH or (code.co_name in LOADER_READS and file.startswith(IMPORTLIB))
 
 
 @functools.lru_cache(maxsize=None)
 def is_standard(file: str) -> bool:
-    return file.startswith((IMPORTING, STANDARD)) and not library(file)
+    """Return whether this is a file of Python's standard library."""
+    return file.startswith((IMPORTLIB, STANDARD)) and not library(file)
 
 
 @functools.lru_cache(maxsize=None)
 def library(file: str) -> str:
-    """The name of the package that is installed there; "" for the project's own and for Python's."""
+    """Return the name of the installed package that the file belongs to; "" for the project and for Python."""
     for part in INSTALLED:
         if part in file:
             return file.rpartition(part)[2].partition(sep)[0]

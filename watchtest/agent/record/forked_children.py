@@ -1,7 +1,7 @@
-"""What forked children of a process touch: each writes it down at once, for nobody knows how it will end.
+"""Records what forked children of a test process touch.
 
-One file without a name, shared by all of them; the parent reads what is new in it whenever a scope ends. A child that
-outlives its scope counts for the next one, too.
+All children append to one unlinked file at once, because they may end in any way; the parent reads what is new when a
+scope ends. A child that outlives its scope counts for the next one, too.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import tempfile
 from os import fstat, pread, write
 from typing import Any, Callable, List, Optional, Set, Tuple
 
-from .scopes import CODE, SETS, Scopes
+from ..rows import SCOPE_SETS
+from .scopes import CODE, Scopes
 
-OUT_OF_THE_WAY = 100
-"""File numbers from here on: children like to close the low ones and to use them again."""
+FIRST_FD = 100
+"""Use file descriptors from here on: children often close the low ones and use them again."""
 READ_SIZE = 16 * 1024 * 1024
 ENCODE, DECODE = json.JSONEncoder().encode, json.JSONDecoder().decode
 
 
-class Forks:
-    """`go_on` makes whoever listens tell `scopes` in a child as well."""
+class ForkedChildren:
+    """`listen_in_child` makes the function listener report to `scopes` in a child as well."""
 
-    def __init__(self, scopes: Scopes, go_on: Callable[[], None]) -> None:
+    def __init__(self, scopes: Scopes, listen_in_child: Callable[[], None]) -> None:
         self._scopes = scopes
-        self._go_on = go_on
+        self._listen_in_child = listen_in_child
         self._file: Optional[int] = None
         self._identity: Tuple[int, int] = (0, 0)
         self._read = 0
@@ -37,7 +38,7 @@ class Forks:
     def _before(self) -> None:
         if self._file is None:
             try:
-                self._file = _nameless()
+                self._file = _unlinked_file()
                 self._identity = _identity(self._file)
             except OSError:
                 self._scopes.touch("opaque", "forks")
@@ -48,7 +49,7 @@ class Forks:
             return
         written: Set[str] = set()
 
-        def write_down(row: List[Any]) -> None:
+        def write_row(row: List[Any]) -> None:
             text = ENCODE(row)
             if text in written:
                 return
@@ -57,13 +58,13 @@ class Forks:
                     write(file, text.encode("ascii") + b"\n")
                     written.add(text)
             except OSError:
-                pass  # closed by the child: it does not want to be heard
+                pass  # the child has closed it
 
-        self._scopes.become_child(write_down)
-        self._go_on()
+        self._scopes.become_child(write_row)
+        self._listen_in_child()
 
-    def gather(self) -> None:
-        """Take over what children have written since the last time."""
+    def collect(self) -> None:
+        """Add what children have written since the last time."""
         if self._file is None:
             return
         data = pread(self._file, READ_SIZE, self._read)
@@ -72,17 +73,17 @@ class Forks:
         for line in whole.decode("ascii").splitlines():
             kind, *words = DECODE(line)
             if kind == CODE:
-                self._scopes.add_place(*words)
-            elif kind in SETS:
+                self._scopes.add_code(*words)
+            elif kind in SCOPE_SETS:
                 self._scopes.touch(kind, words[0])
 
 
-def _nameless() -> int:
+def _unlinked_file() -> int:
     handle, name = tempfile.mkstemp(prefix="watchtest-")
     try:
         appending = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         try:
-            return fcntl.fcntl(appending, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+            return fcntl.fcntl(appending, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
         finally:
             os.close(appending)
     finally:

@@ -1,6 +1,6 @@
-"""The two ways to hear of functions that are entered and left: sys.monitoring from Python 3.12 on, else sys.setprofile.
+"""Listens to functions that are entered and left: by sys.monitoring from Python 3.12 on, else by sys.setprofile.
 
-They know which code is listened to; what it means is the recorder's.
+The listeners know which code is observed; the recorder knows what it means.
 """
 
 from __future__ import annotations
@@ -14,47 +14,46 @@ from typing import Any, Callable, Dict, Protocol, Set
 from .scopes import Scopes, identity
 
 
-class Recorder(Protocol):
-    """Who is told, by the identity of the code."""
+class EventSink(Protocol):
+    """Receives the events. Code objects are given by their identities."""
 
     scopes: Scopes
-    attended: Set[int]
-    """Code of which more is wanted than that it was entered."""
-    ends: Dict[int, Callable[[Any], Any]]
-    """By code: what is to be done at its end."""
+    needs_attention: Set[int]
+    """Code for which it is not enough to know that it was entered."""
+    end_handlers: Dict[int, Callable[[Any], Any]]
 
-    def on_start(self, one: int, frame: FrameType) -> bool: ...
+    def on_start(self, code_id: int, frame: FrameType) -> bool: ...
 
-    def on_end(self, one: int) -> bool: ...
+    def on_end(self, code_id: int) -> bool: ...
 
     def on_call(self, function: Any, argument: Any) -> None: ...
 
 
-class Monitoring:
-    """sys.monitoring: events of single code objects, switched off after the first until the scope changes."""
+class MonitoringListener:
+    """sys.monitoring: events of single code objects, disabled after the first one until the scope changes."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
         self._tool = -1
-        self._calling: Set[int] = set()
-        self._wanted: Dict[int, int] = {}
-        """By code: the events that it is listened to for."""
-        self._is_spent = False
-        """Something was heard of that is not heard of again before a restart, which all code that runs has to pay."""
+        self._with_calls: Set[int] = set()
+        self._events: Dict[int, int] = {}
+        """By code: the events that are enabled for it."""
+        self._has_disabled = False
+        """An event was disabled since the last restart. A restart is expensive: all running code pays for it."""
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
         self._monitoring = monitoring
         self._restart = monitoring.restart_events
 
     def start(self) -> bool:
         monitoring = self._monitoring
-        for tool in (4, 3):  # those that nobody is meant to have
+        for tool in (4, 3):  # the ids without a predefined use
             if monitoring.get_tool(tool) is None:
                 monitoring.use_tool_id(tool, "watchtest")
                 self._tool = tool
                 break
         else:
             return False
-        self._register(self._on_start(self._recorder.scopes.entered.append))
+        self._register(self._on_start(self._sink.scopes.entered.append))
         return True
 
     def _register(self, on_start: Callable[[CodeType, int], Any]) -> None:
@@ -73,62 +72,63 @@ class Monitoring:
         return bool(self._monitoring.get_tool(self._tool) == "watchtest")
 
     def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
-        events = self._monitoring.events
-        wanted = events.PY_START | (events.PY_RETURN if has_end else 0 if is_special else events.PY_RESUME)
-        wanted |= events.CALL if identity(code) in self._calling else 0
-        self._wanted[identity(code)] = wanted
-        self._monitoring.set_local_events(self._tool, code, wanted)
+        names = self._monitoring.events
+        events = names.PY_START | (names.PY_RETURN if has_end else 0 if is_special else names.PY_RESUME)
+        events |= names.CALL if identity(code) in self._with_calls else 0
+        self._events[identity(code)] = events
+        self._monitoring.set_local_events(self._tool, code, events)
 
     def listen_to_calls(self, code: CodeType) -> bool:
-        """As well: it may be one that is listened to already."""
-        self._calling.add(identity(code))
-        wanted = self._wanted.get(identity(code), 0) | self._monitoring.events.CALL
-        self._monitoring.set_local_events(self._tool, code, wanted)
+        """Listen to the calls that this code makes, in addition to its other events; return whether it is possible."""
+        self._with_calls.add(identity(code))
+        events = self._events.get(identity(code), 0) | self._monitoring.events.CALL
+        self._monitoring.set_local_events(self._tool, code, events)
         return True
 
     def renew(self) -> None:
-        if self._is_spent:
-            self._is_spent = False
+        """Enable all events again, because another scope has begun."""
+        if self._has_disabled:
+            self._has_disabled = False
             self._restart()
 
     def _on_start(self, enter: Callable[[int], None]) -> Callable[[CodeType, int], Any]:
-        attended, disable, recorder = self._recorder.attended, self._monitoring.DISABLE, self._recorder
+        needs_attention, disable, sink = self._sink.needs_attention, self._monitoring.DISABLE, self._sink
 
         def on_start(code: CodeType, offset: int) -> Any:
-            one = identity(code)
-            if one not in attended:
-                enter(one)
-                self._is_spent = True  # as the last thing: a scope may end in another thread in between
+            code_id = identity(code)
+            if code_id not in needs_attention:
+                enter(code_id)
+                self._has_disabled = True  # at the end: a scope may end in another thread meanwhile
                 return disable
-            if recorder.on_start(one, _getframe(1)):
+            if sink.on_start(code_id, _getframe(1)):
                 return None
-            self._is_spent = True
+            self._has_disabled = True
             return disable
 
         return on_start
 
     def _on_return(self, code: CodeType, offset: int, value: Any) -> Any:
-        if self._recorder.on_end(identity(code)):
+        if self._sink.on_end(identity(code)):
             return None
-        self._is_spent = True
+        self._has_disabled = True
         return self._monitoring.DISABLE
 
     def _on_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        self._recorder.on_call(function, argument)
+        self._sink.on_call(function, argument)
 
-    def go_on_in_child(self) -> None:
-        self._register(self._on_start(self._recorder.scopes.enter))
+    def listen_in_child(self) -> None:
+        self._register(self._on_start(self._sink.scopes.enter))
         self._restart()
 
 
-class Profiling:
-    """sys.setprofile: hears of every call, and looks away as fast as it can."""
+class ProfileListener:
+    """sys.setprofile: gets an event for every call, and ignores most of them as fast as it can."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._wanted: Set[int] = set()
-        self._waiting: Set[int] = set()
-        """Those of which nothing was heard yet in this scope."""
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+        self._observed: Set[int] = set()
+        self._not_yet_entered: Set[int] = set()
+        """The observed code that has not been entered in this scope."""
         self._profile: Any = None
 
     def start(self) -> bool:
@@ -149,29 +149,29 @@ class Profiling:
         return sys.getprofile() is self._profile
 
     def listen_to(self, code: CodeType, is_special: bool = False, has_end: bool = False) -> None:
-        self._wanted.add(identity(code))
-        self._waiting.add(identity(code))
+        self._observed.add(identity(code))
+        self._not_yet_entered.add(identity(code))
 
     def listen_to_calls(self, code: CodeType) -> bool:
-        return False  # it hears of them, but not what they are called with
+        return False  # profile events do not contain the arguments of a call
 
     def renew(self) -> None:
-        self._waiting.clear()
-        self._waiting |= self._wanted
+        self._not_yet_entered.clear()
+        self._not_yet_entered |= self._observed
 
     def _make(self) -> Any:
-        waiting, ends, recorder = self._waiting, self._recorder.ends, self._recorder
+        not_yet_entered, end_handlers, sink = self._not_yet_entered, self._sink.end_handlers, self._sink
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
             if event == "call":
-                one = identity(frame.f_code)
-                if one in waiting and not recorder.on_start(one, frame):
-                    waiting.discard(one)
-            elif event == "return" and identity(frame.f_code) in ends:
-                recorder.on_end(identity(frame.f_code))
+                code_id = identity(frame.f_code)
+                if code_id in not_yet_entered and not sink.on_start(code_id, frame):
+                    not_yet_entered.discard(code_id)
+            elif event == "return" and identity(frame.f_code) in end_handlers:
+                sink.on_end(identity(frame.f_code))
 
         return profile
 
-    def go_on_in_child(self) -> None:
+    def listen_in_child(self) -> None:
         self.renew()
         sys.setprofile(self._profile)

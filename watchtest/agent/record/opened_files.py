@@ -1,6 +1,4 @@
-"""What the kernel of Linux tells of files of the project that are opened: also by libraries in machine code, of which
-nobody else hears. Knows nothing of scopes.
-"""
+"""Observes by inotify which files of the project are opened, also by native libraries. Knows nothing of scopes."""
 
 from __future__ import annotations
 
@@ -11,26 +9,26 @@ from os import fsdecode, getpid, read, sep
 from typing import Any, Collection, Dict, Iterator, Set
 
 try:
-    from select import EPOLLIN, epoll  # now: gevent and the like take it away
-except ImportError:  # not Linux: nobody is told anything
+    from select import EPOLLIN, epoll  # at import: gevent removes it later
+except ImportError:  # not Linux
     EPOLLIN, epoll = 0, None  # type: ignore[assignment, misc]
 
-OUT_OF_THE_WAY = 100
-"""File numbers from here on: tests like to close the low ones, and to use them again."""
+FIRST_FD = 100
+"""Use file descriptors from here on: tests often close the low ones and use them again."""
 OPEN, ONLY_FOLDERS, IS_FOLDER, OVERFLOW = 0x20, 0x01000000, 0x40000000, 0x4000
 HEAD = struct.Struct("iIII")
-MOST_FOLDERS = 3000
-"""In a larger project nobody is told anything."""
-PASSED_OVER = frozenset({"node_modules", "__pycache__", "site-packages"})
-CODE = (b".py", b".pyc")
-"""Imports are heard of elsewhere."""
+MAX_FOLDERS = 3000
+"""Further folders of a larger project are not observed."""
+SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
+CODE_SUFFIXES = (b".py", b".pyc")
+"""The recorder observes imports by other means."""
 READ_SIZE = 1024 * 1024
 LOST = ""
-"""In place of a path: there were more than anybody could follow."""
+"""In place of a path: events were lost."""
 
 
-class Opened:
-    """Of one process; its forks hear nothing. Paths are relative to the project."""
+class OpenedFiles:
+    """The files that this process opens, but not its forks. Paths are relative to the project."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -38,14 +36,14 @@ class Opened:
         self._file = -1
         self._folders: Dict[int, str] = {}
         self._has_failed = False
-        self._look: Any = None
-        """Whether there is anything to read: much quicker than to try."""
+        self._poll: Any = None
+        """Checks whether there is anything to read, which is much faster than trying to read."""
         self.by_python: Set[str] = set()
-        """Paths that Python opens: of those it is known already who asks."""
+        """Paths that Python itself opens: the recorder knows their callers already."""
 
     def start(self) -> bool:
-        """From now on. Whether this is possible here."""
-        if self._look is not None:
+        """Start watching. Returns False if the kernel offers no inotify."""
+        if self._poll is not None:
             return True
         if epoll is None or self._has_failed:
             return False
@@ -56,27 +54,27 @@ class Opened:
         return not self._has_failed
 
     def _begin(self) -> None:
-        import ctypes  # not in every Python
+        import ctypes  # some Pythons are built without it
 
         library: Any = ctypes.CDLL(None, use_errno=True)
         first = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if first < 0:
             raise OSError(ctypes.get_errno(), "no inotify")
         try:
-            self._file = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+            self._file = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
         finally:
             os.close(first)
         for folder in self._walk():
             watch = library.inotify_add_watch(self._file, os.fsencode(folder), OPEN | ONLY_FOLDERS)
             if watch >= 0:
                 self._folders[watch] = folder
-        waiting = epoll()
-        waiting.register(self._file, EPOLLIN)
-        self._look = waiting.poll
+        poller = epoll()
+        poller.register(self._file, EPOLLIN)
+        self._poll = poller.poll
 
     def _walk(self) -> Iterator[str]:
         waiting, count = [self._root], 0
-        while waiting and count < MOST_FOLDERS:
+        while waiting and count < MAX_FOLDERS:
             folder = waiting.pop()
             count += 1
             yield folder
@@ -86,23 +84,23 @@ class Opened:
                         entry.path
                         for entry in entries
                         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-                        if entry.name not in PASSED_OVER
+                        if entry.name not in SKIPPED_FOLDERS
                     ]
             except OSError:
                 continue
 
-    def gather(self) -> Collection[str]:
-        """Paths that were opened since the last time, but not by Python. Asked several times a test."""
-        if self._look is None or getpid() != self._pid:
+    def collect(self) -> Collection[str]:
+        """Return the paths that were opened since the last time, but not by Python. Called several times per test."""
+        if self._poll is None or getpid() != self._pid:
             return ()
         found: Set[str] = set()
         try:
-            while self._look(0, 1):
+            while self._poll(0, 1):
                 found.update(self._paths(read(self._file, READ_SIZE)))
         except BlockingIOError:
-            pass  # another thread was quicker
+            pass  # another thread was faster
         except OSError:  # a test has closed it
-            self._look = None
+            self._poll = None
             self.start()
             found.add(LOST)
         found -= self.by_python
@@ -117,10 +115,10 @@ class Opened:
             if mask & OVERFLOW:
                 yield LOST
             name = data[start - size : start].rstrip(b"\0")
-            if name and not mask & IS_FOLDER and watch in self._folders and not name.endswith(CODE):
+            if name and not mask & IS_FOLDER and watch in self._folders and not name.endswith(CODE_SUFFIXES):
                 yield (self._folders[watch] + sep + fsdecode(name))[len(self._root) + 1 :].replace(sep, "/")
 
     def stop(self) -> None:
-        if self._look is not None and getpid() == self._pid:
+        if self._poll is not None and getpid() == self._pid:
             os.close(self._file)
-        self._file, self._look = -1, None
+        self._file, self._poll = -1, None

@@ -1,8 +1,8 @@
-"""Listens to what the code of the project does, and tells `scopes` of it: functions entered, modules executed and
-looked for, files read, folders listed, paths asked for, programs started.
+"""Observes what the code of the project does, and reports it to `scopes`: functions entered, modules executed and
+looked up, files read, folders listed, paths checked for existence, programs started.
 
-Each function is heard of once a scope, and costs nothing after that (but for `listeners.Profiling`, which is slower).
-Changes nothing about what it listens to; what goes wrong in here makes a scope opaque.
+Each function is reported once per scope and costs nothing after that, except with `ProfileListener`. The recorder does
+not change what it observes; an error of its own makes the scope opaque.
 """
 
 from __future__ import annotations
@@ -24,150 +24,150 @@ from sys import _getframe
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from ..code.caching import keeps
-from ..code.code_objects import UNHEARD, blind_spot, units
+from ..code.caching import cache_location
+from ..code.code_objects import UNOBSERVABLE, blind_spot, units
 from ..code.decorators import NO_HINT, Hint, hints
-from ..code.instructions import IN_ALL, IN_CLOSURE, IN_ITSELF, NOWHERE
-from .callers import IMPORTING, is_heard_through_another, is_ignored, is_of_pytest, is_passing, is_standard, library
-from .forked_children import Forks
-from .function_events import Monitoring, Profiling
-from .opened_files import LOST, Opened
+from ..code.instructions import IN_CLOSURE, IN_INSTANCE, IN_SHARED, NOT_CACHED
+from .callers import IMPORTLIB, calls_observed_method, is_ignored, is_pass_through, is_pytest, is_standard, library
+from .forked_children import ForkedChildren
+from .function_events import MonitoringListener, ProfileListener
+from .opened_files import LOST, OpenedFiles
 from .scopes import IMPORT, LIBRARY, MEMO, SESSION, Scopes, Send, identity
 
 WRITES_ONLY = os.O_WRONLY
-DEEPEST = 100
-"""So many callers of whoever opens a file are looked at."""
-PROBES: Tuple[Tuple[Any, str], ...] = (
+MAX_FRAMES = 100
+"""How many callers of a function that reads a file are examined."""
+PROBE_FUNCTIONS: Tuple[Tuple[Any, str], ...] = (
     *((genericpath, name) for name in ("exists", "isfile", "isdir", "getsize", "getmtime", "getatime", "getctime")),
     *((posixpath, name) for name in ("lexists", "islink", "ismount")),
     *((pathlib.Path, name) for name in ("stat", "lstat")),
     *(
         (pathlib.Path, name)
         for name in ("exists", "is_file", "is_dir", "is_symlink")
-        if not is_heard_through_another(pathlib.Path, name)
+        if not calls_observed_method(pathlib.Path, name)
     ),
 )
-"""Functions that ask whether there is a path, or what it is like: their first argument."""
-BESIDE = {
+"""Functions that check whether a path exists, or its attributes; it is their first argument."""
+SPAWN_FUNCTIONS = {
     os.path.join("multiprocessing", "util.py"): "spawnv_passfds",
     os.path.join("multiprocessing", "forkserver.py"): "connect_to_new_process",
     os.path.join("loky", "process_executor.py"): "submit",
 }
-"""By file: the function by which others are made to run code in processes that nobody hears of."""
+"""By file: the function that starts a process, or runs code in one, that we cannot observe."""
 PACKAGE_SETUPS = frozenset({"setUpModule", "setup_module", "tearDownModule", "teardown_module"})
-"""Functions of a package that pytest calls once for all tests in it, in the middle of the first or of the last."""
-HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
-"""Programs that libraries ask for what the machine is like, or which version this is, before there is any test."""
-READ_BY_C = ("sqlite3.connect", "ctypes.dlopen")
-STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
+"""Functions of a package that pytest calls once for all its tests, during the first or the last of them."""
+HARMLESS_PROGRAMS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
+"""Programs that libraries start outside of tests to query the machine or a version."""
+NATIVE_READS = ("sqlite3.connect", "ctypes.dlopen")
+PROCESS_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
 
 Handler = Callable[[FrameType], Any]
-"""Says whether that is enough for the scope that is on."""
+"""Called when its code is entered; returns True if it need not be called again in this scope."""
 
 
 class Recorder:
-    """From `start` to `stop`. `scopes` is where everything goes; who runs tests begins and ends scopes there."""
+    """Observes this process from `start` to `stop`. The test runner's plugin begins and ends the `scopes`."""
 
     def __init__(self, root: str, send: Send) -> None:
-        self._special: Dict[int, Handler] = {}
-        self.ends: Dict[int, Callable[[Any], Any]] = {}
+        self._handlers_by_code: Dict[int, Handler] = {}
+        self.end_handlers: Dict[int, Callable[[Any], Any]] = {}
         self._makers: Dict[int, CodeType] = {}
         """By method: the __init__ of its class."""
         self._methods: Dict[int, List[CodeType]] = {}
-        """The other way round, until it is entered."""
-        self._unseen: Dict[int, CodeType] = {}
-        """Functions that nobody has entered yet."""
-        self._around: Dict[int, CodeType] = {}
-        """By function within another: that one."""
+        """By __init__: the methods of its class, until it is entered."""
+        self._unexamined: Dict[int, CodeType] = {}
+        """Functions that have not been entered yet."""
+        self._enclosing: Dict[int, CodeType] = {}
+        """By nested function: the one that contains it."""
         self._hints: Dict[int, Hint] = {}
-        self._births: Set[int] = set()
-        self.attended: Set[int] = set()
-        """Code of which more is wanted than that it was entered: `_unseen` and `_special`."""
-        self._outside: Dict[int, List[Callable[[], Any]]] = {}
-        """By an __init__: what it has made elsewhere than in tests, as long as that lives."""
-        self._heard: Set[int] = set()
+        self._observed_makers: Set[int] = set()
+        self.needs_attention: Set[int] = set()
+        """All code in `_unexamined` and `_handlers_by_code`."""
+        self._shared_objects: Dict[int, List[Callable[[], Any]]] = {}
+        """By __init__: weak references to the objects that it has initialized outside of tests."""
+        self._project_code: Set[int] = set()
         """Functions of the project."""
-        self._listener = Monitoring(self) if hasattr(sys, "monitoring") else Profiling(self)
+        self._listener = MonitoringListener(self) if hasattr(sys, "monitoring") else ProfileListener(self)
         self.scopes = Scopes(root, send, self._listener.renew)
-        self._forks = Forks(self.scopes, self._listener.go_on_in_child)
-        self._opened = Opened(os.path.realpath(root))
+        self._children = ForkedChildren(self.scopes, self._listener.listen_in_child)
+        self._opened = OpenedFiles(os.path.realpath(root))
         self._events: Dict[str, Callable[[Tuple[Any, ...]], None]] = {}
 
     def start(self) -> bool:
-        """Whether it can: somebody else may have taken all there is to listen with."""
+        """Start observing; return False if another tool occupies what we need to listen."""
         if not self._listener.start():
             return False
-        for owner, name in PROBES:
-            self._hear(getattr(owner, name, None), self._on_path("probes"))
-        self._hear(linecache.getlines, self._on_path("files"))
+        for owner, name in PROBE_FUNCTIONS:
+            self._observe(getattr(owner, name, None), self._on_path("probes"))
+        self._observe(linecache.getlines, self._on_path("files"))
         for module in list(sys.modules.values()):
-            self._know(module)
-        self._hear(getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None), self._on_dotted_name)
-        self._hear(functools.cached_property.__init__, self._on_cache("func", IN_ITSELF))
-        self._hear(importlib.import_module, self._on_name)
-        self._hear(importlib.util.find_spec, self._on_name)
-        self._hear(functools.lru_cache, self._on_cache("maxsize", IN_ALL))
+            self._observe_module(module)
+        self._observe(getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None), self._on_dotted_name)
+        self._observe(functools.cached_property.__init__, self._on_cache("func", IN_INSTANCE))
+        self._observe(importlib.import_module, self._on_name)
+        self._observe(importlib.util.find_spec, self._on_name)
+        self._observe(functools.lru_cache, self._on_cache("maxsize", IN_SHARED))
         for code in functools.lru_cache.__code__.co_consts:
             if isinstance(code, CodeType) and code.co_name == "decorating_function":
-                self._hear_code(code, self._on_cache("user_function", IN_ALL))
-        self._forks.start()
-        self.scopes.gather = self._gather
-        self._events.update(self._handlers())
-        sys.addaudithook(self._hook())
+                self._observe_code(code, self._on_cache("user_function", IN_SHARED))
+        self._children.start()
+        self.scopes.collect = self._collect
+        self._events.update(self._event_handlers())
+        sys.addaudithook(self._audit_hook())
         return True
 
-    def _know(self, module: Any) -> None:
-        """One that was there before."""
+    def _observe_module(self, module: Any) -> None:
+        """Observe a module that was imported before."""
         file = getattr(module, "__file__", None)
         if not isinstance(file, str):
             return
         if file.endswith(".so") and library(file):
             self._opened.start()
-        name = BESIDE.get(_tail(file), "")
+        name = SPAWN_FUNCTIONS.get(_tail(file), "")
         for owner in (module, *vars(module).values()) if name else ():
-            self._hear(getattr(owner, "__dict__", {}).get(name), self._on_spawn)
+            self._observe(getattr(owner, "__dict__", {}).get(name), self._on_spawn)
 
     def stop(self) -> None:
         self._events.clear()
         self._opened.stop()
         self._listener.stop()
 
-    def _gather(self) -> None:
-        """What others have heard since the last time: of children, and of libraries in machine code."""
-        self._forks.gather()
-        for path in self._opened.gather():
+    def _collect(self) -> None:
+        """Add what children and native libraries have touched since the last time."""
+        self._children.collect()
+        for path in self._opened.collect():
             if path == LOST:
                 self.scopes.touch("opaque", "opens more files than can be followed")
-            elif self.scopes.top.key != SESSION:  # whoever looks at files there does so for reasons of its own
+            elif self.scopes.top.key != SESSION:  # outside of other scopes, plugins read files for their own purposes
                 self.scopes.touch("files", path)
 
     @property
     def is_undisturbed(self) -> bool:
-        """Nobody has taken its place."""
+        """No other tool has replaced our listener."""
         return self._listener.is_on
 
     # -- functions ---------------------------------------------------------------------------------
 
-    def _hear(self, function: Any, handler: Handler) -> None:
+    def _observe(self, function: Any, handler: Handler) -> None:
         code = getattr(function, "__code__", None)
         if code is not None:
-            self._hear_code(code, handler)
+            self._observe_code(code, handler)
 
-    def _hear_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], Any]] = None) -> None:
-        self._special[identity(code)] = handler
-        self.attended.add(identity(code))
+    def _observe_code(self, code: CodeType, handler: Handler, at_end: Optional[Callable[[Any], Any]] = None) -> None:
+        self._handlers_by_code[identity(code)] = handler
+        self.needs_attention.add(identity(code))
         if at_end is not None:
-            self.ends[identity(code)] = at_end
+            self.end_handlers[identity(code)] = at_end
         self.scopes.known_code[identity(code)] = code
-        self._listener.listen_to(code, is_special=True, has_end=identity(code) in self.ends)
+        self._listener.listen_to(code, is_special=True, has_end=identity(code) in self.end_handlers)
 
     def _adopt(self, module: CodeType) -> None:
-        """A file of the project is about to be executed."""
+        """Observe a file of the project that is about to be executed."""
         path = self.scopes.own(module.co_filename)
         if not path:
             return
         self.scopes.touch("imports", path)
-        if self.scopes.top.is_test and self._is_for_all():
+        if self.scopes.top.is_test and self._is_library_import():
             self.scopes.touch("imports", path, SESSION)
         makers: Dict[str, CodeType] = {}
         found = list(units(module))
@@ -178,41 +178,43 @@ class Recorder:
             self.scopes.known_code[identity(code)] = code
             if is_shell:
                 self._hints.update(hints(code))
-                self._look_for_blind_spots(code, module)
+                self._note_blind_spot(code, module)
                 continue
-            self._around.update((identity(one), code) for one in code.co_consts if isinstance(one, CodeType))
+            self._enclosing.update((identity(one), code) for one in code.co_consts if isinstance(one, CodeType))
             maker = makers.get(name.rpartition(".")[0])
             if maker is not None:
                 self._makers[identity(code)] = maker
                 self._methods.setdefault(identity(maker), []).append(code)
-            self._heard.add(identity(code))
-            if identity(code) not in self._special:
-                self._unseen[identity(code)] = code
-                self.attended.add(identity(code))
+            self._project_code.add(identity(code))
+            if identity(code) not in self._handlers_by_code:
+                self._unexamined[identity(code)] = code
+                self.needs_attention.add(identity(code))
                 self._listener.listen_to(code)
         if module.co_name == "<module>":
-            self._hear_code(module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path) is None)
+            self._observe_code(
+                module, self._on_import_of(IMPORT + path), lambda _: self.scopes.end(IMPORT + path) is None
+            )
 
     def examine(self, code: CodeType) -> None:
-        """A function is entered for the first time; most never are. With the first object of a class, all of it."""
-        if self._unseen.pop(identity(code), None) is None:
+        """Analyse a function when it is first entered, because most never are; for an __init__, the whole class."""
+        if self._unexamined.pop(identity(code), None) is None:
             return
-        if identity(code) not in self._special:
-            self.attended.discard(identity(code))
-        self._look_for_blind_spots(code, code)
-        around = self._around.get(identity(code))
-        said = self._hints if around is None else hints(around)
-        where = keeps(code, said.get(identity(code), NO_HINT))
+        if identity(code) not in self._handlers_by_code:
+            self.needs_attention.discard(identity(code))
+        self._note_blind_spot(code, code)
+        enclosing = self._enclosing.get(identity(code))
+        known_hints = self._hints if enclosing is None else hints(enclosing)
+        where = cache_location(code, known_hints.get(identity(code), NO_HINT))
         if code.co_name in PACKAGE_SETUPS and basename(code.co_filename) == "__init__.py":
-            where = IN_ALL
-        if where == IN_CLOSURE:  # what a test has made for itself is nothing to others
-            where = IN_ALL if around is not None and identity(around) in self.scopes.shared else NOWHERE
-        if where != NOWHERE and identity(code) not in self._special:
-            self._remember(code, where)
+            where = IN_SHARED
+        if where == IN_CLOSURE:  # other tests cannot find a closure that a test has created
+            where = IN_SHARED if enclosing is not None and identity(enclosing) in self.scopes.shared else NOT_CACHED
+        if where != NOT_CACHED and identity(code) not in self._handlers_by_code:
+            self._observe_cache(code, where)
         for method in self._methods.pop(identity(code), ()):
             self.examine(method)
 
-    def _look_for_blind_spots(self, code: CodeType, owner: CodeType) -> None:
+    def _note_blind_spot(self, code: CodeType, owner: CodeType) -> None:
         blind = blind_spot(code)
         if blind and not self._listener.listen_to_calls(code):
             self.scopes.blind[identity(owner)] = blind
@@ -224,156 +226,156 @@ class Recorder:
 
         return on_start
 
-    def _remember(self, code: CodeType, where: str) -> None:
-        """What it finds out once is used by those who come later: they depend on it, too."""
+    def _observe_cache(self, code: CodeType, where: str) -> None:
+        """Give this function a scope of its own: those who use what it has cached depend on it, too."""
         path = self.scopes.own(code.co_filename)
         if not path:
             return
         key = "{}{}:{}:{}".format(MEMO, code.co_firstlineno, code.co_name, path)
-        maker = self._makers.get(identity(code)) if where == IN_ITSELF else None
+        maker = self._makers.get(identity(code)) if where == IN_INSTANCE else None
         if maker is not None:
-            self._hear_births(maker)
-        scopes, one, itself = self.scopes, identity(code), code.co_varnames[:1] if where == IN_ITSELF else ()
+            self._observe_births(maker)
+        scopes, code_id, self_name = self.scopes, identity(code), code.co_varnames[:1] if where == IN_INSTANCE else ()
 
         def on_start(frame: FrameType) -> bool:
-            if maker is not None and not self._is_any_outside(maker):
-                scopes.enter(one)
+            if maker is not None and not self._has_shared_object(maker):
+                scopes.enter(code_id)
                 return True
-            if itself and self._is_of_test(frame.f_locals.get(itself[0])):
-                scopes.pass_over(key)
+            if self_name and self._is_of_test(frame.f_locals.get(self_name[0])):
+                scopes.ignore_call(key)
             else:
-                scopes.begin_keeping(key)
-            scopes.enter(one)
+                scopes.begin_caching(key)
+            scopes.enter(code_id)
             return False
 
-        self._hear_code(code, on_start, lambda _: scopes.end_keeping(key))
+        self._observe_code(code, on_start, lambda _: scopes.end_caching(key))
 
-    def _is_of_test(self, thing: Any) -> bool:
-        """What a test has made for itself is nothing to others; they cannot find what is kept in it."""
-        if identity(thing) in self.scopes.born:
+    def _is_of_test(self, instance: Any) -> bool:
+        """Return whether the current test has created this object, so that other tests cannot find its cache."""
+        if identity(instance) in self.scopes.born:
             return True
-        maker = getattr(type(thing).__init__, "__code__", None)  # may be that of another class
+        maker = getattr(type(instance).__init__, "__code__", None)  # may be inherited
         return (
             self.scopes.top.is_test
             and maker is not None
-            and identity(maker) in self._heard
+            and identity(maker) in self._project_code
             and identity(maker) not in self.scopes.shared
         )
 
-    def _is_any_outside(self, maker: CodeType) -> bool:
-        """Whether there is one that was not made by the test which is on for itself."""
-        alive = self._outside.get(identity(maker), [])
+    def _has_shared_object(self, maker: CodeType) -> bool:
+        """Return whether an object lives that was initialized by this __init__ outside of tests."""
+        alive = self._shared_objects.get(identity(maker), [])
         alive[:] = [reference for reference in alive if reference() is not None]
         return bool(alive)
 
-    def _hear_births(self, maker: CodeType) -> None:
-        if identity(maker) in self._births:
+    def _observe_births(self, maker: CodeType) -> None:
+        if identity(maker) in self._observed_makers:
             return
-        self._births.add(identity(maker))
-        scopes, before, itself = self.scopes, self._special.get(identity(maker)), maker.co_varnames[0]
-        outside = self._outside.setdefault(identity(maker), [])
+        self._observed_makers.add(identity(maker))
+        scopes, handler, self_name = self.scopes, self._handlers_by_code.get(identity(maker)), maker.co_varnames[0]
+        shared_objects = self._shared_objects.setdefault(identity(maker), [])
 
         def on_start(frame: FrameType) -> None:
-            if scopes.top.is_test:  # not in a fixture that outlives it, nor for somebody who remembers
-                scopes.born.add(identity(frame.f_locals.get(itself)))
+            instance = frame.f_locals.get(self_name)
+            if scopes.top.is_test:  # not in a wider fixture, nor in a caching function
+                scopes.born.add(identity(instance))
             else:
-                thing = frame.f_locals.get(itself)
-                scopes.born.discard(identity(thing))  # where something of the test's own was before
-                outside.append(_reference(thing))
-            if before is None:
+                scopes.born.discard(identity(instance))  # an object of the test may have had this identity before
+                shared_objects.append(_reference(instance))
+            if handler is None:
                 scopes.enter(identity(maker))
             else:
-                before(frame)
+                handler(frame)
 
-        self._hear_code(maker, on_start)
+        self._observe_code(maker, on_start)
 
     def _on_cache(self, argument: str, where: str) -> Handler:
         def on_start(frame: FrameType) -> None:
             code = getattr(frame.f_locals.get(argument), "__code__", None)
             if code is not None:
-                self._remember(code, where)
+                self._observe_cache(code, where)
 
         return on_start
 
     def _on_path(self, kind: str) -> Handler:
         def on_start(frame: FrameType) -> None:
-            asker = None if is_of_pytest(frame.f_back, self.scopes.own) else self._asker(frame.f_back)
-            if asker is None:  # most of them: pytest looks around a lot
+            caller = None if is_pytest(frame.f_back, self.scopes.own) else self._caller(frame.f_back)
+            if caller is None:  # the usual case: pytest checks many paths
                 return
             path = frame.f_locals.get(frame.f_code.co_varnames[0])
             if self.scopes.own(path):
-                self.scopes.touch_path(kind, fsdecode(path), self._owner(asker))  # type: ignore[arg-type]
+                self.scopes.touch_path(kind, fsdecode(path), self._owner(caller))  # type: ignore[arg-type]
 
         return on_start
 
     def _on_name(self, frame: FrameType) -> None:
-        """A module that is asked for by its name, be it there already."""
+        """A module is requested by name, whether or not it is already imported."""
         name, package = frame.f_locals.get("name"), frame.f_locals.get("package")
         if isinstance(name, str):
             try:
                 self.scopes.touch("missing", resolve_name(name, package))
             except (ImportError, ValueError):
-                pass  # will fail in a moment, for all to see
+                pass  # the import itself will fail
 
     def _on_dotted_name(self, frame: FrameType) -> None:
-        self._look_for(frame.f_locals.get("name"))
+        self._note_lookup(frame.f_locals.get("name"))
 
-    def _look_for(self, name: Any) -> None:
-        """A module, or something in one, by the name of both."""
+    def _note_lookup(self, name: Any) -> None:
+        """Note the lookup of a dotted name: a module, or something in one."""
         parts = name.split(".") if isinstance(name, str) else []
         for count in range(1, len(parts) + 1):
             self.scopes.touch("missing", ".".join(parts[:count]))
 
     def on_call(self, function: Any, argument: Any) -> None:
-        """Of code that calls what else cannot be heard."""
+        """Handle a call of code that may call functions which we cannot observe otherwise."""
         self._safely(self._on_called, (function, argument))
 
     def _on_called(self, call: Tuple[Any, Any]) -> None:
         function, argument = call
         name = _plain_name(function)
         if name == "__import__":
-            self._look_for(argument)
-        elif name in UNHEARD:
-            self._ask_for(argument)
-        elif _plain_name(argument) in UNHEARD:  # map(os.stat, paths)
-            self.scopes.touch("opaque", "hands on os." + argument.__name__)
+            self._note_lookup(argument)
+        elif name in UNOBSERVABLE:
+            self._note_probe(argument)
+        elif _plain_name(argument) in UNOBSERVABLE:  # map(os.stat, paths)
+            self.scopes.touch("opaque", "passes on os." + argument.__name__)
 
-    def _ask_for(self, path: Any) -> None:
+    def _note_probe(self, path: Any) -> None:
         if self.scopes.own(path):
             self.scopes.touch_path("probes", fsdecode(path))
 
     def _on_spawn(self, frame: FrameType) -> None:
         self.scopes.touch("opaque", "spawns a process")
 
-    def on_start(self, one: int, frame: FrameType) -> bool:
-        """Whether it wants to hear of it again; a plain function is heard of once a scope."""
-        unseen = self._unseen.get(one)
-        if unseen is not None:
-            self._safely(self.examine, unseen)
-        handler = self._special.get(one)
+    def on_start(self, code_id: int, frame: FrameType) -> bool:
+        """Handle a function that is entered; return whether the next time in this scope matters, too."""
+        unexamined = self._unexamined.get(code_id)
+        if unexamined is not None:
+            self._safely(self.examine, unexamined)
+        handler = self._handlers_by_code.get(code_id)
         if handler is None:
-            self.scopes.enter(one)
+            self.scopes.enter(code_id)
             return False
         return not self._safely(handler, frame)
 
-    def on_end(self, one: int) -> bool:
-        """The same of its end."""
-        at_end = self.ends.get(one)
+    def on_end(self, code_id: int) -> bool:
+        """Handle a function that is left; return whether the next time in this scope matters, too."""
+        at_end = self.end_handlers.get(code_id)
         return at_end is None or not self._safely(at_end, None)
 
     def _safely(self, action: Callable[[Any], Any], argument: Any) -> Any:
         try:
             return action(argument)
-        except Exception as error:  # noqa: BLE001  nothing of ours may reach the tests
+        except Exception as error:  # noqa: BLE001  no error of ours may reach the tests
             self.scopes.touch("opaque", "recording failed: {!r}".format(error)[:200])
             return None
 
-    # -- events of the interpreter -----------------------------------------------------------------
+    # -- audit events ------------------------------------------------------------------------------
 
-    def _hook(self) -> Callable[[str, Tuple[Any, ...]], None]:
+    def _audit_hook(self) -> Callable[[str, Tuple[Any, ...]], None]:
         events, safely = self._events, self._safely
 
-        # Who once listens does so for ever: as little as possible, most events are nothing to us.
+        # An audit hook cannot be removed and gets every event, so it does as little as possible.
         def on_event(event: str, arguments: Tuple[Any, ...]) -> None:
             handler = events.get(event)
             if handler is not None:
@@ -381,7 +383,7 @@ class Recorder:
 
         return on_event
 
-    def _handlers(self) -> Dict[str, Callable[[Tuple[Any, ...]], None]]:
+    def _event_handlers(self) -> Dict[str, Callable[[Tuple[Any, ...]], None]]:
         return {
             "exec": self._on_exec,
             "import": self._on_import,
@@ -390,23 +392,23 @@ class Recorder:
             "os.scandir": self._on_list,
             "pickle.find_class": self._on_pickled,
             "code.__new__": self._on_code,
-            **dict.fromkeys(READ_BY_C, self._on_file_of_c),
-            **{event: self._starts(event) for event in STARTS},
+            **dict.fromkeys(NATIVE_READS, self._on_native_read),
+            **{event: self._on_process_start(event) for event in PROCESS_STARTS},
         }
 
     def _on_exec(self, arguments: Tuple[Any, ...]) -> None:
         code = arguments[0]
         if isinstance(code, CodeType) and code.co_filename[:1] != "<":
             self._adopt(code)
-            name = BESIDE.get(_tail(code.co_filename), "")
+            name = SPAWN_FUNCTIONS.get(_tail(code.co_filename), "")
             for inner in units(code) if name else ():
                 if inner.code.co_name == name:
-                    self._hear_code(inner.code, self._on_spawn)
+                    self._observe_code(inner.code, self._on_spawn)
 
     def _on_import(self, arguments: Tuple[Any, ...]) -> None:
         self.scopes.touch("missing", str(arguments[0]))
-        if arguments[1] is not None:  # a library in machine code
-            self._on_file_of_c(arguments[1:])
+        if arguments[1] is not None:  # a native module
+            self._on_native_read(arguments[1:])
             if library(arguments[1]):
                 self._opened.start()
 
@@ -421,19 +423,19 @@ class Recorder:
             self._opened.by_python.add(own)
         if isinstance(flags, int) and flags & WRITES_ONLY:
             return
-        asker = self._asker(_getframe(3), own.endswith((".py", ".pyc")))
-        if asker is not None:
+        caller = self._caller(_getframe(3), own.endswith((".py", ".pyc")))
+        if caller is not None:
             self.scopes.touch_path("files", fsdecode(path))
-            self._suspect(asker, own)
+            self._suspect_library_cache(caller, own)
 
     def _on_open_somewhere(self, frame: FrameType) -> None:
-        """By os.open, which does not tell in which folder; the kernel knows."""
+        """os.open does not tell which folder a relative path refers to (dir_fd), but inotify does."""
         if frame.f_globals.get("__name__") == "shutil":
-            return  # it removes a tree, or copies one that it has listed
-        if self._asker(frame) is not None and not self._opened.start():
+            return  # it removes a tree, or copies one that it has already listed
+        if self._caller(frame) is not None and not self._opened.start():
             self.scopes.touch("opaque", "opens a file from a folder")
 
-    def _on_file_of_c(self, arguments: Tuple[Any, ...]) -> None:
+    def _on_native_read(self, arguments: Tuple[Any, ...]) -> None:
         if isinstance(arguments[0], (str, bytes, PathLike)):
             self.scopes.touch_path("files", fsdecode(arguments[0]))
 
@@ -441,48 +443,51 @@ class Recorder:
         path = curdir if arguments[0] is None else arguments[0]
         if isinstance(path, int):
             path = readlink("/proc/self/fd/{}".format(path))
-        asker = self._asker(_getframe(3)) if self.scopes.own(path) else None
-        if asker is not None:
-            self.scopes.touch_path("folders", fsdecode(path), self._owner(asker))
+        caller = self._caller(_getframe(3)) if self.scopes.own(path) else None
+        if caller is not None:
+            self.scopes.touch_path("folders", fsdecode(path), self._owner(caller))
 
     def _on_code(self, arguments: Tuple[Any, ...]) -> None:
-        """Code that is made of other code, by whatever means, will run unheard."""
+        """Code that is created from other code cannot be observed when it runs."""
         if self.scopes.own(arguments[1]):
             self.scopes.touch_path("files", arguments[1])
 
     def _on_pickled(self, arguments: Tuple[Any, ...]) -> None:
-        """The class of an object that is read: its module may be there already."""
-        self._look_for(arguments[0])
+        """An object is unpickled; the module of its class may already be imported."""
+        self._note_lookup(arguments[0])
 
-    # -- who asks ----------------------------------------------------------------------------------
+    # -- callers -----------------------------------------------------------------------------------
 
-    def _asker(self, frame: Optional[FrameType], is_code: bool = True) -> Optional[FrameType]:
-        """The project, or a library on its behalf; None: nobody of interest. `is_code`: imports are heard of anyway."""
-        while frame is not None and is_passing(frame.f_code):
+    def _caller(self, frame: Optional[FrameType], is_code: bool = True) -> Optional[FrameType]:
+        """Return the frame that acts: of the project, or of a library; None if it does not matter.
+
+        `is_code`: the file is a module, whose import is observed anyway.
+        """
+        while frame is not None and is_pass_through(frame.f_code):
             frame = frame.f_back
         if frame is None:
             return None
         file = frame.f_code.co_filename
-        if file.startswith(IMPORTING):
+        if file.startswith(IMPORTLIB):
             return None if is_code else frame
         return frame if not is_ignored(file) or self.scopes.own(file) else None
 
-    def _owner(self, asker: FrameType) -> str:
-        """Where no test is on, plugins look for many things; the project's own code looks for what it needs."""
-        own = self.scopes.own(asker.f_code.co_filename) if self.scopes.top.key == SESSION else ""
+    def _owner(self, caller: FrameType) -> str:
+        """Return the scope to blame outside of all others: the calling module, if it is the project's; else ""."""
+        own = self.scopes.own(caller.f_code.co_filename) if self.scopes.top.key == SESSION else ""
         return IMPORT + own if own else ""
 
-    def _is_for_all(self) -> bool:
-        """Whether it is a library that imports a module now, in the middle of a test: it will not do so again."""
+    def _is_library_import(self) -> bool:
+        """Return whether a library imports a module of the project during a test: it will not do so again."""
         frame: Optional[FrameType] = _getframe(5)
         while frame is not None and is_standard(frame.f_code.co_filename):
             frame = frame.f_back
         file = frame.f_code.co_filename if frame is not None else ""
         return bool(library(file)) and not self.scopes.own(file) and not is_ignored(file)
 
-    def _suspect(self, asker: FrameType, path: str) -> None:
-        """A library reads a file, and may keep it: whoever calls the functions that led there may get what was kept."""
-        frame: Optional[FrameType] = asker
+    def _suspect_library_cache(self, caller: FrameType, path: str) -> None:
+        """A library reads a file and may cache it: all callers of the functions on the stack may get the cached one."""
+        frame: Optional[FrameType] = caller
         while frame is not None and is_standard(frame.f_code.co_filename):
             frame = frame.f_back
         name = library(frame.f_code.co_filename) if frame is not None else ""
@@ -491,11 +496,11 @@ class Recorder:
         key = LIBRARY + name
         self.scopes.touch("files", path, key)
         self.scopes.touch("uses", key)
-        for _ in range(DEEPEST):
+        for _ in range(MAX_FRAMES):
             if frame is None or self.scopes.own(frame.f_code.co_filename) or is_ignored(frame.f_code.co_filename):
                 return
-            if library(frame.f_code.co_filename) and identity(frame.f_code) not in self._special:
-                self._hear_code(frame.f_code, self._on_use_of(key))
+            if library(frame.f_code.co_filename) and identity(frame.f_code) not in self._handlers_by_code:
+                self._observe_code(frame.f_code, self._on_use_of(key))
             frame = frame.f_back
 
     def _on_use_of(self, key: str) -> Handler:
@@ -505,30 +510,30 @@ class Recorder:
 
         return on_start
 
-    def _starts(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
+    def _on_process_start(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
         def on_start(arguments: Tuple[Any, ...]) -> None:
             program = arguments[0]
-            if basename(str(program)) in HARMLESS and not self.scopes.top.is_test:
+            if basename(str(program)) in HARMLESS_PROGRAMS and not self.scopes.top.is_test:
                 return
-            words = fsdecode(program) if isinstance(program, (str, bytes, PathLike)) else event
-            self.scopes.touch("opaque", "starts " + words[:200])
+            name = fsdecode(program) if isinstance(program, (str, bytes, PathLike)) else event
+            self.scopes.touch("opaque", "starts " + name[:200])
 
         return on_start
 
 
-def _reference(thing: Any) -> Callable[[], Any]:
-    """Gives it, or None when it is no more; of what cannot be referred to, nobody knows."""
+def _reference(instance: Any) -> Callable[[], Any]:
+    """Return a weak reference; for an object that cannot have one, a reference that always seems alive."""
     try:
-        return weakref.ref(thing)
+        return weakref.ref(instance)
     except TypeError:
         return lambda: True
 
 
-def _plain_name(thing: Any) -> str:
-    """Of a function; nothing else is asked, for it might do something about that."""
-    return thing.__name__ if type(thing) in (BuiltinFunctionType, FunctionType) else ""
+def _plain_name(function: Any) -> str:
+    """Return the name of a plain function; other objects are not touched, because their attributes may run code."""
+    return function.__name__ if type(function) in (BuiltinFunctionType, FunctionType) else ""
 
 
 def _tail(file: str) -> str:
-    """With the folder that it lies in."""
+    """Return the name of the file with that of its folder."""
     return sep.join(file.rsplit(sep, 2)[-2:])

@@ -1,1 +1,1 @@
-"""Keeps the services of a project running in the box."""
+"""Keeps the services of a project running in the box, by a process of its own: the service manager."""

@@ -1,6 +1,6 @@
-"""The agent's line to the steward: finds the one that lives, starts one where there is none, passes words both ways.
+"""The agent's connection to the service manager: finds or starts it, and relays orders and reports.
 
-Between the host and the steward: passes orders and news on, and has a steward that was killed brought back.
+A service manager that was killed is replaced.
 """
 
 from __future__ import annotations
@@ -15,181 +15,182 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .. import FOLDER, box_lock
-from ..frames import Header, MirrorError
-from .service_manager import LOCK, SOCKET, Client, steward
-from .supervised_process import shed
+from ..errors import AgentError
+from ..frames import Header
+from .service_manager import LOCK, SOCKET, ManagerConnection, run_service_manager
+from .supervised_process import detach_from_parent
 
 START_LIMIT_S = 20.0
 END_LIMIT_S = 4.0
-LEAVE_LIMIT_S = 1.5
+CLOSE_LIMIT_S = 1.5
 HELLO_LIMIT_S = 3.0
 REVIVE_AFTER_S = 5.0
-"""A steward that lived so long is replaced at once when it is killed; one that dies young, with the next order."""
+"""A killed service manager that lived this long is replaced at once; a younger one only with the next order."""
 
 Message = Dict[str, Any]
 
 
-class StewardLink:
-    """`still_alive` is called while this waits."""
+class ServiceManagerLink:
+    """Sends orders and receives reports. Calls `still_alive` while it waits."""
 
     def __init__(self, home: str, root: str, still_alive: Callable[[], None]) -> None:
         self._home = home
         self._root = root
         self._still_alive = still_alive
         self._version = ""
-        self._client: Optional[Client] = None
+        self._connection: Optional[ManagerConnection] = None
         self._order: Optional[Message] = None
         self.unanswered: Optional[int] = None
-        """The id of an order that the steward has not answered yet."""
+        """The id of an order that has not been answered yet."""
         self._connected_at = 0.0
 
     @property
     def fd(self) -> Optional[int]:
-        return self._client.connection.fileno() if self._client is not None else None
+        return self._connection.connection.fileno() if self._connection is not None else None
 
     @property
-    def is_there(self) -> bool:
-        """A steward lives in this box, whoever started it."""
+    def is_running(self) -> bool:
+        """A service manager lives in this box, whichever agent started it."""
         return box_lock.is_held(os.path.join(self._home, LOCK))
 
     def order(self, message: Message) -> None:
-        """Pass an order on; the answer comes by `receive`."""
+        """Send an order; `receive` returns the answer."""
         self._order = dict(message, id=None)
         self.unanswered = message["id"]
-        if self._client is None:
-            self._client = self._connected()
-        if not self._client.send(message):
-            self.lose()
-            self._client = self._connected()
-            self._client.send(message)
+        if self._connection is None:
+            self._connection = self._connect()
+        if not self._connection.send(message):
+            self.disconnect()
+            self._connection = self._connect()
+            self._connection.send(message)
 
     def receive(self) -> Optional[List[Message]]:
-        """What the steward says; None when it has ended."""
-        messages = self._client.receive() if self._client is not None else None
+        """Return the messages that have arrived; None when the service manager has ended."""
+        messages = self._connection.receive() if self._connection is not None else None
         if any(message.get("id") == self.unanswered for message in messages or ()):
             self.unanswered = None
         return messages
 
-    def lose(self) -> bool:
-        """The steward has ended. True if it was not meant to."""
-        if self._client is not None:
-            self._client.connection.close()
-        self._client = None
+    def disconnect(self) -> bool:
+        """Close the connection to a service manager that has ended; return True if it should still be running."""
+        if self._connection is not None:
+            self._connection.connection.close()
+        self._connection = None
         return self._order is not None and bool(self._order["services"])
 
     def revive(self) -> bool:
-        """Start another in place of one that was killed, with the same order. False if that would be a loop."""
+        """Replace a killed service manager, with the same order; return False if that could become a loop."""
         if self._order is None or time.monotonic() - self._connected_at < REVIVE_AFTER_S:
             return False
         self.order(self._order)
         return True
 
     def close(self) -> None:
-        """Services of a tied steward end with us: wait for that, but not for long."""
-        if self._client is None or self._order is None or not self._order["tied"]:
+        """Wait a moment for services that end with the agent."""
+        if self._connection is None or self._order is None or not self._order["tied"]:
             return
         try:
-            self._client.connection.shutdown(socket.SHUT_WR)
+            self._connection.connection.shutdown(socket.SHUT_WR)
         except OSError:
             return  # it is gone already
-        deadline = time.monotonic() + LEAVE_LIMIT_S
-        while self._client.wait(deadline - time.monotonic()) and self._client.receive() is not None:
+        deadline = time.monotonic() + CLOSE_LIMIT_S
+        while self._connection.wait(deadline - time.monotonic()) and self._connection.receive() is not None:
             pass
 
-    # -- finding it ----------------------------------------------------------------------------------
+    # -- connecting ----------------------------------------------------------------------------------
 
-    def _connected(self) -> Client:
+    def _connect(self) -> ManagerConnection:
         self._version = self._version or _version()
-        client = self._found()
-        if client is None:
+        connection = self._connect_to_living()
+        if connection is None:
             self._start()
-            client = self._found()
-        if client is None:
-            raise MirrorError("services", "the steward of the services was started and does not answer")
+            connection = self._connect_to_living()
+        if connection is None:
+            raise AgentError("services", "the service manager was started but does not answer")
         self._connected_at = time.monotonic()
-        return client
+        return connection
 
-    def _found(self) -> Optional[Client]:
-        """The living one, if it is of our own version; one of another is asked to end."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def _connect_to_living(self) -> Optional[ManagerConnection]:
+        """Connect to the living service manager; if it is of another version, end it and return None."""
+        raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         here = os.open(".", os.O_RDONLY)
         try:
-            os.chdir(self._home)  # the path of a socket has to be short
-            connection.connect(SOCKET)
+            os.chdir(self._home)  # so that the socket's path is short
+            raw.connect(SOCKET)
         except OSError:
-            connection.close()
+            raw.close()
             return None
         finally:
             os.fchdir(here)
             os.close(here)
-        client = Client(connection)
-        hello = self._hello(client)
+        connection = ManagerConnection(raw)
+        hello = self._receive_hello(connection)
         if hello is not None and hello.get("version") == self._version:
-            return client
-        client.send({"t": "end"})
-        self._until_it_ends(client, END_LIMIT_S)
-        connection.close()
+            return connection
+        connection.send({"t": "end"})
+        self._wait_until_ended(connection, END_LIMIT_S)
+        raw.close()
         return None
 
     def _start(self) -> None:
-        told, told_child = os.pipe()
+        started, started_child = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 os.setsid()
                 if os.fork() == 0:
-                    _leave_the_agent(self._home, told_child)
-                    steward(self._home, self._root, self._version, told_child)
+                    _detach_from_agent(self._home, started_child)
+                    run_service_manager(self._home, self._root, self._version, started_child)
             finally:
                 os._exit(0)
-        os.close(told_child)
+        os.close(started_child)
         os.waitpid(child, 0)
         try:
-            answer = self._told(told)
+            answer = self._read_start(started)
         finally:
-            os.close(told)
+            os.close(started)
         if not answer:
-            raise MirrorError("services", "the steward of the services ended as it was started")
+            raise AgentError("services", "the service manager ended while it was starting")
         if json.loads(answer.decode("ascii")):
-            raise MirrorError(*json.loads(answer.decode("ascii")))
+            raise AgentError(*json.loads(answer.decode("ascii")))
 
-    def _told(self, told: int) -> bytes:
+    def _read_start(self, started: int) -> bytes:
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline:
-            if select.select([told], [], [], 0.5)[0]:
-                return os.read(told, 4096)
+            if select.select([started], [], [], 0.5)[0]:
+                return os.read(started, 4096)
             self._still_alive()
-        raise MirrorError("services", "the steward of the services did not start within {:g} s".format(START_LIMIT_S))
+        raise AgentError("services", "the service manager did not start within {:g} s".format(START_LIMIT_S))
 
-    def _hello(self, client: Client) -> Optional[Message]:
+    def _receive_hello(self, connection: ManagerConnection) -> Optional[Message]:
         deadline = time.monotonic() + HELLO_LIMIT_S
         while time.monotonic() < deadline:
             self._still_alive()
-            messages = client.receive() if client.wait(1.0) else []
+            messages = connection.receive() if connection.wait(1.0) else []
             if messages is None:
                 return None
             for message in messages:
                 return message
         return None
 
-    def _until_it_ends(self, client: Client, limit_s: float) -> None:
+    def _wait_until_ended(self, connection: ManagerConnection, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             self._still_alive()
-            if client.wait(min(1.0, deadline - time.monotonic())) and client.receive() is None:
+            if connection.wait(min(1.0, deadline - time.monotonic())) and connection.receive() is None:
                 return
 
 
-def _leave_the_agent(home: str, kept: int) -> None:
-    """Nothing of the agent's may be held open by the steward: not its channel, not its locks."""
-    shed([kept])
-    words = os.open(os.path.join(home, "steward.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    os.dup2(words, 2)
-    os.close(words)
+def _detach_from_agent(home: str, kept: int) -> None:
+    """Close the agent's files in the service manager, its channel and locks included."""
+    detach_from_parent([kept])
+    log = os.open(os.path.join(home, "steward.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    os.dup2(log, 2)
+    os.close(log)
 
 
 def _version() -> str:
-    """Of the agent's source: a steward of another watchtest is replaced, not trusted."""
+    """Return a digest of the agent's source: the service manager of another watchtest version is replaced."""
     digest = hashlib.sha1()
     for folder, _, names in sorted(os.walk(FOLDER)):
         for name in sorted(names):
@@ -200,72 +201,74 @@ def _version() -> str:
 
 
 class ServiceRelay:
+    """Passes orders of the host to the service manager, and its reports to the host."""
+
     def __init__(
         self,
         home: str,
         root: str,
         selector: selectors.BaseSelector,
         send: Callable[..., None],
-        show_life: Callable[[], None],
+        still_alive: Callable[[], None],
     ) -> None:
         self._selector = selector
         self._send = send
-        self._steward = StewardLink(home, root, show_life)
+        self._manager = ServiceManagerLink(home, root, still_alive)
 
     @property
     def fd(self) -> Optional[int]:
-        return self._steward.fd
+        return self._manager.fd
 
     @property
-    def are_there(self) -> bool:
-        return self._steward.is_there
+    def has_manager(self) -> bool:
+        return self._manager.is_running
 
     def order(self, header: Header, body: bytes) -> None:
         order = json.loads(body.decode("ascii"))
-        before = self._steward.fd
+        before = self._manager.fd
         try:
-            self._steward.order(dict(order, t="order", id=header["id"]))
+            self._manager.order(dict(order, t="order", id=header["id"]))
         finally:
-            self._listen_instead_of(before)
+            self._reregister(before)
 
-    def heard(self, fd: int) -> bool:
-        """Whether that was the steward; its news has been passed on then."""
-        if fd != self._steward.fd:
+    def on_readable(self, fd: int) -> bool:
+        """Pass reports on if this is the service manager's connection; return whether it is."""
+        if fd != self._manager.fd:
             return False
-        messages = self._steward.receive()
+        messages = self._manager.receive()
         for message in messages or ():
             frame = {"t": "services", "id": message.pop("id", None)}
             self._send(frame, json.dumps(message, separators=(",", ":")).encode("ascii"))
         if messages is None:
-            self._lose()
+            self._on_manager_end()
         return True
 
     def close(self) -> None:
-        self._steward.close()
+        self._manager.close()
 
-    def _listen_instead_of(self, before: Optional[int]) -> None:
+    def _reregister(self, before: Optional[int]) -> None:
         if before is not None:
             self._selector.unregister(before)
-        if self._steward.fd is not None:
-            self._selector.register(self._steward.fd, selectors.EVENT_READ)
+        if self._manager.fd is not None:
+            self._selector.register(self._manager.fd, selectors.EVENT_READ)
 
-    def _lose(self) -> None:
-        """It has ended: because there is nothing left to do, or because somebody killed it and all services with it."""
-        before = self._steward.fd
-        was_killed = self._steward.lose()
-        self._listen_instead_of(before)
-        if not was_killed and self._steward.unanswered is None:
+    def _on_manager_end(self) -> None:
+        """It has ended because there is nothing left to do, or because it was killed, and all services with it."""
+        before = self._manager.fd
+        was_killed = self._manager.disconnect()
+        self._reregister(before)
+        if not was_killed and self._manager.unanswered is None:
             return
-        # Whoever waits for an answer orders again; else it is on us to bring the services back.
-        if self._steward.unanswered is None and self._revive():
+        # A host that waits for an answer orders again; otherwise the agent brings the services back.
+        if self._manager.unanswered is None and self._revive():
             return
-        self._send({"t": "services", "id": self._steward.unanswered}, b'{"lost":true,"services":[]}')
-        self._steward.unanswered = None
+        self._send({"t": "services", "id": self._manager.unanswered}, b'{"lost":true,"services":[]}')
+        self._manager.unanswered = None
 
     def _revive(self) -> bool:
         try:
-            return self._steward.revive()
-        except (MirrorError, OSError):
+            return self._manager.revive()
+        except (AgentError, OSError):
             return False
         finally:
-            self._listen_instead_of(None)
+            self._reregister(None)

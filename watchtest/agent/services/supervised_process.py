@@ -1,6 +1,6 @@
-"""A process under a supervisor of its own, for the steward: a service, or the command of a ready check.
+"""A process of the service manager with a supervisor of its own: a service, or the command of a ready check.
 
-Whatever it starts ends with it, and all of it ends when the steward does: the supervisor sees its pipe close.
+Everything it starts ends with it, and all of it ends with the service manager: the supervisor sees its pipe close.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import signal
 from typing import Any, Dict, List, Optional
 
 from .. import box_lock
-from ..jobs import job
-from ..jobs import job_process as launch
-from ..jobs import supervisor as supervise
+from ..jobs import job, job_process, supervisor
 
 READ_SIZE = 64 * 1024
 
 
-class Supervised:
-    """`order`: argv, env, cwd. Over when both pipes are at their end; then `end` says in words how."""
+class SupervisedProcess:
+    """`order`: argv, env, cwd. It is over when its supervisor has reported; `end` then describes how it ended."""
 
     def __init__(self, order: Dict[str, Any], lock: str, limit_s: float = math.inf) -> None:
         self._output, output_child = os.pipe()
@@ -28,16 +26,17 @@ class Supervised:
         control_child, self._control = os.pipe()
         self._oom_before = job.oom_kills()
         self._report = b""
-        self.supervisor = fork([self._output, output_child, self._status, status_child, control_child, self._control])
-        if self.supervisor == 0:
+        pipes = [self._output, output_child, self._status, status_child, control_child, self._control]
+        self.supervisor_pid = fork(pipes)
+        if self.supervisor_pid == 0:
             try:
-                shed([output_child, status_child, control_child])
-                box_lock.share(lock)
-                pid = launch.start(order, output_child)
+                detach_from_parent([output_child, status_child, control_child])
+                box_lock.hold_shared(lock)
+                pid = job_process.start(order, output_child)
                 os.close(output_child)
-                supervise.supervise(pid, control_child, status_child, limit_s)
+                supervisor.supervise(pid, control_child, status_child, limit_s)
             finally:
-                os._exit(70)  # only after an exception: the steward gets no report and says so
+                os._exit(70)  # only after an exception: the service manager notices the missing report
         for fd in (output_child, status_child, control_child):
             os.close(fd)
         os.set_blocking(self._output, False)
@@ -52,7 +51,7 @@ class Supervised:
         return self._status not in self._open
 
     def read(self, fd: int) -> bytes:
-        """What it printed, if `fd` was for that."""
+        """Read from one of its pipes; return what it printed, if `fd` is its output."""
         piece = _read(fd)
         if piece == b"":
             self._drop(fd)
@@ -61,13 +60,13 @@ class Supervised:
         return piece or b"" if fd == self._output else b""
 
     def terminate(self) -> None:
-        self._command(supervise.TERMINATE)
+        self._command(supervisor.TERMINATE)
 
     def kill(self) -> None:
-        self._command(supervise.KILL)
+        self._command(supervisor.KILL)
 
     def close(self) -> bytes:
-        """Take what it printed last and let go of it; only once it is over."""
+        """Close its pipes and return the last of its output; call it once the process is over."""
         rest = b""
         while self._output in self._open:
             piece = self.read(self._output)
@@ -81,7 +80,7 @@ class Supervised:
 
     @property
     def was_abandoned(self) -> bool:
-        """Its supervisor was killed: what it supervised may still be there."""
+        """Its supervisor was killed, so that what it supervised may still be running."""
         return self._parsed is None
 
     @property
@@ -91,7 +90,7 @@ class Supervised:
 
     @property
     def end(self) -> str:
-        """How it ended, after its name: `exited with code 3`."""
+        """How it ended, to be put after its name: `exited with code 3`."""
         status = self._wait_status
         if self._parsed is None:
             return "lost its supervisor, which was killed"
@@ -123,7 +122,7 @@ class Supervised:
         try:
             os.write(self._control, command)
         except OSError:
-            pass  # the supervisor has ended by itself, which is what was wanted
+            pass  # the supervisor has already exited
 
     def _drop(self, fd: int) -> None:
         self._open.remove(fd)
@@ -131,7 +130,7 @@ class Supervised:
 
 
 def fork(pipes: List[int]) -> int:
-    """As os.fork; where no process is to be had any more, nothing of these is left open."""
+    """Fork; if that fails, close these pipes before raising."""
     try:
         return os.fork()
     except OSError:
@@ -140,8 +139,8 @@ def fork(pipes: List[int]) -> int:
         raise
 
 
-def shed(kept: List[int]) -> None:
-    """After a fork: no file of the parent's but these, nothing of it on the standard streams, its signals undone."""
+def detach_from_parent(kept: List[int]) -> None:
+    """After a fork: close all files of the parent but these, detach stdin and stdout, reset its signal handling."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
@@ -150,7 +149,7 @@ def shed(kept: List[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                continue  # the one that listed them
+                continue  # the one that listed the folder
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
@@ -159,7 +158,7 @@ def shed(kept: List[int]) -> None:
 
 
 def _read(fd: int) -> Optional[bytes]:
-    """b"" at the end; None while there is nothing."""
+    """Return b"" at the end, None while there is nothing to read."""
     try:
         return os.read(fd, READ_SIZE)
     except BlockingIOError:

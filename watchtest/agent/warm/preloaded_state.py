@@ -1,8 +1,7 @@
-"""What a process that runs are forked from holds, and what would tell such a run apart from a fresh process.
+"""What the zygote has preloaded, and how a forked run finds out that a fresh process would be different.
 
-Files are looked at before every fork; what depends on the project, by the run itself when it has collected its tests.
-
-What runs have imported, by interpreter, and what a warm process has to do without; kept for the next agent.
+Files are checked before every fork; what depends on the project is checked by the run itself after its collection.
+`LearnedModules` keeps on disk, per interpreter, which modules are worth preloading and which must be avoided.
 """
 
 from __future__ import annotations
@@ -16,46 +15,48 @@ import random
 import sys
 from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from ..module_origins import is_below, is_rewriter, origin_of, spec_of
+from ..module_origins import find_spec, is_below, is_rewriter, spec_origin
 
 ALL_NAMES = "*"
-"""Among the names of variables that were read: all of them were looked at."""
+"""Among the names of environment variables that a module read: it read all of them."""
 OFTEN_PATCHED = (
     *("builtins", "datetime", "os", "queue", "select", "signal", "socket", "ssl", "subprocess", "threading", "time"),
 )
-"""Modules whose functions a project replaces before it imports others (gevent): those would have taken the new ones."""
+"""Modules whose functions a project may replace before it imports others, which then use the new ones (gevent)."""
 NO_PLUGIN = "no:"
-"""Before the name of a plugin of pytest, among the modules to avoid; as pytest itself spells it."""
+"""The prefix of a pytest plugin among the modules to avoid, as in pytest's own option -p."""
 PATCHED_BY_PYTEST = frozenset({"excepthook", "__import__"})
 
 Stamp = Optional[Tuple[int, int, int]]
 
 
-class Doubt(NamedTuple):
-    """Why a fresh process might hold other modules than this one, and those without which it would not matter."""
+class Mismatch(NamedTuple):
+    """Why a fresh process might differ from this one, and the modules that a zygote must avoid so that it does not."""
 
     why: str
     avoid: List[str]
 
 
-class Preloaded(NamedTuple):
-    """What was found out while modules were imported that a run might have imported itself, at another moment."""
+class WarmupFindings(NamedTuple):
+    """What was observed while the modules were imported, which a run might import at another moment."""
 
     readers: Dict[str, Set[str]]
-    """By environment variable: the modules that read it at their import."""
+    """By environment variable: the modules that read it when they are imported."""
     libraries: FrozenSet[str]
-    """Shared objects that came in; what these read of the environment, nobody sees."""
+    """The shared objects that were loaded; we cannot see which environment variables they read."""
     unseeded: List[random.Random]
-    """Generators of random numbers that a fresh process would have seeded by chance."""
+    """The random number generators that a fresh process would seed randomly."""
     plugins: FrozenSet[str]
-    """Those of pytest that are installed, by their names."""
+    """The names of the installed pytest plugins."""
 
 
-class Held:
-    def __init__(self, preloaded: Preloaded, root: str) -> None:
+class PreloadedState:
+    """The state of a zygote after its warm-up, compared with the present by `first_change` and `find_mismatch`."""
+
+    def __init__(self, findings: WarmupFindings, root: str) -> None:
         self.modules = frozenset(sys.modules)
         self._root = root
-        self._preloaded = preloaded
+        self._findings = findings
         self._environ = dict(os.environ)
         self._path = list(sys.path)
         self._finders = list(sys.meta_path)
@@ -64,72 +65,81 @@ class Held:
         self._stamps = {file: stamp(file) for file in _files(root)}
 
     def first_change(self) -> str:
-        """A file that is no longer what was imported, or a folder in which packages came or went."""
+        """Return a file that has changed since it was imported, or a folder with other packages; "" if there is none."""
         return next((file for file, was in self._stamps.items() if stamp(file) != was), "")
 
     def freshen(self, root: str) -> None:
-        """In the forked process: forget what may be outdated, and see the project."""
+        """In the forked process: drop what may be outdated, and make the project importable."""
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, root)
         importlib.invalidate_caches()
         linecache.clearcache()
-        # Python's own generator and its like seed themselves; those that others have made do not.
-        for generator in self._preloaded.unseeded:
+        # Python reseeds only its own generator after a fork.
+        for generator in self._findings.unseeded:
             generator.seed()
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
         processes: Any = sys.modules.get("multiprocessing.process")
         if processes is not None:
-            processes.ORIGINAL_DIR = root  # where it was imported; the processes that it starts go by that
+            processes.ORIGINAL_DIR = root  # the folder at its import, in which its processes start
 
-    def doubt(self, plugins: Set[str]) -> Optional[Doubt]:
-        """When the project has been loaded, before the first test; `plugins`: those that take part, by their names."""
-        return self._of_plugins(plugins) or self._of_environment() or self._of_names() or self._of_functions()
+    def find_mismatch(self, plugins: Set[str]) -> Optional[Mismatch]:
+        """Compare with a fresh process, after the project is loaded and before the first test.
 
-    def _of_plugins(self, plugins: Set[str]) -> Optional[Doubt]:
-        missing = sorted(self._preloaded.plugins - plugins) if plugins else []
+        `plugins`: the names of the active pytest plugins.
+        """
+        return (
+            self._plugin_mismatch(plugins)
+            or self._environment_mismatch()
+            or self._name_mismatch()
+            or self._function_mismatch()
+        )
+
+    def _plugin_mismatch(self, plugins: Set[str]) -> Optional[Mismatch]:
+        missing = sorted(self._findings.plugins - plugins) if plugins else []
         if not missing:
             return None
-        why = "the project does without the plugin {}, which is preloaded".format(missing[0])
-        return Doubt(why, [NO_PLUGIN + name for name in missing])
+        why = "the project disables the plugin {}, which is preloaded".format(missing[0])
+        return Mismatch(why, [NO_PLUGIN + name for name in missing])
 
-    def _of_environment(self) -> Optional[Doubt]:
+    def _environment_mismatch(self) -> Optional[Mismatch]:
         names = {*self._environ, *os.environ}
         changed = sorted(name for name in names if self._environ.get(name) != os.environ.get(name))
         for name in changed:
             if name.startswith("PYTEST_"):
                 continue
             why = "the project sets {}, which a preloaded module has read".format(name)
-            readers = self._preloaded.readers.get(name) or self._preloaded.readers.get(ALL_NAMES)
+            readers = self._findings.readers.get(name) or self._findings.readers.get(ALL_NAMES)
             if readers:
-                return Doubt(why, sorted(readers))
-            for library in self._preloaded.libraries:
-                if _holds(library, name.encode("utf-8", "surrogateescape")):
-                    return Doubt(why + " ({})".format(os.path.basename(library)), self._owners_of(library))
+                return Mismatch(why, sorted(readers))
+            for library in self._findings.libraries:
+                if _contains(library, name.encode("utf-8", "surrogateescape")):
+                    return Mismatch(why + " ({})".format(os.path.basename(library)), self._owners_of(library))
         return None
 
     def _owners_of(self, library: str) -> List[str]:
-        """The packages that bring it; all that bring libraries, where its folder does not tell."""
-        folders = (
-            library.replace("dist-packages", "site-packages").rpartition("site-packages" + os.sep)[2].split(os.sep)
-        )
-        package = folders[0].partition(".")[0]
+        """Return the package that a library belongs to; all packages if its folder does not tell."""
+        path = library.replace("dist-packages", "site-packages").rpartition("site-packages" + os.sep)[2]
+        package = path.partition(os.sep)[0].partition(".")[0]
         return [package] if package in self._tops else sorted(self._tops - set(sys.builtin_module_names))
 
-    def _of_names(self) -> Optional[Doubt]:
+    def _name_mismatch(self) -> Optional[Mismatch]:
         suspects = self._tops if self._has_new_finders() else self._tops & self._names_on_new_path()
         for name in sorted(suspects):
-            if origin_of(spec_of(name)) != origin_of(getattr(sys.modules.get(name), "__spec__", None)):
-                why = "the project has a module named {}, and another one is preloaded".format(name)
-                return Doubt(why, [name])
+            if spec_origin(find_spec(name)) != spec_origin(getattr(sys.modules.get(name), "__spec__", None)):
+                why = "the project has a module named {}, but another one is preloaded".format(name)
+                return Mismatch(why, [name])
         return None
 
     def _has_new_finders(self) -> bool:
         return any(finder not in self._finders for finder in sys.meta_path if not is_rewriter(finder))
 
     def _names_on_new_path(self) -> Set[str]:
-        """The project's own folders are always new: what is in them may have come after the modules (PYTHONPATH)."""
+        """Return the top-level names in folders that are new on sys.path.
+
+        The project's own folders always count as new: a module may have been added after the warm-up (PYTHONPATH).
+        """
         names: Set[str] = set()
         for folder in sys.path:
             if folder not in self._path or _is_of_project(folder, self._root):
@@ -139,10 +149,10 @@ class Held:
                     continue
         return names
 
-    def _of_functions(self) -> Optional[Doubt]:
+    def _function_mismatch(self) -> Optional[Mismatch]:
         for (module, name), function in self._functions.items():
             if getattr(sys.modules.get(module), name, None) is not function:
-                return Doubt("the project replaces {}.{}, which preloaded modules use".format(module, name), [])
+                return Mismatch("the project replaces {}.{}, which preloaded modules use".format(module, name), [])
         return None
 
 
@@ -156,7 +166,7 @@ def _functions() -> Dict[Tuple[str, str], Any]:
 
 
 def _files(root: str) -> Iterator[str]:
-    """All that the modules of this process were read from, and the folders that packages are installed in."""
+    """Yield the files that the modules of this process were read from, and the folders of installed packages."""
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)
         if spec is not None and spec.has_location and spec.origin:
@@ -171,7 +181,7 @@ def _is_of_project(folder: str, root: str) -> bool:
 
 
 def stamp(file: str) -> Stamp:
-    """What changes when the file does, or its absence."""
+    """Return a value that changes when the file does; None if there is no file."""
     try:
         status = os.stat(file)
     except OSError:
@@ -180,7 +190,7 @@ def stamp(file: str) -> Stamp:
 
 
 def libraries() -> FrozenSet[str]:
-    """The shared objects of installed packages that this process has loaded."""
+    """Return the shared objects of installed packages that this process has loaded."""
     try:
         with open("/proc/self/maps") as stream:
             files = {line.split(None, 5)[-1].strip() for line in stream}
@@ -189,67 +199,74 @@ def libraries() -> FrozenSet[str]:
     return frozenset(file for file in files if ".so" in os.path.basename(file) and "-packages" + os.sep in file)
 
 
-def _holds(file: str, word: bytes) -> bool:
+def _contains(file: str, word: bytes) -> bool:
     try:
         with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return content.find(word) >= 0
     except (OSError, ValueError):
-        return True  # gone or empty: nobody can say
+        return True  # gone or empty: assume the worst
 
 
-class Learned:
+class LearnedModules:
+    """The modules that runs have imported, by interpreter, and those that a zygote must avoid."""
+
     def __init__(self, file: str) -> None:
         self._file = file
         self._modules: Dict[str, List[Tuple[str, bool]]] = {}
         self._avoid: List[str] = []
         try:
             with open(file) as stream:
-                kept = json.load(stream)
+                stored = json.load(stream)
             self._modules = {
-                str(python): [(str(n), bool(r)) for n, r in rows] for python, rows in kept["modules"].items()
+                str(python): [(str(name), bool(is_rewritten)) for name, is_rewritten in rows]
+                for python, rows in stored["modules"].items()
             }
-            self._avoid = [str(name) for name in kept["avoid"]]
+            self._avoid = [str(name) for name in stored["avoid"]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # nothing yet, or damaged: it is learned anew
+            pass  # missing or damaged: it is learned again
 
     def of(self, python: str) -> Dict[str, Any]:
         return {"modules": self._modules.get(python, []), "avoid": self._avoid}
 
     def add(self, python: str, names: List[Any]) -> None:
         known = self._modules.setdefault(python, [])
-        there = {name for name, _ in known}
-        fresh = [(row[0], bool(row[1])) for row in names if _is_name(row) and row[0] not in there]
-        # What could not be had in the warm process is told by every run again.
-        fresh = [row for row in fresh if not any(row[0] == one or row[0].startswith(one + ".") for one in self._avoid)]
-        if fresh:
-            known += fresh
-            self._keep()
+        known_names = {name for name, _ in known}
+        new = [(row[0], bool(row[1])) for row in names if _is_name(row) and row[0] not in known_names]
+        # Every run reports avoided modules again, because they are never preloaded.
+        new = [row for row in new if not any(row[0] == name or row[0].startswith(name + ".") for name in self._avoid)]
+        if new:
+            known += new
+            self._save()
 
     def avoid(self, names: List[Any], python: str = "") -> bool:
-        """Whether that makes a difference: one of them is a plugin, or was learned from runs of this interpreter."""
-        fresh = {str(name) for name in names} - set(self._avoid)
+        """Avoid these modules from now on.
+
+        With `python`, do so only if it makes a difference: one of them is a plugin, or was learned from runs of that
+        interpreter. Return whether they are avoided.
+        """
+        new = {str(name) for name in names} - set(self._avoid)
         learned = {name for name, _ in self._modules.get(python, [])}
-        if python and not any(name in learned or name.startswith(NO_PLUGIN) for name in fresh):
+        if python and not any(name in learned or name.startswith(NO_PLUGIN) for name in new):
             return False
-        self._avoid = sorted({*self._avoid, *fresh})
-        self._keep()
+        self._avoid = sorted({*self._avoid, *new})
+        self._save()
         return True
 
-    def is_bare(self, python: str) -> bool:
+    def is_empty(self, python: str) -> bool:
         return not self._modules.get(python)
 
-    def give_up(self, python: str) -> None:
+    def avoid_all(self, python: str) -> None:
         self._avoid = sorted({*self._avoid, *(name.partition(".")[0] for name, _ in self._modules.get(python, []))})
         self._modules[python] = []
-        self._keep()
+        self._save()
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         try:
             with open(self._file + ".new", "w") as stream:
                 json.dump({"modules": self._modules, "avoid": self._avoid}, stream)
             os.replace(self._file + ".new", self._file)
         except OSError:
-            pass  # a full disk: the next agent learns anew
+            pass  # a full disk: the next agent learns it again
 
 
 def _is_name(row: Any) -> bool:

@@ -1,12 +1,11 @@
-"""A run that was begun ahead of its save, and waits: EARLY before anything of the project is read but its settings,
-LATE when the first conftest files are loaded and the session has begun, DEEP where it is about to read a file that is
-likely to change next, with all that comes before that collected and imported, in the very order of any other run.
+"""Runs that are prestarted before the next change, and wait for their order at one of three points.
 
-It goes on only if a run that began now would be where it is. So whatever it has read must be as it was; and on its way
-it may do nothing that others could notice: the first attempt to write, connect or start something ends it before that
-has happened. It is used once: no two runs come out of one such session.
+EARLY: only the settings of the project have been read. LATE: the first conftest files are loaded and the session has
+begun. DEEP: it is about to read a file that is expected to change next; everything before it is collected and imported.
 
-The agent's side of a run that was begun ahead and waits: what it is for, whether it is there, letting it go.
+A prestarted run continues only if a run that began now would have reached the same state. So all that it has read must
+be unchanged, and it must not have had a side effect: the first attempt to write, connect or start something ends it
+beforehand. Each is used once. `Gate` is the side inside the run, `PrestartedRun` the agent's.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from ..jobs import job_process as launch
-from ..jobs import supervisor as supervise
-from ..messages import hear, say
-from .preloaded_state import Stamp, stamp
-from .side_effects import noticed, read
+from ..jobs import job_process, supervisor
+from ..messages import receive, send
+from .preloaded_state import PreloadedState, Stamp, stamp
+from .side_effects import opened_for_reading, side_effect
 
 EARLY, LATE, DEEP = "early", "late", "deep"
-OLDEST_S = 600.0
-"""Modules may have looked at the clock when they were imported."""
+MAX_AGE_S = 600.0
+"""Modules may have read the clock when they were imported."""
 SETTINGS = (
     "pytest.toml",
     ".pytest.toml",
@@ -41,36 +39,38 @@ SETTINGS = (
 )
 
 
-class Held(Protocol):
-    def first_change(self) -> str: ...
-
-
 class Gate:
-    """Where a session waits for its order. Made before anything of the project has had its chance.
+    """Where a prestarted session waits for its order. Created before any code of the project runs.
 
-    `awaited`: of a DEEP one, the files before which it waits.
+    `expected`: the files before which a DEEP one waits.
     """
 
     def __init__(
-        self, channel_fd: int, point: str, root: str, args: List[str], held: Held, awaited: Sequence[str] = ()
+        self,
+        channel_fd: int,
+        point: str,
+        root: str,
+        args: List[str],
+        preloaded: PreloadedState,
+        expected: Sequence[str] = (),
     ) -> None:
         self._channel = socket.socket(fileno=channel_fd)
         self.point = point
-        self._awaited = frozenset(os.path.join(os.path.realpath(root), file) for file in awaited)
-        self._names = frozenset(_module_name(file) for file in self._awaited)
-        self.on_awaited: Callable[[], None] = lambda: None
-        """Called at the place of a DEEP one, which has to wait then."""
         self._root = os.path.realpath(root)
-        self._held = held
+        self._expected = frozenset(os.path.join(self._root, file) for file in expected)
+        self._expected_names = frozenset(_module_name(file) for file in self._expected)
+        self.on_reached: Callable[[], None] = lambda: None
+        """Called when a DEEP one has reached its waiting point."""
+        self._preloaded = preloaded
         self._read: Dict[str, Stamp] = {}
         self._packages: Dict[str, bool] = {}
-        """Files that make a folder a package, and whether they are there: what is in them matters when it is read."""
+        """Whether each `__init__.py` exists, which makes its folder a package. Its content only matters once read."""
         self._strict = [True]
-        self._parked_at = 0.0
+        self._waiting_since = 0.0
         self.is_passed = False
-        # pytest looks for its settings, and for the first conftest files, in and above what it is given.
+        # pytest looks for its settings and for the first conftest files in and above its arguments.
         given = [os.path.join(self._root, arg.partition("::")[0]) for arg in args if not arg.startswith("-")]
-        for folder in {folder for start in (self._root, *given) for folder in _and_above(start)}:
+        for folder in {folder for start in (self._root, *given) for folder in _with_parents(start)}:
             self._note(*(os.path.join(folder, name) for name in (*SETTINGS, "conftest.py")))
             self._note_package(folder)
         for entry in os.scandir(self._root):
@@ -80,42 +80,41 @@ class Gate:
         sys.addaudithook(self._listener())
 
     def wait(self) -> Dict[str, Any]:
-        """Until it may go on: the order. A session that is outdated ends here."""
-        self._parked_at = time.time()
+        """Wait for the order and return it. A session that is outdated by then exits here."""
+        self._waiting_since = time.time()
         for module in list(sys.modules.values()):
             file = getattr(getattr(module, "__spec__", None), "origin", None)
             if isinstance(file, str) and file.startswith(self._root + os.sep):
                 self._note(file)
         if signal.getitimer(signal.ITIMER_REAL)[0] or threading.active_count() > 1:
-            self.leave("a timer or a thread")  # would go on while the session waits
+            self.give_up("a timer or a thread")  # it would continue while the session waits
         try:
-            say(self._channel, {"parked": self.point})
-            words, _ = hear(self._channel)
+            send(self._channel, {"parked": self.point})
+            message, _ = receive(self._channel)
             stale = self._what_changed()
-            say(self._channel, {"stale": stale} if stale else {"going": True})
+            send(self._channel, {"stale": stale} if stale else {"going": True})
         except (EOFError, OSError):
-            os._exit(0)  # nobody wants it any more
+            os._exit(0)  # the agent has discarded this run
         if stale:
             os._exit(0)
         self._strict.clear()
         self._channel.close()
         self.is_passed = True
-        order: Dict[str, Any] = words["order"]
+        order: Dict[str, Any] = message["order"]
         return order
 
     def _what_changed(self) -> str:
-        if self.point != EARLY and not 0 <= time.time() - self._parked_at < OLDEST_S:
+        if self.point != EARLY and not 0 <= time.time() - self._waiting_since < MAX_AGE_S:
             return "the time"
-        if self.point != EARLY and time.localtime().tm_yday != time.localtime(self._parked_at).tm_yday:
+        if self.point != EARLY and time.localtime().tm_yday != time.localtime(self._waiting_since).tm_yday:
             return "the day"
-        changed = (file for file, was in self._read.items() if stamp(file) != was)
-        turned = (file for file, was in self._packages.items() if os.path.exists(file) != was)
-        return next(changed, "") or next(turned, "") or self._held.first_change()
+        changed = (file for file, before in self._read.items() if stamp(file) != before)
+        converted = (file for file, before in self._packages.items() if os.path.exists(file) != before)
+        return next(changed, "") or next(converted, "") or self._preloaded.first_change()
 
-    def approach(self, file: str) -> None:
-        """That file is about to be read."""
-        if file in self._awaited and not self.is_passed:
-            self.on_awaited()
+    def about_to_read(self, file: str) -> None:
+        if file in self._expected and not self.is_passed:
+            self.on_reached()
 
     def _note(self, *files: str) -> None:
         for file in files:
@@ -128,30 +127,31 @@ class Gate:
     def _listener(self) -> Callable[[str, Tuple[Any, ...]], None]:
         strict = self._strict
 
-        # Who once listens does so for ever. A plain function with one look at a list is what costs least (measured:
-        # 0.15 us an event, a bound method 0.6 us), and some code makes an event of every id().
+        # An audit hook cannot be removed, and some code makes an event of every id(). A plain function that checks a
+        # list is the cheapest (measured: 0.15 us per event, a bound method 0.6 us).
         def on_event(event: str, arguments: Tuple[Any, ...]) -> None:
             if strict:
-                self._judge(event, arguments)
+                self._on_event(event, arguments)
 
         return on_event
 
-    def _judge(self, event: str, arguments: Tuple[Any, ...]) -> None:
-        # Before any finder has looked for it. Another module of that name only means to wait a little earlier.
-        if event == "import" and str(arguments[0]).rpartition(".")[2] in self._names:
-            self._names = frozenset()
-            self.on_awaited()
+    def _on_event(self, event: str, arguments: Tuple[Any, ...]) -> None:
+        # This precedes the search for the module. Another module of that name only makes it wait a little earlier.
+        if event == "import" and str(arguments[0]).rpartition(".")[2] in self._expected_names:
+            self._expected_names = frozenset()
+            self.on_reached()
             return
-        file = read(event, arguments)
+        file = opened_for_reading(event, arguments)
         if file is not None and not file.startswith("/proc/self/"):
             self._note(file)
-        what = noticed(event, arguments)
-        if what:
-            self.leave(what)
+        effect = side_effect(event, arguments)
+        if effect:
+            self.give_up(effect)
 
-    def leave(self, what: str) -> None:
+    def give_up(self, why: str) -> None:
+        """Exit: this session cannot be prestarted without others noticing it."""
         try:
-            say(self._channel, {"noticeable": what[:400]})
+            send(self._channel, {"noticeable": why[:400]})
         finally:
             os._exit(0)
 
@@ -161,8 +161,8 @@ def _module_name(file: str) -> str:
     return os.path.basename(folder) if name == "__init__.py" else os.path.splitext(name)[0]
 
 
-def _and_above(path: str) -> Tuple[str, ...]:
-    """The path and the folders that it lies in."""
+def _with_parents(path: str) -> Tuple[str, ...]:
+    """Return the path and all folders above it."""
     folders = [path]
     while os.path.dirname(folders[-1]) != folders[-1]:
         folders.append(os.path.dirname(folders[-1]))
@@ -172,34 +172,35 @@ def _and_above(path: str) -> Tuple[str, ...]:
 ANSWER_LIMIT_S = 2.0
 
 
-class Parked:
-    """`plugin_order`: what it was begun with. `for_what`: all that makes another one necessary."""
+class PrestartedRun:
+    """`plugin_order`: what it was started with. `key`: if that changes, another one is needed."""
 
     def __init__(
         self,
         channel: socket.socket,
-        own: launch.Ends,
+        ends: job_process.PipeEnds,
         point: str,
         plugin_order: Dict[str, Any],
-        for_what: Tuple[Any, ...],
+        key: Tuple[Any, ...],
     ) -> None:
-        self.own = own
+        self.ends = ends
         channel.settimeout(ANSWER_LIMIT_S)
         self._channel = channel
-        self.for_what = for_what
+        self.key = key
         self._point = point
-        self._fixed = fixed(plugin_order, point)
-        self._is_there = False
+        self._fixed = fixed_parts(plugin_order, point)
+        self._is_waiting = False
         self.was_noticeable = False
 
-    def goes(self, plugin_order: Dict[str, Any]) -> bool:
-        """Let it go with this order. If it does not, it is gone for good."""
+    def go(self, plugin_order: Dict[str, Any]) -> bool:
+        """Let it continue with this order. If it cannot, discard it and return False."""
         try:
-            if fixed(plugin_order, self._point) == self._fixed and not self.hear_of_its_end() and self._is_there:
-                say(self._channel, {"order": plugin_order})
-                words, _ = hear(self._channel)
-                if words.get("going") is True:
-                    os.write(self.own.control, supervise.GO)
+            is_usable = fixed_parts(plugin_order, self._point) == self._fixed and not self.has_ended()
+            if is_usable and self._is_waiting:
+                send(self._channel, {"order": plugin_order})
+                message, _ = receive(self._channel)
+                if message.get("going") is True:
+                    os.write(self.ends.control, supervisor.GO)
                     self._channel.close()
                     return True
         except (EOFError, OSError, ValueError):
@@ -207,25 +208,25 @@ class Parked:
         self.discard()
         return False
 
-    def hear_of_its_end(self) -> bool:
-        """Take note of what it said so far, without waiting; whether it has ended."""
-        while not self._is_there and select.select([self._channel], [], [], 0)[0]:
+    def has_ended(self) -> bool:
+        """Read its messages so far, without blocking; return whether it has ended."""
+        while not self._is_waiting and select.select([self._channel], [], [], 0)[0]:
             try:
-                words, _ = hear(self._channel)
+                message, _ = receive(self._channel)
             except (EOFError, OSError, ValueError):
                 return True
-            self._is_there = "parked" in words
-            self.was_noticeable = "noticeable" in words
+            self._is_waiting = "parked" in message
+            self.was_noticeable = "noticeable" in message
         return False
 
     def discard(self) -> None:
-        """Its supervisor sees the pipe close, and ends all of it."""
+        """Close its pipes: its supervisor notices and kills all of it."""
         self._channel.close()
-        self.own.close()
+        self.ends.close()
 
 
-def fixed(plugin_order: Dict[str, Any], point: str) -> List[Any]:
-    """What cannot change any more once a session has begun; nor, once it collects, which files it does that from."""
+def fixed_parts(plugin_order: Dict[str, Any], point: str) -> List[Any]:
+    """Return the parts of the order that cannot change once a session has reached this point."""
     parts = [plugin_order["args"], plugin_order["record"]]
     if point == DEEP:
         tests = plugin_order["tests"]

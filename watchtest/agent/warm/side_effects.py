@@ -1,6 +1,6 @@
-"""What others could notice of a process: which of the interpreter's audit events, and what it leaves behind.
+"""Which audit events of the interpreter are side effects, and what an import leaves behind in its process.
 
-Decides and looks; listens to nothing by itself.
+Judges events; installs no audit hook itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LOOKING = ("open", "os.listdir", "os.scandir")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def noticed(event: str, arguments: Tuple[Any, ...]) -> str:
-    """What others would see of it, in words; "" if nothing."""
+def side_effect(event: str, arguments: Tuple[Any, ...]) -> str:
+    """Return a description of what other processes would notice of this event; "" if nothing."""
     if event == "open":
         path = _path(arguments[0])
-        return "open " + path if path is not None and _is_writing(arguments) and not _is_passing(path) else ""
+        return "open " + path if path is not None and _is_writing(arguments) and not _is_harmless(path) else ""
     if not event.startswith(NOTICEABLE) or event in HARMLESS:
         return ""
     path = _path(arguments[0]) if arguments else None
@@ -36,17 +36,17 @@ def noticed(event: str, arguments: Tuple[Any, ...]) -> str:
 
 
 def created(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
-    """The path that there is if this comes about, and was not there before."""
+    """Return the path that this event creates, if any."""
     if event not in CREATING:
         return None
     path = _path(arguments[1 if event in ("os.rename", "os.link", "os.symlink") else 0])
-    if path is None or _is_passing(path) or (event == "open" and not _is_writing(arguments)):
+    if path is None or _is_harmless(path) or (event == "open" and not _is_writing(arguments)):
         return None
     return path
 
 
-def taken(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
-    """The address that nobody else can have after this; a port that the system chooses is in nobody's way."""
+def bound_address(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
+    """Return the address that this event binds, unless the system chooses the port, which cannot conflict."""
     if event != "socket.bind":
         return None
     address = arguments[1]
@@ -54,13 +54,13 @@ def taken(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
     return None if is_any else str(address)
 
 
-def read(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
-    """The file that is opened to be read."""
+def opened_for_reading(event: str, arguments: Tuple[Any, ...]) -> Optional[str]:
+    """Return the file that this event opens for reading, if any."""
     return _path(arguments[0]) if event == "open" and not _is_writing(arguments) else None
 
 
 def is_in(folder: str, argument: Any) -> bool:
-    """Whether that is the path of something in this folder. The folder itself is looked at by who goes by sys.path."""
+    """Return whether the argument is a path inside this folder. Imports look at the folder itself (sys.path)."""
     path = _path(argument)
     return path is not None and path.startswith(folder + os.sep)
 
@@ -69,21 +69,21 @@ def _is_writing(arguments: Tuple[Any, ...]) -> bool:
     return isinstance(arguments[2], int) and bool(arguments[2] & WRITING)
 
 
-def _is_passing(path: str) -> bool:
-    """Compiled modules, the null device, and what is opened "in" a folder: a file that never has a name."""
+def _is_harmless(path: str) -> bool:
+    """Return whether writing there is no side effect: bytecode, the null device, a nameless file in a folder."""
     return "__pycache__" in path or path == os.devnull or os.path.isdir(path)
 
 
 def _path(argument: Any) -> Optional[str]:
-    """None for an open file: that was noticed when it was opened."""
+    """Return the absolute path; None for an open file, whose opening was an event of its own."""
     return os.path.abspath(os.fsdecode(argument)) if isinstance(argument, (str, bytes, os.PathLike)) else None
 
 
-# -- what is left ------------------------------------------------------------------------------------
+# -- what an import leaves behind --------------------------------------------------------------------
 
 
-def traces() -> Dict[str, Any]:
-    """By name: what code that only defines things leaves as it was."""
+def process_state() -> Dict[str, Any]:
+    """Return, by description, what an import that only defines things does not change."""
     return {
         "open files": _entries("/proc/self/fd"),
         "child processes": _children(),
@@ -109,4 +109,4 @@ def _children() -> str:
         with open("/proc/self/task/{}/children".format(os.getpid())) as stream:
             return stream.read()
     except OSError:
-        return ""  # not every kernel tells
+        return ""  # not every kernel has this file

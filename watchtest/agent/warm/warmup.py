@@ -1,10 +1,10 @@
-"""Makes a process fit for forking runs from it: pytest, its plugins and the modules of the last run, and nothing else.
+"""Prepares the zygote: preloads pytest, its plugins and the third-party modules of the last run.
 
-A run that is forked from it has to be what a fresh process would have been. So whatever could tell the two apart makes
-the process unfit, with the modules to leave out next time: a module of the project, one that warns when it is imported
-(the project's filters would have decided about that), one that leaves more behind than its definitions, a thread that
-does not take part in a fork, a module that pytest would have rewritten. What can only be seen when the project is
-there, `Held.doubt` looks for then.
+A forked run must be indistinguishable from a fresh process. Whatever could make a difference makes the process unfit,
+and names the modules to avoid next time: a module of the project, one that warns when it is imported (the project's
+warning filters would apply), one that leaves more behind than definitions, a thread that does not survive a fork, a
+module that pytest would have rewritten. What depends on the project is checked later by
+`PreloadedState.find_mismatch`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ import warnings
 from types import FrameType
 from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
-from ..jobs import supervisor as supervise
-from ..module_origins import is_below, is_of, is_rewritten, places_of, spec_of
-from .preloaded_state import ALL_NAMES, NO_PLUGIN, Held, Preloaded, libraries
-from .side_effects import LOOKING, created, is_in, taken, threads, traces
+from ..jobs import supervisor
+from ..module_origins import find_spec, is_below, is_of_project, is_rewritten, paths_of
+from .preloaded_state import ALL_NAMES, NO_PLUGIN, PreloadedState, WarmupFindings, libraries
+from .side_effects import LOOKING, bound_address, created, is_in, process_state, threads
 
-TINY = """\
+TEST_SOURCE = """\
 import pytest
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_watchtest_warm_up(number, request):
     assert [number] == [1]
 """
-KEPT_OUT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "DJANGO_SETTINGS_MODULE", "DJANGO_CONFIGURATION")
-"""Variables by which a session would load the project, or start what only a real one needs."""
+REMOVED_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "DJANGO_SETTINGS_MODULE", "DJANGO_CONFIGURATION")
+"""Environment variables that make a session load the project, or start what only a real session needs."""
 
 
-class Unfit(Exception):
-    """`avoid`: the modules without which another process may be fit."""
+class UnfitProcess(Exception):
+    """Runs cannot be forked from this process. `avoid`: the modules without which another process may be fit."""
 
     def __init__(self, reason: str, avoid: Set[str]) -> None:
         super().__init__(reason)
@@ -48,57 +48,61 @@ class Unfit(Exception):
         self.avoid = avoid
 
 
-def warm_up(settings: Dict[str, Any]) -> Held:
-    """`settings`: modules ([name, is_rewritten] each), avoid, root."""
+def warm_up(settings: Dict[str, Any]) -> PreloadedState:
+    """Preload modules into this process. `settings`: modules (each [name, is_rewritten]), avoid, root."""
     root = os.path.realpath(settings["root"])
-    from ..in_pytest import pytest_plugin  # noqa: F401  brings pytest; every run needs both
+    from ..in_pytest import pytest_plugin  # noqa: F401  every run needs it and pytest
 
-    supervise.become_subreaper()  # by a library that a supervisor would have to load else
+    supervisor.become_subreaper()  # loads ctypes here instead of in every supervisor
 
-    loader = _Preloader(settings["modules"], settings["avoid"], root)
-    with _everything_put_back(), _seeds_noted() as unseeded:
+    preloader = _Preloader(settings["modules"], settings["avoid"], root)
+    with _ProcessStateRestored(), _SeedsObserved() as unseeded:
         try:
-            code = _tiny_session(loader, root, settings["avoid"])
+            code = _run_session(preloader, root, settings["avoid"])
         finally:
-            loader.note_no_more()
-    if code != 1 or not loader.has_run:
-        raise Unfit("a session of pytest with one failing test of ours ended with {}".format(code), set())
-    loader.check()
-    return Held(Preloaded(loader.readers, loader.libraries, unseeded, loader.plugins), root)
+            preloader.stop_observing()
+    if code != 1 or not preloader.has_run:
+        raise UnfitProcess("our pytest session with one failing test exited with {}".format(code), set())
+    preloader.check()
+    return PreloadedState(WarmupFindings(preloader.readers, preloader.libraries, unseeded, preloader.plugins), root)
 
 
 # -- the session -----------------------------------------------------------------------------------
 
 
-def _tiny_session(loader: _Preloader, root: str, avoid: List[str]) -> int:
-    """Plugins have to come by a real session: only then do they come through pytest's assertion rewriting."""
+def _run_session(preloader: _Preloader, root: str, avoid: List[str]) -> int:
+    """Run a pytest session with a small test of ours: only a real session loads plugins with assertion rewriting."""
     import pytest
 
     with tempfile.TemporaryDirectory(prefix="watchtest-warm-up-") as folder:
         test, settings = os.path.join(folder, "test_watchtest_warm_up.py"), os.path.join(folder, "pytest.ini")
-        for file, content in ((test, TINY), (settings, "[pytest]\n")):
+        for file, content in ((test, TEST_SOURCE), (settings, "[pytest]\n")):
             with open(file, "w") as stream:
                 stream.write(content)
         os.chdir(folder)
-        for name in KEPT_OUT:
+        for name in REMOVED_VARIABLES:
             os.environ.pop(name, None)
-        without = ["no:cacheprovider", *(name for name in avoid if name.startswith(NO_PLUGIN)), *_own_plugins(root)]
-        args = ["-q", "-c", settings, "--rootdir", folder, *(word for name in without for word in ("-p", name)), test]
-        return int(pytest.main(args, plugins=[loader]))
+        disabled = [
+            "no:cacheprovider",
+            *(name for name in avoid if name.startswith(NO_PLUGIN)),
+            *_project_plugins(root),
+        ]
+        args = ["-q", "-c", settings, "--rootdir", folder, *(word for name in disabled for word in ("-p", name)), test]
+        return int(pytest.main(args, plugins=[preloader]))
 
 
-def _own_plugins(root: str) -> Iterator[str]:
-    """A project may be a plugin of pytest itself; then it is installed, and must not be loaded here."""
+def _project_plugins(root: str) -> Iterator[str]:
+    """Yield the options that disable the project's own plugins: a project may itself be an installed pytest plugin."""
     for distribution in importlib.metadata.distributions():
         for entry in distribution.entry_points:
             if entry.group == "pytest11":
-                spec = spec_of(entry.value.partition(":")[0].strip().partition(".")[0])
-                if any(is_below(place, root) for place in places_of(spec)):
+                spec = find_spec(entry.value.partition(":")[0].strip().partition(".")[0])
+                if any(is_below(place, root) for place in paths_of(spec)):
                     yield NO_PLUGIN + entry.name
 
 
-class _everything_put_back:
-    """What a session leaves behind in its process, undone; but for the modules."""
+class _ProcessStateRestored:
+    """Restores what a session changes in its process, except for the modules."""
 
     def __enter__(self) -> None:
         self._path, self._argv, self._folder = list(sys.path), list(sys.argv), os.getcwd()
@@ -114,20 +118,20 @@ class _everything_put_back:
         linecache.clearcache()
 
 
-class _seeds_noted:
-    """Takes down the generators of random numbers that are seeded by chance."""
+class _SeedsObserved:
+    """Collects the random number generators that are seeded randomly."""
 
     def __enter__(self) -> List[random.Random]:
         self._seed = seed = random.Random.seed
         unseeded: Dict[int, random.Random] = {}
 
-        def noting(generator: random.Random, a: Any = None, version: int = 2) -> None:
+        def observed_seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
             unseeded.pop(id(generator), None)
             if a is None:
                 unseeded[id(generator)] = generator
             seed(generator, a, version)
 
-        random.Random.seed = noting  # type: ignore[method-assign,assignment]
+        random.Random.seed = observed_seed  # type: ignore[method-assign,assignment]
         self._unseeded = unseeded
         self._found: List[random.Random] = []
         return self._found
@@ -141,18 +145,18 @@ class _seeds_noted:
 
 
 class _Preloader:
-    """A plugin of the tiny session: imports while pytest's rewriting hook is at work, as it would be in a real one."""
+    """A plugin of our session: imports the modules while pytest's rewriting hook is active, as in a real session."""
 
     def __init__(self, modules: List[Tuple[str, bool]], avoid: List[str], root: str) -> None:
         self._modules = modules
-        self._avoided = tuple(avoid)
+        self._already_avoided = tuple(avoid)
         self._root = root
         self._reason = ""
         self._avoid: Set[str] = set()
         self._threaded: Set[str] = set()
-        self._known: Set[str] = set()
-        """The modules that were there before the one that is being imported."""
-        self._kind_of_environ = type(os.environ)
+        self._imported_before: Set[str] = set()
+        """The modules that were present before the current import."""
+        self._environ_class = type(os.environ)
         self._libraries_before: FrozenSet[str] = frozenset()
         self.readers: Dict[str, Set[str]] = {}
         self.libraries: FrozenSet[str] = frozenset()
@@ -160,12 +164,12 @@ class _Preloader:
         self.has_run = False
 
     def pytest_load_initial_conftests(self) -> None:
-        """Plugins are there, as they are before a project can do anything; what comes now would come later there."""
+        """Start observing: so far only plugins were loaded, as in a real session before any code of the project."""
         self._libraries_before = libraries()
-        os.environ.__class__ = _noting(self._kind_of_environ, self.readers)
+        os.environ.__class__ = _observed_environ(self._environ_class, self.readers)
 
-    def note_no_more(self) -> None:
-        os.environ.__class__ = self._kind_of_environ
+    def stop_observing(self) -> None:
+        os.environ.__class__ = self._environ_class
         self.libraries = libraries() - self._libraries_before
 
     def pytest_sessionfinish(self, session: Any) -> None:
@@ -173,148 +177,150 @@ class _Preloader:
         manager = session.config.pluginmanager
         self.plugins = frozenset(str(manager.get_name(plugin)) for plugin, _ in manager.list_plugin_distinfo())
         wanted = [name for name, _ in self._modules if not self._is_avoided(name)]
-        for name, what in _tied_to_a_place(wanted).items():
-            self._leave_out({name}, "{} " + what + " when it is imported", name)
+        for name, effect in _import_side_effects(wanted).items():
+            self._reject({name}, "{} " + effect + " when it is imported", name)
         for name in wanted if not self._avoid else ():
             if name not in sys.modules:
                 self._import(name)
 
     def _is_avoided(self, name: str) -> bool:
-        return any(name == other or name.startswith(other + ".") for other in self._avoided)
+        return any(name == other or name.startswith(other + ".") for other in self._already_avoided)
 
     def _import(self, name: str) -> None:
-        self._known, traces_before, threads_before = set(sys.modules), traces(), threads()
+        self._imported_before, state_before, threads_before = set(sys.modules), process_state(), threads()
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            before = list(warnings.filters)
-            warnings.showwarning = lambda *_args, **_options: self._leave_out(_being_imported(), "{} warns", name)
+            filters_before = list(warnings.filters)
+            warnings.showwarning = lambda *_args, **_options: self._reject(_being_imported(), "{} warns", name)
             try:
                 importlib.import_module(name)
-            except BaseException as error:  # noqa: BLE001  whatever it is, the project may never meet it
-                self._leave_out({name}, "{} cannot be imported: " + repr(error)[:200], name)
-            if any(entry not in before and _is_wide(entry) for entry in warnings.filters):
-                self._leave_out({name}, "{} changes the filters of warnings", name)
+            except BaseException as error:  # noqa: BLE001  the project may never import it, so any error is ours
+                self._reject({name}, "{} cannot be imported: " + repr(error)[:200], name)
+            if any(entry not in filters_before and _is_general(entry) for entry in warnings.filters):
+                self._reject({name}, "{} changes the warning filters", name)
         if threads() > threads_before:
             self._threaded.add(name)
-        own = [other for other in set(sys.modules) - self._known if is_of(sys.modules[other], self._root)]
+        new = set(sys.modules) - self._imported_before
+        own = [other for other in new if is_of_project(sys.modules[other], self._root)]
         if own:
-            self._leave_out({name}, "{} imports " + own[0] + " of the project", name)
-        left = [trace for trace, value in traces().items() if value != traces_before[trace]]
-        if left:
-            self._leave_out({name}, "{} changes " + left[0] + " when it is imported", name)
+            self._reject({name}, "{} imports " + own[0] + " of the project", name)
+        changed = [what for what, value in process_state().items() if value != state_before[what]]
+        if changed:
+            self._reject({name}, "{} changes " + changed[0] + " when it is imported", name)
 
-    def _leave_out(self, names: Set[str], reason: str, name: str) -> None:
-        """With the packages that it lies in, if they came with it: it may be they."""
+    def _reject(self, names: Set[str], reason: str, name: str) -> None:
+        """Avoid these modules, and the packages that were imported together with them: those may be the cause."""
         self._reason = self._reason or reason.format(name)
         parts = name.split(".")
-        packages = {".".join(parts[:count]) for count in range(1, len(parts))} - self._known
+        packages = {".".join(parts[:count]) for count in range(1, len(parts))} - self._imported_before
         self._avoid |= names | {name} | packages
 
     def check(self) -> None:
-        """After the session. Raises unless the process is fit."""
-        own = [name for name, module in list(sys.modules.items()) if is_of(module, self._root)]
+        """Raise UnfitProcess unless runs can be forked from this process."""
+        own = [name for name, module in list(sys.modules.items()) if is_of_project(module, self._root)]
         if own and not self._avoid:
-            raise Unfit("a plugin of pytest imports {} of the project".format(own[0]), set())
+            raise UnfitProcess("a plugin of pytest imports {} of the project".format(own[0]), set())
         for name, was_rewritten in self._modules:
             if name in sys.modules and is_rewritten(sys.modules[name]) != was_rewritten:
-                self._known = set(sys.modules)
-                self._leave_out({name}, "{} is rewritten by pytest only where the project asks for it", name)
+                self._imported_before = set(sys.modules)
+                self._reject({name}, "pytest rewrites {} only at the request of the project", name)
         if self._avoid:
-            raise Unfit(self._reason, self._avoid)
+            raise UnfitProcess(self._reason, self._avoid)
         if sys.gettrace() is not None or sys.getprofile() is not None:
-            raise Unfit("something traces the interpreter from its start", set())
-        if threads() > 1 and not _threads_go_along_with_forks():
-            raise Unfit("threads run in it: a fork would not be safe", self._threaded)
+            raise UnfitProcess("the interpreter is traced from its start", set())
+        if threads() > 1 and not _threads_survive_forks():
+            raise UnfitProcess("a fork would not be safe: the warm process has threads", self._threaded)
 
 
-def _tied_to_a_place(modules: List[str]) -> Dict[str, str]:
-    """By module, in words: what its import leaves on disk, an address it takes, a look at the current folder.
+def _import_side_effects(modules: List[str]) -> Dict[str, str]:
+    """Describe, by module, what its import leaves on disk, which address it binds, or that it reads the current folder.
 
-    A fork finds out: it listens to audit events.
-
-    Who once listens does so for ever, and every event takes longer; that must not happen to the tests.
+    A forked process finds out with an audit hook: hooks cannot be removed, and would slow down all tests.
     """
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            supervise.become_subreaper()
-            os.write(theirs, json.dumps(_listen_to_imports(modules)).encode("ascii"))
+            supervisor.become_subreaper()
+            os.write(theirs, json.dumps(_observe_imports(modules)).encode("ascii"))
         finally:
-            supervise.sweep()
+            supervisor.kill_descendants()
             os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as stream:
-        said = stream.read()
+        answer = stream.read()
     os.waitpid(pid, 0)
-    left: Dict[str, str] = json.loads(said.decode("ascii")) if said else {}
-    return left
+    effects: Dict[str, str] = json.loads(answer.decode("ascii")) if answer else {}
+    return effects
 
 
-def _listen_to_imports(modules: List[str]) -> Dict[str, str]:
+def _observe_imports(modules: List[str]) -> Dict[str, str]:
     made: List[str] = []
     addresses: List[str] = []
-    looks: List[str] = []
+    looked_up: List[str] = []
     here = os.getcwd()
-    left: Dict[str, str] = {}
+    effects: Dict[str, str] = {}
 
     def on_event(event: str, arguments: Tuple[Any, ...]) -> None:
         if event in LOOKING and is_in(here, arguments[0]):
-            looks.append(str(arguments[0]))
+            looked_up.append(str(arguments[0]))
         path = created(event, arguments)
         if path is not None:
             made.append(path)
-        address = taken(event, arguments)
+        address = bound_address(event, arguments)
         if address is not None:
             addresses.append(address)
-            raise OSError("taken by a run, perhaps, that goes on beside us")
+            raise OSError("a run beside us may need this address")
 
     sys.addaudithook(on_event)
-    _listen_to_looks(here, looks)
+    _observe_lookups(here, looked_up)
     for name in modules:
         if name not in sys.modules:
             try:
                 importlib.import_module(name)
-            except BaseException:  # noqa: BLE001  met again, and judged, when it counts
+            except BaseException:  # noqa: BLE001  the real import fails again, and is judged then
                 pass
-            left.update((name, "looks for {} in the current folder".format(path)) for path in looks)
-            left.update((name, "leaves {} behind".format(path)) for path in made if os.path.lexists(path))
-            left.update((name, "takes the address {}".format(address)) for address in addresses)
-            for seen in (made, addresses, looks):
-                seen.clear()
-    return left
+            effects.update((name, "looks for {} in the current folder".format(path)) for path in looked_up)
+            effects.update((name, "leaves {} behind".format(path)) for path in made if os.path.lexists(path))
+            effects.update((name, "takes the address {}".format(address)) for address in addresses)
+            for observed in (made, addresses, looked_up):
+                observed.clear()
+    return effects
 
 
-def _listen_to_looks(here: str, looks: List[str]) -> None:
-    """The settings of a project may lie there (matplotlibrc), and a preloaded module has not seen them. For good."""
+def _observe_lookups(here: str, looked_up: List[str]) -> None:
+    """Replace the functions of `os` that make no audit events, for the rest of this process.
 
-    def noting(function: Any) -> Any:
-        def look(path: Any, *more: Any, **options: Any) -> Any:
+    A module that looks for settings in the current folder (matplotlibrc) must not be preloaded from another one.
+    """
+
+    def observed(function: Any) -> Any:
+        def look_up(path: Any, *more: Any, **options: Any) -> Any:
             if options.get("dir_fd") is None and is_in(here, path):
-                looks.append(str(path))
+                looked_up.append(str(path))
             return function(path, *more, **options)
 
-        return look
+        return look_up
 
-    for name in ("stat", "lstat", "access"):  # these make no audit events
-        setattr(os, name, noting(getattr(os, name)))
+    for name in ("stat", "lstat", "access"):
+        setattr(os, name, observed(getattr(os, name)))
 
 
-def _is_wide(entry: Any) -> bool:
-    """A filter of warnings that reaches others than those of its own library."""
+def _is_general(entry: Any) -> bool:
+    """Return whether a warning filter also applies to warnings of other libraries."""
     _, message, category, module, _ = entry
     return message is None and module is None and category.__module__ == "builtins"
 
 
-def _noting(kind: type, readers: Dict[str, Set[str]]) -> type:
-    """A kind of os.environ that takes down which names are read by modules that are being imported."""
+def _observed_environ(environ_class: type, readers: Dict[str, Set[str]]) -> type:
+    """Return a class for os.environ that records which names modules read while they are imported."""
 
     def note(name: str) -> None:
         modules = _being_imported()
         if modules:
             readers.setdefault(name, set()).update(modules)
 
-    class Noting(kind):  # type: ignore[misc]
+    class ObservedEnviron(environ_class):  # type: ignore[misc]
         def __getitem__(self, name: Any) -> Any:
             note(str(name))
             return super().__getitem__(name)
@@ -323,11 +329,11 @@ def _noting(kind: type, readers: Dict[str, Set[str]]) -> type:
             note(ALL_NAMES)
             return super().__iter__()
 
-    return Noting
+    return ObservedEnviron
 
 
 def _being_imported() -> Set[str]:
-    """The modules whose code is running right now."""
+    """Return the modules whose top-level code is running."""
     names = set()
     frame: Optional[FrameType] = sys._getframe(1)
     while frame is not None:
@@ -340,8 +346,8 @@ def _being_imported() -> Set[str]:
 # -- threads ---------------------------------------------------------------------------------------
 
 
-def _threads_go_along_with_forks() -> bool:
-    """Some libraries (OpenBLAS) end their threads before every fork and start them again when they are needed."""
+def _threads_survive_forks() -> bool:
+    """Return whether the threads end at a fork: some libraries (OpenBLAS) stop them and restart them on demand."""
     if threading.active_count() > 1:
         return False
     pid = os.fork()

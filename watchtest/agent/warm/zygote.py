@@ -1,7 +1,7 @@
-"""The process that warm runs are forked from. Lives in the tests' own Python; never imports anything of the project.
+"""The process that warm runs are forked from. It runs in the tests' own Python and never imports the project.
 
-It warms up once, says what it holds, and then forks a supervised pytest for each request. What it holds must be on disk
-as it was when it was imported: that is checked for every request, and a zygote that finds a change has had its time.
+It warms up once and then forks a supervised pytest for each request. Before each fork it checks that the files it has
+imported are unchanged; a zygote that finds a change exits.
 """
 
 from __future__ import annotations
@@ -16,114 +16,115 @@ import traceback
 from typing import Any, Dict, List, NoReturn
 
 from .. import box_lock
-from ..jobs import job_process as launch
-from ..jobs import supervisor as supervise
-from ..messages import hear, say
-from ..module_origins import know_folders
-from .preloaded_state import Held
+from ..jobs import job_process, supervisor
+from ..messages import receive, send
+from ..module_origins import cache_folders
+from .preloaded_state import PreloadedState
 from .prestart import Gate
-from .warmup import Unfit, warm_up
+from .warmup import UnfitProcess, warm_up
 
 
 def main(channel_fd: int, settings_file: str) -> NoReturn:
-    """Warm up and serve on that socket until it ends."""
+    """Warm up and serve requests on this socket until it is closed."""
     with open(settings_file) as stream:
         settings = json.load(stream)
     os.set_inheritable(channel_fd, False)
     channel = socket.socket(fileno=channel_fd)
     began = time.monotonic()
     try:
-        held = warm_up(settings)
-    except Unfit as unfit:
-        say(channel, {"unfit": unfit.reason, "avoid": sorted(unfit.avoid)})
-        supervise.sweep()  # what a module may have started
+        preloaded = warm_up(settings)
+    except UnfitProcess as unfit:
+        send(channel, {"unfit": unfit.reason, "avoid": sorted(unfit.avoid)})
+        supervisor.kill_descendants()  # a module may have started some
         os._exit(0)
-    know_folders()
+    cache_folders()
     gc.collect()
     gc.freeze()
-    say(channel, {"ready": len(held.modules), "took_s": round(time.monotonic() - began, 3)})
+    send(channel, {"ready": len(preloaded.modules), "took_s": round(time.monotonic() - began, 3)})
     try:
         while True:
-            request, fds = hear(channel)
-            _answer(channel, request, fds, held)
+            request, fds = receive(channel)
+            _answer(channel, request, fds, preloaded)
     except EOFError:
         os._exit(0)  # the agent is gone
-    except BaseException:  # noqa: BLE001  for the log; the agent sees the end
+    except BaseException:  # noqa: BLE001  log it; the agent sees that the process ended
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _answer(channel: socket.socket, request: Dict[str, Any], fds: List[int], held: Held) -> None:
-    """`fds`: the ends of the run's pipes, and for one that shall wait the socket that its order comes by."""
-    given, waiting = launch.Ends(*fds[: len(launch.NAMES)]), fds[len(launch.NAMES) :]
+def _answer(channel: socket.socket, request: Dict[str, Any], fds: List[int], preloaded: PreloadedState) -> None:
+    """Fork a run. `fds`: the run's ends of its pipes, and for a prestarted run the socket for its order."""
+    ends, gate_fds = job_process.PipeEnds(*fds[: len(job_process.NAMES)]), fds[len(job_process.NAMES) :]
     _reap()
-    changed = held.first_change()
+    changed = preloaded.first_change()
     if changed:
-        say(channel, {"stale": changed})
+        send(channel, {"stale": changed})
         os._exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork() == 0:
         try:
             channel.close()
-            _supervise(request, given, waiting, held)
+            _supervise(request, ends, gate_fds, preloaded)
         finally:
-            os._exit(70)  # only after an exception: the agent sees no report and says so
+            os._exit(70)  # only after an exception: the agent notices the missing report
     for fd in fds:
         os.close(fd)
-    say(channel, {"forked": True})
+    send(channel, {"forked": True})
 
 
-def _supervise(request: Dict[str, Any], given: launch.Ends, waiting: List[int], held: Held) -> None:
+def _supervise(
+    request: Dict[str, Any], ends: job_process.PipeEnds, gate_fds: List[int], preloaded: PreloadedState
+) -> None:
     os.setsid()
-    supervise.become_subreaper()
-    lock = box_lock.share(request["runs_lock"])
+    supervisor.become_subreaper()
+    lock = box_lock.hold_shared(request["runs_lock"])
     pid = os.fork()
     if pid == 0:
         code = 70
         try:
-            for fd in (lock, given.control, given.status):
+            for fd in (lock, ends.control, ends.status):
                 os.close(fd)
-            launch.settle(given.output, given.output, launch.TESTS_OOM_SCORE)
-            os.close(given.output)
-            code = _run(request, given, waiting, held)
-        except BaseException:  # noqa: BLE001  as the interpreter itself would say it
+            job_process.detach(ends.output, ends.output, job_process.TESTS_OOM_SCORE)
+            os.close(ends.output)
+            code = _run(request, ends, gate_fds, preloaded)
+        except BaseException:  # noqa: BLE001  print it as the interpreter itself would
             traceback.print_exc()
         finally:
             os._exit(code)
-    supervise.remember_group(pid)
-    for fd in waiting:
+    supervisor.remember_group(pid)
+    for fd in gate_fds:
         os.close(fd)
-    launch.guard(pid, given, request["hard_limit_s"], is_waiting=bool(waiting))
+    job_process.supervise(pid, ends, request["hard_limit_s"], is_waiting=bool(gate_fds))
 
 
-def _run(request: Dict[str, Any], given: launch.Ends, waiting: List[int], held: Held) -> int:
-    """In the forked process: pytest on the project as it is now. The exit code."""
-    from ..in_pytest import pytest_plugin  # imports pytest: not before the warm-up has decided how
+def _run(request: Dict[str, Any], ends: job_process.PipeEnds, gate_fds: List[int], preloaded: PreloadedState) -> int:
+    """In the forked process: run pytest on the project as it is now; return the exit code."""
+    from ..in_pytest import pytest_plugin  # imports pytest, which the warm-up has to do first
 
     order = request["order"]
     os.chdir(order["folder"])
-    held.freshen(os.getcwd())
+    preloaded.freshen(os.getcwd())
     try:
-        point, awaited = request["park"], request["awaited"]
-        gate = Gate(waiting[0], point, os.getcwd(), order["args"], held, awaited) if waiting else None
-        code = int(pytest_plugin.run(order, given.results, given.stacks, held, gate))
+        point, expected = request["point"], request["expected"]
+        gate = Gate(gate_fds[0], point, os.getcwd(), order["args"], preloaded, expected) if gate_fds else None
+        code = int(pytest_plugin.run(order, ends.results, ends.stacks, preloaded, gate))
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    _leave_as_python_does()
+    _finalize()
     return code
 
 
-def _leave_as_python_does() -> None:
-    """What the end of an interpreter does that a project may count on: threads are joined, exit handlers run."""
+def _finalize() -> None:
+    """Do what an interpreter does at its end and a project may rely on: join threads, run exit handlers."""
     import atexit
     import threading
 
     threading._shutdown()  # type: ignore[attr-defined]
     try:
         atexit._run_exitfuncs()
-    except BaseException:  # noqa: BLE001  told already; before Python 3.10 the last one is raised again, for callers
+    except BaseException:  # noqa: BLE001  already printed; before Python 3.10 the last error is raised again
         pass
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -133,7 +134,7 @@ def _leave_as_python_does() -> None:
 
 
 def _reap() -> None:
-    """Supervisors that have ended; the agent knows that by their pipes."""
+    """Reap supervisors that have exited; the agent knows of their end by their pipes."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

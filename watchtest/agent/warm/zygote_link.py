@@ -1,6 +1,6 @@
-"""The agent's side of the process that warm runs are forked from: starts it, asks it, replaces it when it is outdated.
+"""The agent's side of the zygote: starts it, requests runs from it, and replaces it when it is outdated.
 
-Never waits for it to become ready: until then, and whenever anything about it is in doubt, a run is a cold one.
+Never waits for it to become ready: until then, and whenever anything is in doubt, a run starts cold.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from ..in_pytest import pytest_command as pytest_job
-from ..jobs import job_process as launch
-from ..messages import hear, say
-from .preloaded_state import Learned
-from .prestart import DEEP, EARLY, LATE, Parked, fixed
+from ..in_pytest import pytest_command
+from ..jobs import job_process
+from ..messages import receive, send
+from .preloaded_state import LearnedModules
+from .prestart import DEEP, EARLY, LATE, PrestartedRun, fixed_parts
 
-FORK_LIMIT_S = 2.0
-"""One answer of a process that is there. A run may have to ask three before it begins."""
+ANSWER_LIMIT_S = 2.0
+"""The time limit of one answer. A run may have to wait for three before it begins."""
 READY_LIMIT_S = 120.0
-"""After so long something that it imports hangs."""
-STARTS_IN_A_ROW = 8
-"""So often a new one is tried with less in it, until it is given up."""
-GETTING_READY = "the warm process is getting ready"
-SAID_LIMIT = 16 * 1024
+"""If a warm-up takes longer, one of its imports hangs."""
+MAX_STARTS = 8
+"""How often a new zygote is tried, each time with fewer modules, before it is given up."""
+OUTPUT_LIMIT = 16 * 1024
 
 
 class ZygoteLink:
+    """Keeps a zygote for the latest kind of order, and the prestarted runs that were forked from it."""
+
     def __init__(self, home: str, root: str, runs_lock: str) -> None:
         self._home = home
         self._root = root
@@ -37,60 +38,61 @@ class ZygoteLink:
         self._pid: Optional[int] = None
         self._channel: Optional[socket.socket] = None
         self._key: Optional[str] = None
-        """What the living one was started for."""
-        self._output: Optional[int] = None
-        self._said = b""
-        """The end of what the living one, or the last, has printed."""
+        """What the living zygote was started for; see `_key_of`."""
+        self._output_fd: Optional[int] = None
+        self._output = b""
+        """The last output of the living zygote, or of the one before."""
         self._is_ready = False
         self._began = 0.0
         self._unfit: Dict[str, str] = {}
-        """By key: why one cannot be had, with no module left to do without."""
-        self._doubts: Dict[str, str] = {}
-        """The same, found out by a run: holds until the project has changed in more than its code."""
+        """By key: why no zygote is possible, although there is no module left to avoid."""
+        self._mismatches: Dict[str, str] = {}
+        """By key: why a run had to be repeated cold. Valid until more than the project's code changes."""
         self._starts = 0
-        """Since the last run that was forked."""
-        self._hindrance = ""
-        """Why none could be started, the last time that was tried."""
-        self._learned = Learned(os.path.join(home, "learned.json"))
-        self._parked: Dict[str, Parked] = {}
-        self._never: Dict[str, Tuple[Any, ...]] = {}
-        """By point: the sessions that cannot wait there, because somebody would notice how they come to it."""
+        """The number of starts since the last run that was forked."""
+        self._start_error = ""
+        """Why the last start failed."""
+        self._learned = LearnedModules(os.path.join(home, "learned.json"))
+        self._prestarted: Dict[str, PrestartedRun] = {}
+        """By waiting point."""
+        self._noticeable: Dict[str, Tuple[Any, ...]] = {}
+        """By waiting point: the key of a run that cannot reach it without side effects."""
 
     @property
     def fds(self) -> List[int]:
         channel = [self._channel.fileno()] if self._channel is not None else []
-        return channel + ([self._output] if self._output is not None else [])
+        return channel + ([self._output_fd] if self._output_fd is not None else [])
 
-    # -- having one --------------------------------------------------------------------------------
+    # -- starting and ending -----------------------------------------------------------------------
 
     def learn(self, order: Dict[str, Any], modules: Optional[Dict[str, Any]]) -> None:
-        """What a run had imported that it did not find there."""
+        """Remember the modules that a run had to import itself."""
         names = modules.get("names") if modules is not None else None
         if isinstance(names, list):
             self._learned.add(order["pytest"]["python"], names)
 
     def prepare(self, order: Dict[str, Any], close_in_child: List[int]) -> None:
-        """Have one for orders like this, made anew if the one there is for others."""
+        """Start a zygote for orders like this one, unless there is one already."""
         key = self._key_of(order)
         if key == self._key or key in self._unfit or not sys.platform.startswith("linux"):
             return
         self.close()
         python = order["pytest"]["python"]
-        if self._starts >= STARTS_IN_A_ROW:
-            if self._learned.is_bare(python):
-                self._unfit[key] = "the warm process ended {} times: {}".format(self._starts, self._last_words())
+        if self._starts >= MAX_STARTS:
+            if self._learned.is_empty(python):
+                self._unfit[key] = "the warm process ended {} times: {}".format(self._starts, self._last_line())
                 return
-            # With so much to do without, plugins alone are still worth it.
-            self._learned.give_up(python)
+            # Too many modules must be avoided; preloading plugins alone is still worth it.
+            self._learned.avoid_all(python)
             self._starts = 0
             key = self._key_of(order)
         try:
             self._start(order, key, close_in_child)
-        except OSError as error:  # a full disk, no process to be had: that ends no agent, and may be over soon
+        except OSError as error:  # a full disk or no free process, which may be temporary
             self.close()
-            self._hindrance = "the warm process cannot be started: {}".format(error.strerror or error)
+            self._start_error = "the warm process cannot be started: {}".format(error.strerror or error)
             return
-        self._hindrance = ""
+        self._start_error = ""
         self._starts += 1
 
     def _start(self, order: Dict[str, Any], key: str, close_in_child: List[int]) -> None:
@@ -98,67 +100,64 @@ class ZygoteLink:
         with open(settings, "w") as stream:
             json.dump(dict(self._learned.of(order["pytest"]["python"]), root=self._root), stream)
         ours, theirs = socket.socketpair()
-        # Its output goes into a pipe, as a run's does: Python asks once, when it starts, what its standard files are.
-        self._output, words_child = os.pipe()
+        # Its output goes to a pipe like that of a run: Python checks only once, at its start, what its streams are.
+        self._output_fd, output_child = os.pipe()
         try:
             self._pid = os.fork()
         except OSError:
             ours.close()
             theirs.close()
-            os.close(words_child)
+            os.close(output_child)
             raise
         if self._pid == 0:
             try:
-                for fd in [*close_in_child, ours.fileno(), self._output]:
+                for fd in [*close_in_child, ours.fileno(), self._output_fd]:
                     os.close(fd)
                 os.set_inheritable(theirs.fileno(), True)
-                launch.settle(words_child, words_child, launch.TESTS_OOM_SCORE // 2)
+                job_process.detach(output_child, output_child, job_process.TESTS_OOM_SCORE // 2)
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                os.chdir(order["cwd"])  # as a run does: Python makes PYTHONPATH absolute once, when it starts
-                argv = pytest_job.zygote_argv(order["pytest"]["python"], theirs.fileno(), settings)
+                os.chdir(order["cwd"])  # like a run: Python makes PYTHONPATH absolute once, at its start
+                argv = pytest_command.zygote_argv(order["pytest"]["python"], theirs.fileno(), settings)
                 os.execvpe(argv[0], argv, order["env"])
             finally:
                 os._exit(127)
         theirs.close()
-        os.close(words_child)
-        ours.settimeout(FORK_LIMIT_S)
-        self._channel, self._key, self._is_ready, self._said = ours, key, False, b""
+        os.close(output_child)
+        ours.settimeout(ANSWER_LIMIT_S)
+        self._channel, self._key, self._is_ready, self._output = ours, key, False, b""
         self._began = time.monotonic()
 
     def on_readable(self, fd: int) -> None:
-        """Hear whether it is ready, or why it cannot be."""
-        if fd == self._output:
-            self._said = (self._said + os.read(fd, 64 * 1024))[-SAID_LIMIT:]
+        """Read its output, or its message that it is ready or unfit."""
+        if fd == self._output_fd:
+            self._output = (self._output + os.read(fd, 64 * 1024))[-OUTPUT_LIMIT:]
             return
         assert self._channel is not None
         try:
-            words, _ = hear(self._channel)
+            message, _ = receive(self._channel)
         except (EOFError, OSError, ValueError):
             self.close()  # the next `prepare` starts another
             return
-        if "ready" in words:
+        if "ready" in message:
             self._is_ready = True
-        else:
-            self._make_do_without(words)
-
-    def _make_do_without(self, words: Dict[str, Any]) -> None:
-        reason, avoid = str(words.get("unfit")), list(words.get("avoid") or ())
+            return
+        avoid = list(message.get("avoid") or ())
         if avoid:
             self._learned.avoid(avoid)  # the next `prepare` starts another
         else:
-            self._unfit[self._key or ""] = reason
+            self._unfit[self._key or ""] = str(message.get("unfit"))
         self.close()
 
     def close(self) -> None:
-        for point in list(self._parked):
-            self._parked.pop(point).discard()
+        for point in list(self._prestarted):
+            self._prestarted.pop(point).discard()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        if self._output is not None:
-            os.close(self._output)
-            self._output = None
+        if self._output_fd is not None:
+            os.close(self._output_fd)
+            self._output_fd = None
         if self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -166,77 +165,77 @@ class ZygoteLink:
         self._is_ready = False
         self._key = None
 
-    # -- asking it ---------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------
 
-    def fork(self, order: Dict[str, Any], hard_limit_s: float) -> Union[launch.Ends, str]:
-        """Have a run begun. Our ends of its pipes; or why it could not be, and nothing has begun."""
+    def fork(self, order: Dict[str, Any], hard_limit_s: float) -> Union[job_process.PipeEnds, str]:
+        """Start a warm run; return our ends of its pipes, or why it could not be started."""
         if not sys.platform.startswith("linux"):
             return "forking is only safe on Linux"
         key = self._key_of(order)
-        reason = self._unfit.get(key) or self._doubts.get(key)
+        reason = self._unfit.get(key) or self._mismatches.get(key)
         if reason:
             return reason
         if key != self._key or not self._is_ready:
             self._give_up_if_late()
-            return self._unfit.get(key) or self._hindrance or GETTING_READY
-        plugin_order = pytest_job.plugin_order(order)
+            return self._unfit.get(key) or self._start_error or pytest_command.WARM_NOT_READY
+        plugin_order = pytest_command.plugin_order(order)
         for point in (DEEP, LATE, EARLY):
-            parked = self._parked.pop(point, None)
-            if parked is not None and parked.goes(plugin_order):
+            prestarted = self._prestarted.pop(point, None)
+            if prestarted is not None and prestarted.go(plugin_order):
                 self._starts = 0
-                return parked.own
-        pipes = launch.Pipes()
-        refusal = self._ask(plugin_order, pipes.given.all(), hard_limit_s)
-        pipes.given.close()
+                return prestarted.ends
+        pipes = job_process.JobPipes()
+        refusal = self._request(plugin_order, pipes.job_ends.all(), hard_limit_s)
+        pipes.job_ends.close()
         if refusal:
-            pipes.own.close()
+            pipes.agent_ends.close()
             return refusal
         self._starts = 0
-        return pipes.own
+        return pipes.agent_ends
 
-    def park(self, order: Dict[str, Any], hard_limit_s: float, awaited: Sequence[str] = ()) -> None:
-        """Have the next runs begun ahead of their saves, as far as that can be done unnoticed.
+    def prestart(self, order: Dict[str, Any], hard_limit_s: float, expected: Sequence[str] = ()) -> None:
+        """Start the next runs ahead of time, as far as that has no side effects.
 
-        `awaited`: the files that are likely to be saved next, for tests like those of this order.
+        `expected`: the files that are likely to change next, for tests like those of this order.
         """
         if self._key_of(order) != self._key or not self._is_ready:
             return
-        like_this = pytest_job.plugin_order(order)
-        of_any = dict(like_this, tests=None, order=[], first=[], collects_all=False)
-        for point, plugin_order in ((EARLY, of_any), (LATE, of_any), (DEEP, like_this)):
-            for_what = (self._key, *fixed(plugin_order, point), *(awaited if point == DEEP else ()))
-            parked = self._parked.get(point)
-            if parked is not None and parked.hear_of_its_end():
-                if parked.was_noticeable:
-                    self._never[point] = parked.for_what
-                self._parked.pop(point).discard()
-            elif parked is not None and parked.for_what != for_what:
-                self._parked.pop(point).discard()
-            is_vain = self._never.get(point) == for_what or (point == DEEP and not awaited)
-            if point in self._parked or is_vain:
+        same_tests = pytest_command.plugin_order(order)
+        any_tests = dict(same_tests, tests=None, order=[], first=[], collects_all=False)
+        for point, plugin_order in ((EARLY, any_tests), (LATE, any_tests), (DEEP, same_tests)):
+            key = (self._key, *fixed_parts(plugin_order, point), *(expected if point == DEEP else ()))
+            prestarted = self._prestarted.get(point)
+            if prestarted is not None and prestarted.has_ended():
+                if prestarted.was_noticeable:
+                    self._noticeable[point] = prestarted.key
+                self._prestarted.pop(point).discard()
+            elif prestarted is not None and prestarted.key != key:
+                self._prestarted.pop(point).discard()
+            is_futile = self._noticeable.get(point) == key or (point == DEEP and not expected)
+            if point in self._prestarted or is_futile:
                 continue
-            if not self._park_at(point, plugin_order, hard_limit_s, for_what, awaited):
+            if not self._prestart_at(point, plugin_order, hard_limit_s, key, expected):
                 return
 
-    def _park_at(
+    def _prestart_at(
         self,
         point: str,
         plugin_order: Dict[str, Any],
         hard_limit_s: float,
-        for_what: Tuple[Any, ...],
-        awaited: Sequence[str],
+        key: Tuple[Any, ...],
+        expected: Sequence[str],
     ) -> bool:
-        pipes = launch.Pipes()
+        pipes = job_process.JobPipes()
         ours, theirs = socket.socketpair()
-        files = [*pipes.given.all(), theirs.fileno()]
-        refusal = self._ask(plugin_order, files, hard_limit_s, point, awaited)
+        files = [*pipes.job_ends.all(), theirs.fileno()]
+        refusal = self._request(plugin_order, files, hard_limit_s, point, expected)
         theirs.close()
-        pipes.given.close()
+        pipes.job_ends.close()
         if refusal:
             ours.close()
-            pipes.own.close()
+            pipes.agent_ends.close()
             return False
-        self._parked[point] = Parked(ours, pipes.own, point, plugin_order, for_what)
+        self._prestarted[point] = PrestartedRun(ours, pipes.agent_ends, point, plugin_order, key)
         return True
 
     def _give_up_if_late(self) -> None:
@@ -244,49 +243,46 @@ class ZygoteLink:
             self._unfit[self._key or ""] = "the warm process was not ready after {:g} s".format(READY_LIMIT_S)
             self.close()
 
-    def doubt(self, order: Dict[str, Any], why: str, avoid: List[Any]) -> None:
-        """A run found that it was not what a fresh process would be: the next shall be, or be cold from the start."""
+    def note_mismatch(self, order: Dict[str, Any], why: str, avoid: List[Any]) -> None:
+        """A run differed from a fresh process: avoid the modules that caused it, or start such runs cold."""
         if not self._learned.avoid(avoid, order["pytest"]["python"]):
-            self._doubts[self._key_of(order)] = why
+            self._mismatches[self._key_of(order)] = why
 
-    def forget_guesses(self) -> None:
-        """What the project's code looked for ahead of time may be found elsewhere now, or no longer be in the way."""
-        self._doubts.clear()
+    def discard_guesses(self) -> None:
+        """Discard what was concluded or prestarted before this change: lookups of the project may end differently."""
+        self._mismatches.clear()
         for point in (LATE, DEEP):
-            if point in self._parked:
-                self._parked.pop(point).discard()
+            if point in self._prestarted:
+                self._prestarted.pop(point).discard()
 
-    def _ask(
+    def _request(
         self,
         plugin_order: Dict[str, Any],
         files: List[int],
         hard_limit_s: float,
         point: Optional[str] = None,
-        awaited: Sequence[str] = (),
+        expected: Sequence[str] = (),
     ) -> str:
-        """Why it will not; "" if it has forked a process that has these files."""
+        """Have the zygote fork a process with these files; return why it did not, or ""."""
         assert self._channel is not None
         request = {"order": plugin_order, "runs_lock": self._runs_lock, "hard_limit_s": hard_limit_s}
-        request.update(park=point, awaited=[os.path.join(os.path.realpath(self._root), file) for file in awaited])
+        request.update(point=point, expected=[os.path.join(os.path.realpath(self._root), file) for file in expected])
         try:
-            say(self._channel, request, files)
-            words, _ = hear(self._channel)
+            send(self._channel, request, files)
+            message, _ = receive(self._channel)
         except (EOFError, OSError, ValueError) as error:
             self.close()
-            return "the warm process did not answer: {}".format(str(error) or self._last_words())
-        if words.get("forked") is True:
+            return "the warm process did not answer: {}".format(str(error) or self._last_line())
+        if message.get("forked") is True:
             return ""
         self.close()
-        return "{} has changed since it was preloaded".format(words.get("stale"))
+        return "{} has changed since it was preloaded".format(message.get("stale"))
 
     def _key_of(self, order: Dict[str, Any]) -> str:
-        return _frame(order) + json.dumps(self._learned.of(order["pytest"]["python"]), sort_keys=True)
+        """Return all that makes one zygote different from another: interpreter, folder, environment and modules."""
+        python = order["pytest"]["python"]
+        return json.dumps([python, order["cwd"], order["env"], self._learned.of(python)], sort_keys=True)
 
-    def _last_words(self) -> str:
-        lines = self._said.decode("utf-8", "replace").strip().splitlines()
+    def _last_line(self) -> str:
+        lines = self._output.decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:400] if lines else ""
-
-
-def _frame(order: Dict[str, Any]) -> str:
-    """All but the modules that makes one such process different from another."""
-    return json.dumps([order["pytest"]["python"], order["cwd"], order["env"]], sort_keys=True)

@@ -70,22 +70,22 @@ def end_agent(folder: Path) -> None:
     from watchtest.agent import box_lock  # not on every system
 
     end_sandbox(folder)
-    box_lock.end_holder(str(folder / HOME / "agent.lock"))
+    box_lock.kill_holder(str(folder / HOME / "agent.lock"))
 
 
 def end_sandbox(folder: Path) -> None:
     """The agent of this box, if it is sandboxed, and with it all that is in its namespace."""
     from watchtest.agent import box_lock  # not on every system
 
-    box_lock.end_marked(SANDBOX, str(folder / HOME))
+    box_lock.kill_marked(SANDBOX, str(folder / HOME))
 
 
 def end_processes(folder: Path) -> None:
     """What was left running in this box, by whatever hand."""
     from watchtest.agent import box_lock
 
-    for variable in (box_lock.JOB, box_lock.SERVICE, DETACHED):
-        box_lock.end_marked(variable, str(folder / HOME))
+    for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
+        box_lock.kill_marked(variable, str(folder / HOME))
 
 
 def _remove_tree(folder: Path) -> None:

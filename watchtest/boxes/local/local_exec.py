@@ -85,7 +85,7 @@ def _run_sandboxed(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> i
     def interrupt() -> None:
         from watchtest.agent import box_lock  # not on every system
 
-        for pid in box_lock.marked(COMMAND, token):
+        for pid in box_lock.marked_pids(COMMAND, token):
             _signal(pid, signal.SIGINT)
 
     return _run_to_its_end(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from watchtest.boxes.no_python.shell_tools import STDOUT, Started
+from watchtest.boxes.no_python.shell_tools import STDOUT, StartedCommand
 from watchtest.boxes.protocols import JobResult, JobSpec, OnOutput, OnResults
 
 HEAD_LIMIT = 256 * 1024
@@ -95,10 +95,12 @@ class Lines:
             self._take(rest)
 
 
-class RunningJob:
+class ShellJob:
     """A job that was started. `until_ended` is all that has to be called."""
 
-    def __init__(self, job: JobSpec, token: str, started: Started, sweep: Sweep, on_results: OnResults, output: Output):
+    def __init__(
+        self, job: JobSpec, token: str, started: StartedCommand, sweep: Sweep, on_results: OnResults, output: Output
+    ):
         self._limits = job.limits
         self._token = token.encode("ascii")
         self._started = started

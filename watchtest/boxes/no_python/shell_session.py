@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from watchtest.agent.frames import Frame
 from watchtest.boxes.blocking_calls import in_daemon_thread
-from watchtest.boxes.no_python import shell_tree as tree
-from watchtest.boxes.no_python.shell_job import Output, RunningJob, new_token
-from watchtest.boxes.no_python.shell_tools import STDOUT, PlainTools
+from watchtest.boxes.no_python import shell_tree
+from watchtest.boxes.no_python.shell_job import Output, ShellJob, new_token
+from watchtest.boxes.no_python.shell_tools import STDOUT, ShellTools
 from watchtest.boxes.protocols import (
     REPORT,
     Command,
@@ -43,10 +43,10 @@ ALIVE_LIMIT_S = 6.0
 CLOSE_LIMIT_S = 5.0
 
 
-class Line:
+class ShellChannel:
     """Once lost, for whatever reason, it stays lost: the next session looks anew."""
 
-    def __init__(self, tools: PlainTools) -> None:
+    def __init__(self, tools: ShellTools) -> None:
         self._tools = tools
         self._lost: str | None = None
         self._heart: asyncio.Task[None] | None = None
@@ -116,9 +116,9 @@ FILE_LIMIT = 256 * 1024 * 1024
 TAKEN = 97
 """The exit code of box.sh that says that somebody else has the box."""
 LOOK = f"""
-mkdir -p "$1/plain" "$2/{tree.STAGE}" || exit 1
+mkdir -p "$1/plain" "$2/{shell_tree.STAGE}" || exit 1
 while read -r key value rest; do case $key in Uid: | Gid:) echo "$value" ;; esac; done < /proc/self/status
-for tool in {" ".join(tree.HASHES)}; do if command -v $tool > /dev/null; then echo $tool; exit; fi; done
+for tool in {" ".join(shell_tree.HASHES)}; do if command -v $tool > /dev/null; then echo $tool; exit; fi; done
 echo none
 """
 """What a box without Python says of itself: user, group, and the tool by which it tells contents apart."""
@@ -127,22 +127,22 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _CommandResult:
     code: int
     output: bytes
     words: str
     """What it said on stderr."""
 
 
-class PlainSession:
+class ShellSession:
     """One holder of the box, from its opening to its end. `open` makes every earlier one the last."""
 
     python = ""
     executable = ""
     has_services = False
 
-    def __init__(self, tools: PlainTools, root: str, home: str) -> None:
-        self.channel = Line(tools)
+    def __init__(self, tools: ShellTools, root: str, home: str) -> None:
+        self.channel = ShellChannel(tools)
         self.generation = 0
         self.saved_state: Mapping[str, Any] = {}
         self._tools = tools
@@ -150,19 +150,19 @@ class PlainSession:
         self._home = home
         self._holder = secrets.token_hex(8)
         self._hash_tool = ""
-        self._owner = tree.Owner(0, 0)
-        self._written: dict[str, tree.Owned] = {}
+        self._owner = shell_tree.FileOwner(0, 0)
+        self._written: dict[str, shell_tree.OwnedPath] = {}
         """The tree as it was last written; the box has a list of just these paths."""
         self._tree: dict[str, Entry] = {}
         """What of it is proved to be so."""
         self._lost: set[str] = set()
-        """Owned, but not there, or not what it should be."""
+        """OwnedPath, but not there, or not what it should be."""
 
     async def open(self) -> None:
         with self._or_lost():
             looked = await self._call(lambda: self._execute(["/bin/sh", "-c", LOOK, "sh", self._home, self._root]))
             uid, gid, hash_tool = _look(looked, self._root)
-            self._owner, self._hash_tool = tree.Owner(uid, gid), hash_tool
+            self._owner, self._hash_tool = shell_tree.FileOwner(uid, gid), hash_tool
             await self._call(self._install)
             swept = await self._call(lambda: self._execute(self._script("sweep", "KILL", "all")), SWEEP_LIMIT_S)
             if swept.code != 0:
@@ -171,8 +171,8 @@ class PlainSession:
                     hint="`watchtest reset` makes a new box",
                 )
             manifest, ledger, remembered = await self._call(self._read_memory)
-            self._written = tree.read_manifest(manifest, hash_tool)
-            self._lost = tree.read_ledger(ledger)
+            self._written = shell_tree.read_manifest(manifest, hash_tool)
+            self._lost = shell_tree.read_ledger(ledger)
             self.saved_state = _words(remembered)
             await self._look_at_the_tree("list")
         self.channel.open()
@@ -211,14 +211,14 @@ class PlainSession:
             lost = frozenset(self._lost)
             # Files are read in a thread, so that a large tree does not hold up everything else.
             written, archive = await asyncio.to_thread(
-                tree.prepare, old, lost, delta, read, self._hash_tool, self._owner
+                shell_tree.prepare, old, lost, delta, read, self._hash_tool, self._owner
             )
             with self.channel.uploading():
                 await self._call(lambda: self._upload(archive), SYNC_LIMIT_S)
             self._written, self._lost = written, set()
             await self._look_at_the_tree("apply")
             for path in sorted(self._lost):
-                if tree.can_be_proved(path):
+                if shell_tree.can_be_proved(path):
                     raise ChannelLost(f"{path} is not what was written there", hint=BY_ITSELF)
             self._tree, self._lost = dict(snapshot.entries), set()
         self.generation += 1
@@ -230,13 +230,13 @@ class PlainSession:
     async def _look_at_the_tree(self, action: str) -> None:
         answer = await self._call(lambda: self._execute(self._script(action)), SYNC_LIMIT_S)
         _checked(answer, "the tree cannot be brought to the source")
-        right = tree.still_right(self._written, answer.output)
+        right = shell_tree.still_right(self._written, answer.output)
         self._tree = {path: self._written[path].entry for path in self._written if path in right}
         self._lost = (self._lost | self._written.keys()) - right
 
     def _upload(self, archive: Any) -> None:
         with archive:
-            self._tools.put(f"{self._root}/{tree.STAGE}", archive)
+            self._tools.put(f"{self._root}/{shell_tree.STAGE}", archive)
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class PlainSession:
             env = {**job.env, "WATCHTEST_JOB": self._home}
             script = self._script("run", token, what.folder, *argv)
             started = await self._call(lambda: self._tools.start(script, env, job.path_first))
-            running = RunningJob(job, token, started, self._sweep, on_results, Output(on_output))
+            running = ShellJob(job, token, started, self._sweep, on_results, Output(on_output))
             try:
                 end = await running.until_ended(stop, self.channel.closed)
                 if end is None:
@@ -269,7 +269,7 @@ class PlainSession:
             content = await self._call(lambda: self._tools.get(report, REPORT_LIMIT)) if has_report else None
             return replace(end, report=content)
 
-    async def _unknown_end(self, running: RunningJob, exit_code: Callable[[], int | None]) -> JobResult:
+    async def _unknown_end(self, running: ShellJob, exit_code: Callable[[], int | None]) -> JobResult:
         """The stream has ended without the last line. A verdict only if it is sure that the supervisor was killed."""
         if gone := await self._call(self._tools.why_gone):
             raise BoxGone(f"the box was lost during the run: {gone}", hint=BY_ITSELF)
@@ -295,7 +295,7 @@ class PlainSession:
     def _script(self, action: str, *words: str) -> list[str]:
         return ["/bin/sh", f"{self._home}/plain/box.sh", action, self._home, self._root, self._holder, *words]
 
-    def _execute(self, argv: list[str]) -> _Answer:
+    def _execute(self, argv: list[str]) -> _CommandResult:
         """A small command to its end, in a thread."""
         started = self._tools.start(argv, {})
         output, words = bytearray(), bytearray()
@@ -310,7 +310,7 @@ class PlainSession:
             started.close()
         if code is None:
             raise ChannelLost("the connection to a command in the box has ended", hint=BY_ITSELF)
-        return _Answer(code, bytes(output), words.decode("utf-8", "replace").strip()[-WORDS_LIMIT:])
+        return _CommandResult(code, bytes(output), words.decode("utf-8", "replace").strip()[-WORDS_LIMIT:])
 
     def _install(self) -> None:
         script = resources.files("watchtest.boxes.no_python").joinpath("box.sh").read_bytes()
@@ -350,7 +350,7 @@ class PlainSession:
             raise
 
 
-def _look(looked: _Answer, root: str) -> tuple[int, int, str]:
+def _look(looked: _CommandResult, root: str) -> tuple[int, int, str]:
     words = looked.output.decode("ascii", "replace").split()
     if looked.code != 0 or len(words) != 3 or not words[0].isdigit() or not words[1].isdigit():
         error = BoxError(
@@ -362,7 +362,7 @@ def _look(looked: _Answer, root: str) -> tuple[int, int, str]:
     return int(words[0]), int(words[1]), words[2]
 
 
-def _checked(answer: _Answer, what: str) -> None:
+def _checked(answer: _CommandResult, what: str) -> None:
     if answer.code == 0:
         return
     if answer.code == TAKEN:

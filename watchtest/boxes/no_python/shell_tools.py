@@ -8,7 +8,7 @@ from typing import IO, Protocol
 STDOUT, STDERR = 1, 2
 
 
-class Started(Protocol):
+class StartedCommand(Protocol):
     """A command that was started in the box, with its stdout and stderr. Its input ends when it is closed."""
 
     def read(self) -> list[tuple[int, bytes]]:
@@ -21,7 +21,7 @@ class Started(Protocol):
         """A blocked `read` returns."""
 
 
-class PlainTools(Protocol):
+class ShellTools(Protocol):
     """One container, without an agent in it. May be called from several threads."""
 
     def put(self, folder: str, archive: IO[bytes]) -> None:
@@ -30,7 +30,7 @@ class PlainTools(Protocol):
     def get(self, path: str, limit: int) -> bytes | None:
         """The content of a file; None if there is none, or it is larger than the limit."""
 
-    def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> Started: ...
+    def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> StartedCommand: ...
 
     def why_gone(self) -> str:
         """Why it is not the living container any more that was opened; "" while it is."""

@@ -33,21 +33,21 @@ HASHED = re.compile(rb"\\?([0-9a-f]{32,64}) [ *]\./(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedPath:
     """A path that was brought into the box, and the hash of its content by the box's own tool."""
 
     entry: Entry
     hash: str
 
 
-Tree = Mapping[str, Owned]
+Tree = Mapping[str, OwnedPath]
 
 
 # -- the way in ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FileOwner:
     """Who the files in the box belong to."""
 
     uid: int
@@ -55,8 +55,8 @@ class Owner:
 
 
 def prepare(
-    old: Tree, lost: Iterable[str], delta: Delta, read: ContentReader, hash_tool: str, owner: Owner
-) -> tuple[dict[str, Owned], IO[bytes]]:
+    old: Tree, lost: Iterable[str], delta: Delta, read: ContentReader, hash_tool: str, owner: FileOwner
+) -> tuple[dict[str, OwnedPath], IO[bytes]]:
     """The tree after this delta, and the archive that brings it: contents, and the lists that `box.sh apply` reads."""
     gone = [*delta.remove, *(path for path in lost if path not in delta.write)]
     for path in (*gone, *delta.write):
@@ -64,7 +64,7 @@ def prepare(
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  whoever uploads it closes it
     try:
         with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar:
-            packing = _Packing(tar, owner)
+            packing = _ArchiveBuilder(tar, owner)
             written = {path: _pack(packing, path, entry, read, hash_tool) for path, entry in delta.write.items()}
             tree = {path: owned for path, owned in old.items() if path not in gone} | written
             for name, content in _lists(tree, gone, delta, packing.symlinks, {*old, *lost}, hash_tool).items():
@@ -79,10 +79,10 @@ def prepare(
     return tree, archive
 
 
-def _pack(packing: _Packing, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> Owned:
+def _pack(packing: _ArchiveBuilder, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> OwnedPath:
     if entry.kind is EntryKind.FOLDER:
         packing.folder(f"tree/{path}")
-        return Owned(entry, "")
+        return OwnedPath(entry, "")
     content = read(path, entry)
     if len(content) != entry.size or _blob_id(content) != entry.digest:
         raise BoxError(f"{path} was damaged on its way")
@@ -91,13 +91,13 @@ def _pack(packing: _Packing, path: str, entry: Entry, read: ContentReader, hash_
         packing.symlinks.append(content + b"\0./" + path_bytes(path))
     else:
         packing.file(f"tree/{path}", content, entry.mode)
-    return Owned(entry, _hash(hash_tool, content))
+    return OwnedPath(entry, _hash(hash_tool, content))
 
 
-class _Packing:
+class _ArchiveBuilder:
     """An archive in the making. Folders are members of their own, so that they belong to the box's user."""
 
-    def __init__(self, tar: tarfile.TarFile, owner: Owner) -> None:
+    def __init__(self, tar: tarfile.TarFile, owner: FileOwner) -> None:
         self._tar = tar
         self._owner = owner
         self._folders: set[str] = set()
@@ -183,14 +183,14 @@ def manifest(tree: Tree, hash_tool: str) -> bytes:
     return json.dumps({"hash": hash_tool, "tree": rows}, separators=(",", ":")).encode("ascii")
 
 
-def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, Owned]:
+def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, OwnedPath]:
     """What was last brought here; nothing if it is damaged, or hashed by another tool: it is then all written anew."""
     try:
         document = json.loads(content or b"{}")
         if document.get("hash") != hash_tool:
             return {}
         return {
-            path: Owned(Entry(EntryKind(kind), int(mode), int(size), str(digest)), str(hashed))
+            path: OwnedPath(Entry(EntryKind(kind), int(mode), int(size), str(digest)), str(hashed))
             for path, (kind, mode, size, digest, hashed) in document["tree"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -237,7 +237,7 @@ class _Listing:
         words = [line.split(b" ")[0].decode("ascii", "replace") for line in targets.splitlines()]
         self._targets = dict(zip(links, words, strict=True)) if len(words) == len(links) else {}
 
-    def proves(self, path: str, owned: Owned) -> bool:
+    def proves(self, path: str, owned: OwnedPath) -> bool:
         status = self._stats.get(path)
         if status is None or not self._has_real_folders(path):
             return False

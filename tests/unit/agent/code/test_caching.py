@@ -6,8 +6,8 @@ from types import CodeType
 
 import pytest
 
-from watchtest.agent.code.caching import keeps, leaves_something
-from watchtest.agent.code.instructions import IN_CLOSURE, IN_ITSELF, NOWHERE
+from watchtest.agent.code.caching import cache_location, changes_global_state
+from watchtest.agent.code.instructions import IN_CLOSURE, IN_INSTANCE, NOT_CACHED
 
 IN_OBJECTS = {
     "None": "if self.x is None:\n        self.x = make()",
@@ -52,31 +52,31 @@ def function_of(source: str) -> CodeType:
 
 @pytest.mark.parametrize("body", IN_OBJECTS.values(), ids=IN_OBJECTS)
 def test_what_is_kept_in_an_object_is_known(body: str) -> None:
-    assert keeps(function_of(f"def function(self, y):\n    {body}\n")) == IN_ITSELF
+    assert cache_location(function_of(f"def function(self, y):\n    {body}\n")) == IN_INSTANCE
 
 
 @pytest.mark.parametrize("body", IN_OBJECTS.values(), ids=IN_OBJECTS)
 def test_who_makes_an_object_keeps_nothing_in_it(body: str) -> None:
-    assert keeps(function_of(f"def __init__(self, y):\n    {body}\n")) == NOWHERE
+    assert cache_location(function_of(f"def __init__(self, y):\n    {body}\n")) == NOT_CACHED
 
 
 @pytest.mark.parametrize("body", NOT_KEPT.values(), ids=NOT_KEPT)
 def test_what_an_object_holds_is_not_always_kept(body: str) -> None:
-    assert keeps(function_of(f"def function(self, y):\n    {body}\n")) == NOWHERE
+    assert cache_location(function_of(f"def function(self, y):\n    {body}\n")) == NOT_CACHED
 
 
 @pytest.mark.parametrize(("before", "body"), IN_CLOSURES.values(), ids=IN_CLOSURES)
 def test_what_is_kept_in_the_function_around_is_known(before: str, body: str) -> None:
-    assert keeps(function_of(AROUND.format(before, body))) == IN_CLOSURE
+    assert cache_location(function_of(AROUND.format(before, body))) == IN_CLOSURE
 
 
 def test_what_is_only_put_into_the_function_around_is_not_kept() -> None:
-    assert keeps(function_of(AROUND.format("calls = []", "calls.append(y)"))) == NOWHERE
+    assert cache_location(function_of(AROUND.format("calls = []", "calls.append(y)"))) == NOT_CACHED
 
 
 def test_what_is_missing_need_not_be_asked_for() -> None:
-    assert keeps(function_of("def __missing__(self, y):\n    self[y] = make()\n")) == IN_ITSELF
-    assert keeps(function_of("def __getattr__(self, y):\n    setattr(self, y, make())\n")) == IN_ITSELF
+    assert cache_location(function_of("def __missing__(self, y):\n    self[y] = make()\n")) == IN_INSTANCE
+    assert cache_location(function_of("def __getattr__(self, y):\n    setattr(self, y, make())\n")) == IN_INSTANCE
 
 
 LEFT = {
@@ -103,9 +103,9 @@ NOT_LEFT = {
 
 @pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
 def test_a_function_leaves_something_that_others_find_by(body: str) -> None:
-    assert leaves_something(function_of(f"def function(self, y):\n    {body}\n"))
+    assert changes_global_state(function_of(f"def function(self, y):\n    {body}\n"))
 
 
 @pytest.mark.parametrize("body", NOT_LEFT.values(), ids=NOT_LEFT)
 def test_a_function_leaves_nothing_by(body: str) -> None:
-    assert not leaves_something(function_of(f"def function(self, y):\n    {body}\n"))
+    assert not changes_global_state(function_of(f"def function(self, y):\n    {body}\n"))

@@ -219,8 +219,8 @@ def test_a_function_that_its_decorator_may_not_call_is_one_of_them(decorator: st
 
 def test_a_default_that_is_kept_in_is_known(python: str, tmp_path: Path) -> None:
     body = "\n    if a not in b:\n        b[a] = make()\n    return b[a]\n"
-    (one,) = prints(python, tmp_path, f"def keeps(a, b={{}}):{body}def fills(a, b):{body}")
-    assert one.writers == {"keeps"}
+    (one,) = prints(python, tmp_path, f"def cache_location(a, b={{}}):{body}def fills(a, b):{body}")
+    assert one.writers == {"cache_location"}
 
 
 def test_what_a_package_may_load_when_asked_is_known(python: str, tmp_path: Path) -> None:

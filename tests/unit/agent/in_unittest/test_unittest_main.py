@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from watchtest.agent.code.fingerprints import print_of
-from watchtest.agent.in_unittest import unittest_main as unittest_job
+from watchtest.agent.code.fingerprints import fingerprint_of
+from watchtest.agent.in_unittest import unittest_main
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
 from watchtest.runners.runner import InvocationEnd
@@ -173,7 +173,7 @@ def run(
     home.mkdir(exist_ok=True)
     wish = {"python": python, "args": args, "tests": tests, "folder": folder, "record": record}
     order: dict[str, Any] = {"unittest": wish, "cwd": str(root / folder)}
-    unittest_job.complete(order, str(home))
+    unittest_main.complete(order, str(home))
     assert order["results"] == "pipe"
     results, given = os.pipe()
     stacks = os.open(os.devnull, os.O_WRONLY)
@@ -502,7 +502,7 @@ def test_the_stacks_of_a_hanging_test_are_told_when_they_are_asked_for(root: Pat
         "unittest": {"python": sys.executable, "args": (), "tests": None, "folder": "", "record": False},
         "cwd": str(root),
     }
-    unittest_job.complete(order, str(home))
+    unittest_main.complete(order, str(home))
     null, stacks = os.open(os.devnull, os.O_WRONLY), os.open(home / "stacks", os.O_WRONLY | os.O_CREAT)
     env = {**os.environ, "WATCHTEST_RESULTS_FD": str(null), "WATCHTEST_STACKS_FD": str(stacks)}
     done = subprocess.run(
@@ -543,7 +543,7 @@ def test_what_tests_touch_is_recorded_with_what_is_set_up_around_them(root: Path
     assert ended.code == 0, ended
     recordings = RecordingRows()
     recordings.take(ended.rows)
-    prints = {file.name: parse_fingerprint(print_of(str(root), file.name)) for file in root.glob("*.py")}
+    prints = {file.name: parse_fingerprint(fingerprint_of(str(root), file.name)) for file in root.glob("*.py")}
     recorded = recordings.recorded(prints)
     assert recorded.tests.keys() == {
         "test_shop.py::Shop::test_price",

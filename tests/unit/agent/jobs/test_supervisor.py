@@ -11,14 +11,14 @@ import pytest
 
 SCRIPT = """
 import os, sys, time
-from watchtest.agent.jobs import supervisor as supervise
-supervise._WAITING_LIMIT_S = 0.2
-supervise._LOOK_AT_WAITING_EVERY_S = 0.1
+from watchtest.agent.jobs import supervisor
+supervisor._WAITING_LIMIT_S = 0.2
+supervisor._LOOK_AT_WAITING_EVERY_S = 0.1
 pid = os.fork()
 if pid == 0:
     exec(sys.argv[3])
     os._exit(0)
-supervise.supervise(pid, int(sys.argv[1]), int(sys.argv[2]), 30.0, is_waiting=True)
+supervisor.supervise(pid, int(sys.argv[1]), int(sys.argv[2]), 30.0, is_waiting=True)
 """
 
 

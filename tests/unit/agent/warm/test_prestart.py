@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from watchtest.agent.messages import hear, say
+from watchtest.agent.messages import receive, send
 
 # What a run does between the gate and its order is given as code.
 SCRIPT = """
 import os, sys, tempfile
 from watchtest.agent.warm.prestart import Gate
 tempfile.gettempdir()  # tries it out, once a process; the warm process has done so
-class Held:
+class PreloadedState:
     def first_change(self):
         return 'a library' if os.path.exists('library-changed') else ''
 awaited = ['awaited.py', 'package/__init__.py'] if sys.argv[2] == 'deep' else []
-gate = Gate(int(sys.argv[1]), sys.argv[2], os.getcwd(), sys.argv[4:], Held(), awaited)
+gate = Gate(int(sys.argv[1]), sys.argv[2], os.getcwd(), sys.argv[4:], PreloadedState(), awaited)
 orders = []
-gate.on_awaited = lambda: orders.append(gate.wait())
+gate.on_reached = lambda: orders.append(gate.wait())
 sys.path.insert(0, os.getcwd())
 exec(sys.argv[3])
 order = orders[0] if orders else gate.wait()
@@ -40,11 +40,11 @@ class Session:
         command = [sys.executable, "-c", SCRIPT, str(theirs.fileno()), point, code, *args]
         self._process = subprocess.Popen(command, cwd=root, pass_fds=[theirs.fileno()])
         theirs.close()
-        self.said: dict[str, Any] = hear(self.channel)[0]
+        self.said: dict[str, Any] = receive(self.channel)[0]
 
     def go(self) -> dict[str, Any]:
-        say(self.channel, {"order": {"tests": 1}})
-        return hear(self.channel)[0]
+        send(self.channel, {"order": {"tests": 1}})
+        return receive(self.channel)[0]
 
     def close(self) -> int:
         """Its exit code."""

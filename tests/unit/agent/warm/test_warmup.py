@@ -18,13 +18,13 @@ settings = json.loads(sys.argv[1])
 from watchtest.agent.warm import warmup
 try:
     held = warmup.warm_up(settings)
-except warmup.Unfit as unfit:
+except warmup.UnfitProcess as unfit:
     said = {'unfit': unfit.reason, 'avoid': sorted(unfit.avoid)}
 else:
     os.chdir(settings['root'])
     held.freshen(os.getcwd())
     exec(sys.argv[2])
-    doubt = held.doubt(set())
+    doubt = held.find_mismatch(set())
     said = {'doubt': doubt and doubt.why, 'avoid': doubt and doubt.avoid, 'change': held.first_change()}
     said['modules'] = [name for name, _ in settings['modules'] if name in held.modules]
 with open(settings['answer'], 'w') as stream:
@@ -79,7 +79,7 @@ UNFIT = {
     "warns": "import warnings\nwarnings.warn('old')",
     "cannot be imported": "raise RuntimeError",
     "leaves": "raise SystemExit(3)",
-    "changes the filters": "import warnings\nwarnings.simplefilter('ignore')",
+    "changes the warning filters": "import warnings\nwarnings.simplefilter('ignore')",
     "open files": "F = open(__file__)",
     "child processes": "import subprocess\nP = subprocess.Popen(['sleep', '5'])",
     "environment variables": "import os\nos.environ['A'] = 'b'",
