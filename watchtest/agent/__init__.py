@@ -5,6 +5,7 @@ frames, messages     the protocol with the host, and the one between our own pro
 rows, failures       what a test process reports, and how it describes an exception; the host reads the same rows
 mirror, owned_paths  the tree in the box: which paths are ours, whether they are unchanged, how a delta is applied
 box_lock             locks that the system frees when their holder dies
+agent_error          the exception that the agent reports to its host
 jobs/                one supervised process at a time: limits, output, results, how it is stopped
 services/            the service manager, a process that keeps services running between jobs
 warm/                the zygote that warm runs are forked from

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Callable, List, Tuple
 
-from .errors import AgentError
+from .agent_error import AgentError
 
 TAKEOVER_LIMIT_S = 15.0
 JOB_VARIABLE, SERVICE_VARIABLE = "WATCHTEST_JOB", "WATCHTEST_SERVICE"

@@ -16,8 +16,8 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import PROTOCOL, box_lock
+from .agent_error import AgentError, error_code
 from .code.fingerprint_job import FingerprintJobs
-from .errors import AgentError, error_code
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
 from .jobs.job_control import JobControl
 from .mirror import Mirror

@@ -14,7 +14,7 @@ import shutil
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from .errors import AgentError, write_error
+from .agent_error import AgentError, write_error
 from .frames import path_bytes, path_text
 from .owned_paths import FILE, FOLDER, SYMLINK, Ledger, TreeRow, blob_id, is_real_folder, row_of, signature_of
 

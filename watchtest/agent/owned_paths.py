@@ -8,7 +8,7 @@ import stat
 import time
 from typing import Any, Callable, Iterable, List, Set, Tuple
 
-from .errors import write_error
+from .agent_error import write_error
 from .frames import path_bytes, path_text
 
 

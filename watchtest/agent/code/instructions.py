@@ -159,7 +159,7 @@ def span(body: Body, index: int, depth: int) -> Tuple[Optional[int], int, int]:
 
 
 NOT_CACHED, IN_SHARED, IN_INSTANCE, IN_CLOSURE = "", "all", "self", "closure"
-"""Where a value is cached: nowhere, in a module or class, in the instance, or in a variable of the enclosing function."""
+"""Where a value is cached: nowhere, in a module or class, in the instance, in a variable of the enclosing function."""
 CLASSES = frozenset({"cls", "klass", "kls", "mcs", "mcls", "metacls"})
 """The usual names of a class in its own methods."""
 

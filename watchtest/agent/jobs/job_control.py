@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from .. import box_lock, rows
-from ..errors import AgentError, full_disk
+from ..agent_error import AgentError, full_disk
 from ..frames import BODY_PIECE, Header
 from ..in_pytest import pytest_command
 from ..in_unittest import unittest_main

@@ -156,7 +156,7 @@ class Scopes:
         self._on_switch()
 
     def end(self, key: str) -> bool:
-        """End this scope, and those that began after it and never ended (a failed import); False if it is not active."""
+        """End this scope, and those that began after it and never ended (failed imports); False if it is not active."""
         if self._write is not None or (self.top.key != key and all(scope.key != key for scope in self._stack[1:])):
             return False
         self._settle()

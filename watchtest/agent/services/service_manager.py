@@ -18,7 +18,7 @@ import time
 from typing import Any, Dict, List, NoReturn, Optional, Set
 
 from .. import box_lock
-from ..errors import AgentError, write_error
+from ..agent_error import AgentError, write_error
 from ..jobs import supervisor
 from ..jobs.job import complete
 from .service import STOPPED, Service, ServiceContext

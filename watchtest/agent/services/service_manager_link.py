@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .. import FOLDER, box_lock
-from ..errors import AgentError
+from ..agent_error import AgentError
 from ..frames import Header
 from .service_manager import LOCK, SOCKET, ManagerConnection, run_service_manager
 from .supervised_process import detach_from_parent

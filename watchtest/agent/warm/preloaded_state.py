@@ -65,7 +65,7 @@ class PreloadedState:
         self._stamps = {file: stamp(file) for file in _files(root)}
 
     def first_change(self) -> str:
-        """Return a file that has changed since it was imported, or a folder with other packages; "" if there is none."""
+        """Return a file that has changed since it was imported, or a folder with other packages; "" if none has."""
         return next((file for file, was in self._stamps.items() if stamp(file) != was), "")
 
     def freshen(self, root: str) -> None:

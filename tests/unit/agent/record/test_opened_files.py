@@ -50,7 +50,7 @@ def test_who_closes_every_file_loses_what_was_opened_and_nothing_after_that(tmp_
     opened = OpenedFiles(str(tmp_path))
     assert opened.start()
     os.close(opened._file)
-    os.close(opened._look.__self__.fileno())
+    os.close(opened._poll.__self__.fileno())
     by_c(data)
     assert opened.collect() == {LOST}
     by_c(data)

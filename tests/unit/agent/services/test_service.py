@@ -34,8 +34,8 @@ def test_a_log_that_was_left_full_is_bounded_by_the_next_start_too(tmp_path: Pat
 def test_the_tail_is_the_last_lines_of_the_service_alone(tmp_path: Path) -> None:
     log = ServiceLog(str(tmp_path / "kv.log"))
     log.add(b"old life\n")
-    log.forget_tail()
-    log.send("starting")
+    log.clear_tail()
+    log.add_note("starting")
     log.add(b"".join(b"line %d\n\n" % number for number in range(100)) + b"\xff" * 1000)
     assert log.tail[:2] == ["line 86", "line 87"]
     assert log.tail[-1] == "�" * 300
@@ -48,7 +48,7 @@ def test_a_log_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file in the way")
     log = ServiceLog(str(tmp_path / "logs" / "kv.log"))
     log.add(b"words\n")
-    log.send("starting")
+    log.add_note("starting")
     assert log.tail == ["words"]
     (tmp_path / "logs").unlink()
     log.add(b"more\n")

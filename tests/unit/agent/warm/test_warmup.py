@@ -170,7 +170,7 @@ import sys, types
 from watchtest.agent.warm import zygote
 def raises(): raise ZeroDivisionError
 sys.modules['atexit'] = types.SimpleNamespace(_run_exitfuncs=raises)
-zygote._leave_as_python_does()
+zygote._finalize()
 print('through')
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
