@@ -12,8 +12,8 @@ import pytest
 SCRIPT = """
 import os, sys, time
 from watchtest.agent.jobs import supervisor
-supervisor._WAITING_LIMIT_S = 0.2
-supervisor._LOOK_AT_WAITING_EVERY_S = 0.1
+supervisor._PRESTART_CPU_LIMIT_S = 0.2
+supervisor._CHECK_WAITING_EVERY_S = 0.1
 pid = os.fork()
 if pid == 0:
     exec(sys.argv[3])
