@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from watchtest.core.model import Failure
-from watchtest.history.queries.run_queries import PastRun, run_by_number, test_ids
+from watchtest.history.queries.run_queries import PastRun, ids_of_tests, run_by_number
 from watchtest.history.queries.test_history import suspects
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
@@ -65,7 +65,7 @@ def analyse(connection: Connection, run: PastRun) -> tuple[Cluster, ...]:
         return ()
     signatures, examples = _signatures(connection, run.number, red)
     trails = _trails(connection, packs, run, red, signatures)
-    names = test_ids(connection, red)
+    names = ids_of_tests(connection, red)
     breaks: dict[int, dict[_Trail, list[str]]] = defaultdict(lambda: defaultdict(list))
     for test in sorted(red, key=names.__getitem__):
         breaks[signatures.get(test, 0)][trails[test]].append(names[test])

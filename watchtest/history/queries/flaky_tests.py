@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from watchtest.core.model import Lane
-from watchtest.history.queries.run_queries import runs_where, test_ids
+from watchtest.history.queries.run_queries import ids_of_tests, runs_where
 from watchtest.history.queries.test_history import flips
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
@@ -108,7 +108,7 @@ def flaky_tests(
         lineage = lineage_of.get(row["test"], row["test"])
         if lineage not in evidence_of:
             past.pop(lineage, None)
-    ids = test_ids(connection, [outcomes.number for outcomes in past.values()])
+    ids = ids_of_tests(connection, [outcomes.number for outcomes in past.values()])
     found: list[FlakyTest] = []
     for lineage, outcomes in past.items():
         evidence = evidence_of.get(lineage, [])

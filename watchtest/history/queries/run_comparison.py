@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Outcome
-from watchtest.history.queries.run_queries import PastRun, test_ids
+from watchtest.history.queries.run_queries import PastRun, ids_of_tests
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_STATES, OUTCOMES
@@ -87,9 +87,8 @@ def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparis
 
 def _outcomes(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) -> dict[int, TestOutcome]:
     """Return the outcome of each test of a run by its lineage."""
-    packs = PackReader(connection)
-    pack, durations = packs.of_run(run.number), packs.durations(run.number)
-    names = test_ids(connection, pack.tests)
+    results = PackReader(connection).results(run.number)
+    names = ids_of_tests(connection, [test for test, *_ in results])
     # The signature of the last attempt wins.
     rows = connection.execute(
         """
@@ -103,7 +102,7 @@ def _outcomes(connection: Connection, run: PastRun, lineage_of: Mapping[int, int
         lineage_of.get(test, test): TestOutcome(
             names[test], OUTCOMES[code], spent / 1_000_000, signatures.get(test, "")
         )
-        for test, code, spent in zip(pack.tests, pack.codes, durations, strict=True)
+        for test, code, spent in results
     }
 
 

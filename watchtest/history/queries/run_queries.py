@@ -10,6 +10,7 @@ from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigg
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import (
     IS_GATE_OR_PROBE,
+    JUDGED_SQL,
     OUTCOMES,
     RED_CODES,
     RED_STATES,
@@ -184,28 +185,27 @@ def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun
 
 def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Result]:
     """Return outcome and duration of every test in the last full run of a workspace, without failure texts."""
-    ends = (RunState.PASSED, RunState.FAILED)
     row = connection.execute(
-        """
-        SELECT number FROM runs WHERE workspace = ? AND selected IS NULL AND imported_from IS NULL AND state IN (?, ?)
+        f"""
+        SELECT number FROM runs WHERE workspace = ? AND selected IS NULL AND imported_from IS NULL
+                                  AND state IN ({JUDGED_SQL})
         ORDER BY number DESC LIMIT 1
         """,
-        (workspace_key(workspace), *(end.value for end in ends)),
+        (workspace_key(workspace),),
     ).fetchone()
     if row is None:
         return {}
-    packs = PackReader(connection)
-    pack, durations = packs.of_run(row["number"]), packs.durations(row["number"])
-    names = test_ids(connection, pack.tests)
+    results = PackReader(connection).results(row["number"])
+    names = ids_of_tests(connection, [test for test, *_ in results])
     return {
         names[test]: Result(
             names[test], OUTCOMES[code], microseconds / 1_000_000, Failure("", "") if code in RED_CODES else None
         )
-        for test, code, microseconds in zip(pack.tests, pack.codes, durations, strict=True)
+        for test, code, microseconds in results
     }
 
 
-def test_ids(connection: Connection, tests: Collection[int]) -> dict[int, str]:
+def ids_of_tests(connection: Connection, tests: Collection[int]) -> dict[int, str]:
     """Return the ids of tests by their numbers."""
     found: dict[int, str] = {}
     wanted = list(tests)
@@ -254,15 +254,12 @@ def results_of(connection: Connection, run: int) -> tuple[PastResult, ...]:
     }
     attempts = "SELECT test, attempt, outcome, duration_us, kind FROM results WHERE run = ?"
     rows = [tuple(row) for row in connection.execute(attempts, (run,))]
-    packs = PackReader(connection)
-    pack, durations = packs.of_run(run), packs.durations(run)
+    results = PackReader(connection).results(run)
     repeated = {test for test, *_ in rows}
     rows += [
-        (test, 1, code, microseconds, AttemptKind.WORD)
-        for test, code, microseconds in zip(pack.tests, pack.codes, durations, strict=True)
-        if test not in repeated
+        (test, 1, code, microseconds, AttemptKind.WORD) for test, code, microseconds in results if test not in repeated
     ]
-    names = test_ids(connection, pack.tests)
+    names = ids_of_tests(connection, [test for test, *_ in results])
     found = []
     for test, attempt, code, microseconds, kind in rows:
         failure, signature = failures.get((test, attempt), (None, ""))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from watchtest.core.model import Lane
-from watchtest.history.queries.run_queries import runs_where, test_ids
+from watchtest.history.queries.run_queries import ids_of_tests, runs_where
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import PASSED_CODE, RED_CODES
@@ -57,7 +57,7 @@ def slowest(
     medians = {lineage: median(each) for lineage, each in spent.items()}
     total = sum(medians.values()) or 1.0
     slow = sorted(medians, key=medians.__getitem__, reverse=True)[:limit]
-    names = test_ids(connection, [number_of[lineage] for lineage in slow])
+    names = ids_of_tests(connection, [number_of[lineage] for lineage in slow])
     return tuple(
         SlowTest(
             names[number_of[lineage]],

@@ -82,6 +82,11 @@ class PackReader:
         ).fetchall()
         return list({each["test"]: each["duration_us"] for each in rows}.values())
 
+    def results(self, run: int) -> list[tuple[int, int, int]]:
+        """Return for each test of a run its number, its outcome and its duration in microseconds."""
+        pack = self.of_run(run)
+        return list(zip(pack.tests, pack.codes, self.durations(run), strict=True))
+
     def newest_first(
         self, where: str = "1", values: Collection[str | int | float] = (), most: int | None = None
     ) -> Iterator[Pack]:

@@ -18,7 +18,7 @@ from statistics import median
 from watchtest.core.model import Outcome
 from watchtest.core.text import clean
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.queries.run_queries import PastRun, recent_runs, runs_where, test_ids
+from watchtest.history.queries.run_queries import PastRun, ids_of_tests, recent_runs, runs_where
 from watchtest.history.queries.test_history import IS_LAST_ATTEMPT
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
@@ -99,14 +99,13 @@ def _tests(connection: Connection, runs: tuple[PastRun, ...]) -> tuple[list[Json
     results: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     latest: dict[int, int] = {}
     for index, run in enumerate(runs):
-        pack = packs.of_run(run.number)
-        for test, code, spent in zip(pack.tests, pack.codes, packs.durations(run.number), strict=True):
+        for test, code, spent in packs.results(run.number):
             lineage = lineage_of.get(test, test)
             latest[lineage] = test
             results[lineage].append((index, code, spent))
     red = {lineage: sum(code in RED_CODES for _, code, _ in each) for lineage, each in results.items()}
     kept = sorted(results, key=lambda lineage: (-red[lineage], lineage))[:MOST_TESTS]
-    names = test_ids(connection, [latest[lineage] for lineage in kept])
+    names = ids_of_tests(connection, [latest[lineage] for lineage in kept])
     # A test that one of these runs was the first to miss is gone.
     shown = {run.number for run in runs}
     rows = connection.execute("SELECT number, gone FROM tests WHERE gone IS NOT NULL").fetchall()
