@@ -125,10 +125,10 @@ async def run_watcher(
             views,
         )
         leaving = stack.enter_context(_signals(loop))
-        scene = LocalBackend(lambda: loop.state, loop.post, project.workspace.name, str(project.workspace))
-        status = await _enter_views(stack, project, show, scene, views, say, leaving)
+        backend = LocalBackend(lambda: loop.state, loop.post, project.workspace.name, str(project.workspace))
+        status = await _enter_views(stack, project, show, backend, views, say, leaving)
         if not show.once:
-            await _enter_control(stack, project, loop, views, status, say, lanes.explain, scene)
+            await _enter_control(stack, project, loop, views, status, say, lanes.explain, backend)
         views.append(View(Rereading(project.config, reread, say).show))
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(project, loop, now)))
@@ -139,7 +139,7 @@ async def run_watcher(
         views.append(View(lambda _before, _after, _event: None, lambda now: housekeeping.tick(loop.state, now)))
         last = await loop.run()
         await keeper.close(last)
-    if leaving.frontend is not None:
+    if leaving.dashboard is not None:
         # The dashboard is gone with its screen: what it said last stays where the user can scroll to it.
         verdict = last.top.knowledge.verdict
         said = f"{SIGNS[verdict]} {words.verdict(last.top.knowledge)}\n"
@@ -226,7 +226,7 @@ async def _enter_views(
     stack: AsyncExitStack,
     project: Project,
     show: DisplayOptions,
-    scene: LocalBackend,
+    backend: LocalBackend,
     views: list[View],
     say: Callable[[str], None],
     leaving: Shutdown,
@@ -234,18 +234,18 @@ async def _enter_views(
     recorder = open_recorder(project, say, is_watcher=True)
     if recorder is not None:
         views.append(View(stack.enter_context(recorder).show))
-        scene.flaky = lambda: recorder.flaky
+        backend.flaky = lambda: recorder.flaky
     status = stack.enter_context(
         StatusFile(
             project.workspace / FOLDER,
             writer_of_this_process(__version__),
             on_problem=say,
-            flaky=scene.flaky,
+            flaky=backend.flaky,
         )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     relay = NotificationRelay()
-    scene.notice = relay.live
+    backend.notice = relay.live
     notifier = None if show.once else build_notifier(project, sys.stdout, say, leaving.is_terminal_lent, relay)
     if notifier is not None:
         await stack.enter_async_context(notifier)
@@ -260,9 +260,9 @@ async def _enter_views(
         plain = PlainLines(sys.stdout)
         views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
         return status
-    frontend = Dashboard(scene, str(project.workspace), project.environ, say)
-    leaving.frontend = await stack.enter_async_context(frontend)
-    views.append(View(lambda _before, _after, _event: frontend.refresh(time.time()), frontend.tick))
+    dashboard = Dashboard(backend, str(project.workspace), project.environ, say)
+    leaving.dashboard = await stack.enter_async_context(dashboard)
+    views.append(View(lambda _before, _after, _event: dashboard.refresh(time.time()), dashboard.tick))
     return status
 
 
@@ -274,12 +274,12 @@ async def _enter_control(
     status: StatusFile,
     say: Callable[[str], None],
     explain: Explain,
-    scene: LocalBackend,
+    backend: LocalBackend,
 ) -> None:
     """Serve what `watchtest run`, `cancel`, `pause` and `why` and other programs speak with."""
     past = PastRuns(history_path(project.dirs.state, project.workspace), project.workspace)
     desk = Desk(lambda: loop.state, loop.post, past, explain)
-    screens = ScreenServer(scene, lambda: loop.state)
+    screens = ScreenServer(backend, lambda: loop.state)
     views += [View(desk.show), View(screens.show)]
     listen = project.config.api.listen
     server = ControlServer(
@@ -346,11 +346,11 @@ class Shutdown:
     """How the watcher is being left, and who has the terminal until then."""
 
     is_interrupted: bool = False
-    frontend: Dashboard | None = None
+    dashboard: Dashboard | None = None
 
     def is_terminal_lent(self) -> bool:
         """To a pager or an editor."""
-        return self.frontend is not None and self.frontend.is_away
+        return self.dashboard is not None and self.dashboard.is_program_open
 
 
 def leaving_signals() -> list[int]:
@@ -369,8 +369,8 @@ def _signals(loop: Loop) -> Iterator[Shutdown]:
             if leaving.is_terminal_lent():
                 return  # meant for the pager or the editor that has the terminal
             if leaving.is_interrupted:  # asked twice: now
-                if leaving.frontend is not None:
-                    leaving.frontend.give_back()
+                if leaving.dashboard is not None:
+                    leaving.dashboard.release_terminal()
                 os._exit(130)
             leaving.is_interrupted = True
         loop.quit()

@@ -91,7 +91,7 @@ def test_a_stopped_container_is_started_again_and_what_is_known_of_it_stays_know
     assert told["message"] == "lost the agent in the box: the connection has ended"
     lines = said_since(scene, mark)
     assert lines[0] == "channel: lost the agent in the box: the connection has ended"
-    assert lines[1] == "trying again in 0.5s"
+    assert lines[1] == "retrying in 0.5s"
     assert "restarted, was exited" in box_line(lines)
     after = scene.watcher.status
     assert after["box"]["id"] == before["box"]["id"]
@@ -185,7 +185,7 @@ def test_a_run_that_lost_its_box_is_given_back_and_run_again(scene: Scene, fault
     assert interrupted["reason"].startswith("lost the agent in the box: ")
     assert scene.watcher.status["run_id"] == again["id"]
     lines = said_since(scene, mark)
-    assert "trying again" in lines
+    assert "retrying" in lines
     assert any(line.startswith("failed 1 of 1 test in") for line in lines)
 
 
@@ -205,7 +205,7 @@ def test_an_engine_that_is_gone_is_asked_ever_less_often_and_found_when_it_is_ba
     without = next(problem for problem in problems if problem["code"] == "engine")
     assert scene.proxy.host in without["message"] or "lost the container engine" in without["message"]
     lines = said_since(scene, mark)
-    waits = [float(wait) for line in lines for wait in re.findall(r"trying again in ([\d.]+)s", line)]
+    waits = [float(wait) for line in lines for wait in re.findall(r"retrying in ([\d.]+)s", line)]
     assert waits[1:4] == [0.5, 1.0, 2.0]  # the first is about the channel, which is noticed sooner or later
     assert "restarted, was exited" in box_line(lines)
 

@@ -126,7 +126,7 @@ def test_a_server_that_cannot_start_breaks_the_run_and_says_why_until_it_is_mend
     ]
     assert "watchtest logs kv" in status["problem"]["hint"]
     assert status["box"]["services"][0]["state"] == "failed"
-    watcher.wait_for_words("given up until the next change or command")
+    watcher.wait_for_words("gave up; will retry on the next change or command")
     starts = watcher.output.count("service kv: starting")
     project.save("server.py", good)
     status = watcher.wait_for_verdict("passed")

@@ -109,7 +109,7 @@ def test_reset_beside_a_watcher_is_healed_by_it(project: Project) -> None:
     watcher.wait_for_verdict("passed")
     assert project.execute("touch", "made-in-the-box").returncode == 0
     assert project.command("reset", "--engine", project.kind).returncode == 0
-    watcher.wait_for_words("trying again", limit_s=20)
+    watcher.wait_for_words("retrying", limit_s=20)
     project.save("test_it.py", "import os\ndef test_it(): assert not os.path.exists('made-in-the-box')\n")
     watcher.wait_for_verdict("passed")
     watcher.must_be_tidy()

@@ -24,12 +24,12 @@ from watchtest.views.status.status_document import (
 from watchtest.views.status.status_schema import status_schema
 
 
-def screen(state: State, width: int, height: int, now: float, look: ViewState | None = None) -> list[str]:
+def screen(state: State, width: int, height: int, now: float, view: ViewState | None = None) -> list[str]:
     """The rows as a terminal would show them, without blanks at their ends."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
     console.print(
-        render(screen_rows(state, now=now, height=height, title="shop", look=look, around=ScreenContext("/w")), width)
+        render(screen_rows(state, now=now, height=height, title="shop", view=view, context=ScreenContext("/w")), width)
     )
     rows = out.getvalue().removesuffix("\n").split("\n")
     assert len(rows) == height

@@ -1,6 +1,7 @@
-"""A dashboard over the control socket: rows come as the watcher would draw them, wishes go to it as requests.
+"""The dashboard of a watcher in another process, over its control socket.
 
-The terminal of an attached dashboard, told what its watcher can tell no other way.
+The watcher renders the rows; actions go back to it as API requests. The terminal also shows the notifications of a
+watcher that has neither a desktop nor a terminal of its own.
 """
 
 from __future__ import annotations
@@ -22,81 +23,35 @@ from watchtest.control.client import Declined
 from watchtest.core.model import Location
 from watchtest.core.text import encodable
 from watchtest.errors import WatchtestError
+from watchtest.views.dashboard.actions import Action, requests_of
 from watchtest.views.dashboard.dashboard import Dashboard
 from watchtest.views.dashboard.live_screen import INTERVAL_S
-from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, Action, ViewState
+from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import StyledRow, from_document, text_row
+from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 from watchtest.views.notify.notifications import DeliveryFailed
 from watchtest.views.notify.notifier import Outbox
 from watchtest.views.notify.terminal_channel import TerminalAccess, TerminalChannel, relayed_notification
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
-
-
-class AttachedNotifier:
-    """Use it within one event loop. What stood there before the first look is no news."""
-
-    def __init__(
-        self, environ: Mapping[str, str], workspace: str, access: TerminalAccess, say: Callable[[str], None]
-    ) -> None:
-        self._environ = environ
-        self._workspace = workspace
-        self._access = access
-        self._outbox = Outbox("a notification", self._tell, say, most=1)
-        self._has_looked = False
-        self._heard: Document | None = None
-        self._channel: TerminalChannel | None = None
-
-    def hear(self, live: Document | None) -> None:
-        """The notice that is live at the watcher now."""
-        is_news, self._heard = self._has_looked and live != self._heard, live
-        self._has_looked = True
-        if is_news:
-            self._outbox.put(live)
-
-    async def close(self, grace_s: float) -> None:
-        await self._outbox.close(grace_s)
-
-    async def _tell(self, live: Document | None) -> None:
-        try:
-            if live is None:
-                await self._channel.withdraw() if self._channel is not None else None
-                return
-            notice, form = relayed_notification(live)
-            self._channel = TerminalChannel(self._access, self._environ, self._workspace, form)
-            await self._channel.deliver(notice)
-        except (ValueError, TypeError, KeyError):  # of another version of watchtest
-            log.info("a notice that cannot be understood")
-        except DeliveryFailed as failure:
-            log.info("%s", failure)
-
-
-def write_to_stdout(text: str) -> None:
-    """In the loop's own thread, as the dashboard draws: no drawing is under way."""
-    sys.stdout.write(encodable(text, sys.stdout.encoding))
-    sys.stdout.flush()
-
-
 INTERRUPTED = 130
 TICK_S = 0.25
 NOTE_S = 5.0
-"""So long an answer of the watcher is shown."""
-GONE_LIMIT_S = 10.0
-"""So long a watcher that does not answer is waited for: it may have been started anew."""
+"""How long a message is shown."""
+LOST_LIMIT_S = 10.0
+"""How long to wait for a watcher that does not answer: it may be restarting."""
 RETRY_S = 0.5
 SILENCE_S = 3.0
-"""A watcher answers each second, be there something new or not: after this, what it said last may not be true."""
+"""A watcher answers every second, changed or not. After this time without an answer, the screen may be outdated."""
 SETTLE_S = 1.0
 OUTDATED = "bold white on bright_black"
 
-Request = tuple[str, dict[str, object] | None]
-"""A path and a body."""
+Document = dict[str, Any]
 
 
 class WatcherApi(Protocol):
-    """Whom to ask. `get` and `post` block, and raise a WatchtestError."""
+    """The API of the watcher. `get` and `post` block, and raise WatchtestError."""
 
     @property
     def folder(self) -> Any: ...
@@ -107,17 +62,17 @@ class WatcherApi(Protocol):
 
 
 async def run_attached_dashboard(watcher: WatcherApi, environ: Mapping[str, str]) -> int:
-    """Until the user leaves, or the watcher has; the exit code."""
+    """Show the dashboard until the user leaves or the watcher is gone, and return the exit code."""
     left = asyncio.Event()
-    scene = RemoteBackend(watcher, left.set)
-    frontend = Dashboard(scene, str(watcher.folder), environ, scene.say)
-    access = TerminalAccess(write_to_stdout, lambda: frontend.is_away)
-    scene.ringing = AttachedNotifier(environ, str(watcher.folder), access, scene.say)
+    backend = RemoteBackend(watcher, left.set)
+    dashboard = Dashboard(backend, str(watcher.folder), environ, backend.say)
+    access = TerminalAccess(write_to_stdout, lambda: dashboard.is_program_open)
+    backend.notifier = AttachedNotifier(environ, str(watcher.folder), access, backend.say)
     code = 0
 
     def interrupt() -> None:
         nonlocal code
-        if not frontend.is_away:  # else it is meant for the pager or the editor that has the terminal
+        if not dashboard.is_program_open:  # otherwise Ctrl-C is meant for the pager or editor
             code = INTERRUPTED
             left.set()
 
@@ -125,111 +80,107 @@ async def run_attached_dashboard(watcher: WatcherApi, environ: Mapping[str, str]
     running.add_signal_handler(signal.SIGINT, interrupt)
     for number in (signal.SIGTERM, signal.SIGHUP):
         running.add_signal_handler(number, left.set)
-    async with frontend:
-        following = asyncio.create_task(scene.follow(frontend.refresh), name="follow the watcher")
-        ticking = asyncio.create_task(_tick(frontend), name="tick")
+    async with dashboard:
+        following = asyncio.create_task(backend.follow(dashboard.refresh), name="follow the watcher")
+        ticking = asyncio.create_task(_tick(dashboard), name="tick")
         leaving = asyncio.create_task(left.wait(), name="leave")
-        tasks = {following, ticking, leaving}
-        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, others = await asyncio.wait({following, ticking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, scene.settle(), return_exceptions=True)
+        await asyncio.gather(*others, backend.settle(), return_exceptions=True)
     for task in done:
-        task.result()  # an exception of a task that failed is the end of this command, said by the command line
+        task.result()  # raise the error of a task that failed: it ends the command
     return code
 
 
-async def _tick(frontend: Dashboard) -> None:
+async def _tick(dashboard: Dashboard) -> None:
     while True:
         await asyncio.sleep(TICK_S)
-        frontend.tick(time.time())
+        dashboard.tick(time.time())
 
 
 class RemoteBackend:
-    """What was heard last; asked for anew whenever the look changes or the watcher has something new."""
+    """Holds the watcher's last screen, and asks for a new one when the view changes or the watcher has a newer one."""
 
     def __init__(self, watcher: WatcherApi, leave: Callable[[], None]) -> None:
         self._watcher = watcher
         self._leave = leave
         self._document: Document = {}
         self._rows: tuple[StyledRow, ...] = ()
-        self._heard_at = time.time()
+        self._answered_at = time.time()
         self._is_lost = False
         """The last request failed."""
         self._wanted = (ViewState(), 0)
-        self._has_news = asyncio.Event()
+        self._has_changed = asyncio.Event()
         self._note: tuple[float, str] = (0.0, "")
-        self._asking: set[asyncio.Task[None]] = set()
-        self.ringing: AttachedNotifier | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+        self.notifier: AttachedNotifier | None = None
 
     def say(self, text: str) -> None:
         self._note = (time.time(), text)
-        self._has_news.set()
+        self._has_changed.set()
 
-    # -- what is shown -----------------------------------------------------------------------------
+    # -- the screen --------------------------------------------------------------------------------
 
-    def rows(self, look: ViewState, height: int, now: float) -> Sequence[StyledRow]:
-        if (look, height) != self._wanted:
-            self._wanted = (look, height)
-            self._has_news.set()
+    def rows(self, view: ViewState, height: int, now: float) -> Sequence[StyledRow]:
+        if (view, height) != self._wanted:
+            self._wanted = (view, height)
+            self._has_changed.set()
         rows = [*self._rows[:height], *[StyledRow()] * (height - len(self._rows))]
         at, note = self._note
         note = note if now - at < NOTE_S else ""
-        silence_s = now - self._heard_at
+        silence_s = now - self._answered_at
         if rows and (self._is_lost or silence_s > SILENCE_S):
             rows[0] = replace(rows[0], band=OUTDATED)
-            note = note or f"the watcher has not answered for {silence_s:.0f} s: this is what it said last"
+            note = note or f"no answer from the watcher for {silence_s:.0f} s; this is its last screen"
         if note and len(rows) > 1:
             rows[-2] = text_row(note, "bold yellow")
         return rows
 
-    def choices(self, look: ViewState) -> int:
+    def failure_count(self, view: ViewState) -> int:
         return int(self._document.get("choices", 0))
 
-    def place(self, look: ViewState) -> Location | None:
+    def location(self, view: ViewState) -> Location | None:
         place = self._document.get("place")
         return Location(str(place["file"]), int(place["line"])) if place else None
 
-    async def page(self, look: ViewState) -> str:
+    async def output(self, view: ViewState) -> str:
         try:
-            document = await _asked(partial(self._watcher.get, f"/output?{_query(look)}"))
+            document = await _in_thread(partial(self._watcher.get, f"/output?{_query(view)}"))
         except WatchtestError as error:
             return str(error)
         return str(document.get("text", ""))
 
-    # -- hearing -----------------------------------------------------------------------------------
-
     async def follow(self, refresh: Callable[[float], None]) -> None:
-        """For ever; raises once the watcher has been silent for too long."""
-        last_heard = time.monotonic()
+        """Keep the screen up to date; raise the watcher's error if it has not answered for too long."""
+        last_answer = time.monotonic()
         asking: asyncio.Future[Document] | None = None
         while True:
-            self._has_news.clear()
-            look, height = self._wanted
+            self._has_changed.clear()
+            view, height = self._wanted
             after = self._document.get("seq", 0) if asking is None else 0
-            asking = asyncio.ensure_future(
-                _asked(partial(self._watcher.get, f"/screen?{_query(look, height=height or 24, after=after)}"))
-            )
-            news = asyncio.ensure_future(self._has_news.wait())
-            await asyncio.wait({asking, news}, return_when=asyncio.FIRST_COMPLETED)
-            news.cancel()
-            if not asking.done():  # another look: what was asked for is of no interest any more
-                asking.add_done_callback(_forget)
+            query = _query(view, height=height or DEFAULT_HEIGHT, after=after)
+            asking = asyncio.ensure_future(_in_thread(partial(self._watcher.get, f"/screen?{query}")))
+            changing = asyncio.ensure_future(self._has_changed.wait())
+            await asyncio.wait({asking, changing}, return_when=asyncio.FIRST_COMPLETED)
+            changing.cancel()
+            if not asking.done():  # the view has changed: ask again, and ignore this answer
+                asking.add_done_callback(_ignore_error)
                 refresh(time.time())
                 continue
             try:
                 self._take(asking.result())
             except WatchtestError as error:
-                if time.monotonic() - last_heard > GONE_LIMIT_S:
+                if time.monotonic() - last_answer > LOST_LIMIT_S:
                     raise
                 self._is_lost = True
                 self.say(error.message)
                 await asyncio.sleep(RETRY_S)
             else:
-                last_heard = time.monotonic()
+                last_answer = time.monotonic()
                 if self._is_lost:
-                    self._note = (0.0, "")  # it is back: that it was gone is no news
-                self._heard_at, self._is_lost = time.time(), False
+                    self._note = (0.0, "")  # the message that it did not answer is outdated
+                self._answered_at, self._is_lost = time.time(), False
             asking = None
             refresh(time.time())
             await asyncio.sleep(INTERVAL_S)
@@ -238,47 +189,91 @@ class RemoteBackend:
         try:
             self._rows = tuple(from_document(row) for row in document["rows"])
         except (KeyError, TypeError, ValueError):
-            self.say("the watcher's answer cannot be understood: is it another version of watchtest?")
+            self.say("cannot read the watcher's answer; does it run a different version of watchtest?")
             return
         self._document = document
-        if self.ringing is not None:
-            self.ringing.hear(document.get("notice"))
+        if self.notifier is not None:
+            self.notifier.receive(document.get("notice"))
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------
 
-    def wish(self, wish: Action, look: ViewState) -> None:
-        if wish is Action.QUIT:
+    def perform(self, action: Action, view: ViewState) -> None:
+        if action is Action.QUIT:
             self._leave()
             return
-        task = asyncio.create_task(self._ask(wish, look), name=f"ask for {wish}")
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        task = asyncio.create_task(self._request(action, view), name=f"request {action}")
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
     async def settle(self) -> None:
-        """Requests and notices that are on their way."""
-        if self._asking:
-            await asyncio.wait(self._asking, timeout=SETTLE_S)
-        if self.ringing is not None:
-            await self.ringing.close(SETTLE_S)
+        """Wait for requests and notifications that are under way."""
+        if self._requests:
+            await asyncio.wait(self._requests, timeout=SETTLE_S)
+        if self.notifier is not None:
+            await self.notifier.close(SETTLE_S)
 
-    async def _ask(self, wish: Action, look: ViewState) -> None:
+    async def _request(self, action: Action, view: ViewState) -> None:
         try:
-            for path, body in _requests(wish, look, self._document):
-                await _asked(partial(self._watcher.post, path, body))
-        except Declined as refused:
-            self.say(refused.message)
+            for path, body in requests_of(action, view.filter, self._document):
+                await _in_thread(partial(self._watcher.post, path, body))
+        except Declined as refusal:
+            self.say(refusal.message)
         except WatchtestError as error:
             self.say(str(error))
 
 
-async def _asked(ask: Callable[[], Document]) -> Document:
-    """By a thread that nobody waits for at the end: a watcher that hangs must not hold a user who leaves."""
+class AttachedNotifier:
+    """Shows the watcher's live notification on this terminal. A notification from before attaching is not shown."""
+
+    def __init__(
+        self, environ: Mapping[str, str], workspace: str, access: TerminalAccess, say: Callable[[str], None]
+    ) -> None:
+        self._environ = environ
+        self._workspace = workspace
+        self._access = access
+        self._outbox = Outbox("a notification", self._show, say, most=1)
+        self._has_received = False
+        self._received: Document | None = None
+        self._channel: TerminalChannel | None = None
+
+    def receive(self, live: Document | None) -> None:
+        """Take the notification that is live at the watcher now; show it if it is new."""
+        is_new, self._received = self._has_received and live != self._received, live
+        self._has_received = True
+        if is_new:
+            self._outbox.put(live)
+
+    async def close(self, grace_s: float) -> None:
+        await self._outbox.close(grace_s)
+
+    async def _show(self, live: Document | None) -> None:
+        try:
+            if live is None:
+                await self._channel.withdraw() if self._channel is not None else None
+                return
+            notification, method = relayed_notification(live)
+            self._channel = TerminalChannel(self._access, self._environ, self._workspace, method)
+            await self._channel.deliver(notification)
+        except (ValueError, TypeError, KeyError):  # from a different version of watchtest
+            log.info("cannot read a notification of the watcher: %r", live)
+        except DeliveryFailed as failure:
+            log.info("%s", failure)
+
+
+def write_to_stdout(text: str) -> None:
+    """Write from the event loop's thread, as the dashboard does, so that no drawing is interrupted."""
+    sys.stdout.write(encodable(text, sys.stdout.encoding))
+    sys.stdout.flush()
+
+
+async def _in_thread(ask: Callable[[], Document]) -> Document:
+    """Run a blocking request in a daemon thread, so that a watcher that hangs does not keep the user from leaving."""
     running = asyncio.get_running_loop()
     answer: asyncio.Future[Document] = running.create_future()
 
     def settle(document: Document | None, error: Exception | None) -> None:
         if answer.done():
-            return  # nobody waits any more
+            return  # the caller was cancelled
         if error is not None:
             answer.set_exception(error)
         elif document is not None:
@@ -288,7 +283,7 @@ async def _asked(ask: Callable[[], Document]) -> Document:
         document, failure = None, None
         try:
             document = ask()
-        except Exception as error:  # noqa: BLE001  whoever waits gets it
+        except Exception as error:  # noqa: BLE001  passed on to the caller
             failure = error
         with suppress(RuntimeError):  # the loop has ended
             running.call_soon_threadsafe(settle, document, failure)
@@ -297,33 +292,13 @@ async def _asked(ask: Callable[[], Document]) -> Document:
     return await answer
 
 
-def _forget(asking: asyncio.Future[Document]) -> None:
+def _ignore_error(asking: asyncio.Future[Document]) -> None:
     if not asking.cancelled():
         asking.exception()
 
 
-def _query(look: ViewState, **more: int) -> str:
-    members: dict[str, object] = {"panel": look.panel, "filter": look.filter, "typing": int(look.is_typing)}
-    if look.chosen != NOTHING_CHOSEN:
-        members["chosen"] = look.chosen
+def _query(view: ViewState, **more: int) -> str:
+    members: dict[str, object] = {"panel": view.panel, "filter": view.filter, "typing": int(view.is_typing)}
+    if view.selected is not None:
+        members["chosen"] = view.selected
     return urlencode({**members, **more})
-
-
-def _requests(wish: Action, look: ViewState, seen: Document) -> list[Request]:
-    """What a wish is in the words of the API, for what was seen when it was made."""
-    match wish:
-        case Action.ALL:
-            return [("/policy", {"policy": "configured"}), ("/runs", {"policy": "all"})]
-        case Action.FAILED if seen.get("override") == "failed":
-            return [("/policy", {"policy": "configured"})]
-        case Action.FAILED:
-            run: list[Request] = [("/runs", {"policy": "failed"})] if seen.get("red") else []
-            return [("/policy", {"policy": "failed"}), *run]
-        case Action.RERUN:
-            return [("/runs", {"matching": look.filter} if look.filter else {"again": True})]
-        case Action.CANCEL | Action.KILL:
-            return [(f"/runs/current/{wish.value}", None)]
-        case Action.PAUSE:
-            return [("/resume" if seen.get("paused") else "/pause", {"lane": seen.get("lane")})]
-        case _:
-            return []

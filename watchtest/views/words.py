@@ -1,7 +1,4 @@
-"""What a state means, in the words that every view uses. Pure.
-
-How far a run is, and how long it will still take by what its tests took before. Pure.
-"""
+"""The words that every view uses for the state: verdict, selection, failures, box, problems, remaining time. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from watchtest.core.verdict import file_of
 
 
 def verdict(knowledge: Knowledge) -> str:
-    """`passed 12 tests, 1 skipped`, `failed 2 of 12 tests`, `error: 1 file could not be collected`."""
+    """Return `passed 12 tests, 1 skipped`, `failed 2 of 12 tests`, or `error: 1 file could not be collected`."""
     total = len(knowledge.tests)
     match knowledge.verdict:
         case Verdict.PASSED:
@@ -36,7 +33,7 @@ def verdict(knowledge: Knowledge) -> str:
         case Verdict.FAILED:
             return f"failed {len(knowledge.red)} of {tests(total)}"
         case Verdict.ERROR:
-            return f"error: {one_line(knowledge.reason) or 'no reason was given'}"
+            return f"error: {one_line(knowledge.reason) or 'no reason given'}"
         case Verdict.NO_TESTS:
             return _with_reason("no tests", knowledge.reason)
         case Verdict.UNKNOWN:
@@ -49,27 +46,27 @@ def _with_reason(word: str, reason: str) -> str:
     return f"{word}: {one_line(reason)}" if reason else word
 
 
-def selection(chosen: Selection) -> str:
-    """What a run shall run, and because of what."""
-    match chosen:
+def selection(selected: Selection) -> str:
+    """Return which tests a run is to run, and why."""
+    match selected:
         case All(because=because):
             what = "all tests"
-        case Only(tests=chosen_tests, because=because):
-            what = tests(len(chosen_tests))
+        case Only(tests=selected_tests, because=because):
+            what = tests(len(selected_tests))
         case _:
-            assert_never(chosen)
+            assert_never(selected)
     because = one_line(because)
     return f"{what} ({because})" if because and because != what else what
 
 
 def intent(run: Run) -> str:
-    """The same of a run that may not know yet."""
+    """Return the same for a run whose selection may not be made yet."""
     is_open = run.is_narrowable and isinstance(run.selection, All)
-    return "the tests that the change can affect" if is_open else selection(run.selection)
+    return "tests affected by the change" if is_open else selection(run.selection)
 
 
 def rerun_count(knowledge: Knowledge) -> int | None:
-    """How many tests ran for this verdict, where a selection did for the rest; None: all of them."""
+    """Return how many tests ran for this verdict if a selection left some out; None if all of them ran."""
     run = knowledge.run
     if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
         return None
@@ -77,33 +74,33 @@ def rerun_count(knowledge: Knowledge) -> int | None:
     return count if count < len(knowledge.tests) else None
 
 
-def changes(pending: PendingChanges) -> str:
-    """`2 changes: a.py, b.py`."""
-    if EVERYTHING in pending.paths:
-        return "anything may have changed"
-    return f"{count(len(pending.paths), 'change')}: {names(pending.paths)}"
+def pending(changes: PendingChanges) -> str:
+    """Return `2 changes pending: a.py, b.py`."""
+    if EVERYTHING in changes.paths:
+        return "pending: anything may have changed"
+    return f"{count(len(changes.paths), 'change')} pending: {names(changes.paths)}"
 
 
 def location(failure: Failure | None) -> str:
-    """`tests/test_a.py:14`, or nothing."""
+    """Return `tests/test_a.py:14`, or an empty string."""
     where = (failure.where or failure.crash) if failure else None
     return f"{one_line(where.file)}:{where.line}" if where else ""
 
 
 def test_name(test: str) -> str:
-    """A test without its file."""
+    """Return the name of a test without its file."""
     return one_line(test.removeprefix(file_of(test)).removeprefix("::")) or one_line(test)
 
 
 def failure_line(result: Result) -> str:
-    """`FAILED tests/test_a.py::test_x tests/test_a.py:14 assert 1 == 2`."""
+    """Return `FAILED tests/test_a.py::test_x tests/test_a.py:14 assert 1 == 2`."""
     message = one_line(result.failure.message) if result.failure else ""
     parts = (result.outcome.value.upper(), one_line(result.test), location(result.failure), message)
     return " ".join(part for part in parts if part)
 
 
 def box(info: BoxInfo) -> str:
-    """`docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1`."""
+    """Return `docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1`."""
     parts = (
         f"{one_line(info.engine)} {short(info.id, 12)}".strip(),
         f"image {one_line(info.image)}" if info.image else "",
@@ -117,13 +114,13 @@ def box(info: BoxInfo) -> str:
 
 
 def service(info: ServiceInfo) -> str:
-    """`service kv: ready`, `service kv: backoff, 2 restarts: exited with code 1 before it was ready`."""
+    """Return `service kv: ready`, or `service kv: backoff, 2 restarts: exited with code 1 before it was ready`."""
     restarts = f", {count(info.restarts, 'restart')}" if info.restarts else ""
     return f"service {one_line(info.name)}: {one_line(info.state)}{restarts}{_because(info)}"
 
 
 def services(infos: tuple[ServiceInfo, ...]) -> str:
-    """All in one line; those in trouble with their reason."""
+    """Return all services in one line; those in trouble with the reason."""
     return " · ".join(f"{one_line(info.name)} {one_line(info.state)}{_because(info)}" for info in infos)
 
 
@@ -136,21 +133,21 @@ def problem(what: Problem) -> str:
 
 
 def retry(broken: Broken, now: float) -> str:
-    """What happens next to a lane that broke."""
+    """Return what happens next to a broken lane."""
     if broken.retry_at is None:
-        return "given up until the next change or command"
+        return "gave up; will retry on the next change or command"
     left_s = broken.retry_at - now
     when = f"in {duration(left_s)}" if left_s > 0 else "now"
-    return f"trying again {when}" + (f" (attempt {broken.attempt} failed)" if broken.attempt else "")
+    return f"retrying {when}" + (f" (attempt {broken.attempt} failed)" if broken.attempt else "")
 
 
 LEAST_SHARE = 0.2
-"""Before so much of a run has passed, its pace says nothing: it has just begun, and collected before."""
+"""The pace of a run counts only after this share of its tests: before that, startup and collection dominate."""
 PACE_LIMITS = (0.1, 10.0)
 
 
 def eta_s(lane: LaneState, now: float) -> float | None:
-    """Seconds until the run under way has ended; None where nobody can tell."""
+    """Return the seconds until the current run ends, estimated from earlier durations; None if unknown."""
     match lane.activity:
         case Working(phase=Executing(promised=promised, results=results, since=since)) if promised:
             pass
@@ -170,7 +167,7 @@ def eta_s(lane: LaneState, now: float) -> float | None:
 
 
 def _pace(elapsed_s: float, done_s: float) -> float:
-    """How much longer a second of tests takes here: several may run side by side, and there is more than tests."""
+    """Return the elapsed time per second of tests: tests may run in parallel, and there is overhead."""
     if done_s <= 0:
         return 1.0
     least, most = PACE_LIMITS

@@ -13,7 +13,8 @@ from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, AttachedNot
 from watchtest.control.client import Declined
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
 from watchtest.errors import ControlError
-from watchtest.views.dashboard.navigation import Action, ViewState
+from watchtest.views.dashboard.actions import Action
+from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.notify.notifications import Notification, NotificationKind
 from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalAccess, TerminalMethod
 
@@ -118,42 +119,42 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
         await ran(watcher, Outcome.FAILED)
         is_left = asyncio.Event()
         elsewhere = Elsewhere(watcher)
-        scene = RemoteBackend(elsewhere, is_left.set)
-        following = asyncio.create_task(scene.follow(lambda _now: None))
+        backend = RemoteBackend(elsewhere, is_left.set)
+        following = asyncio.create_task(backend.follow(lambda _now: None))
 
-        def shown(look: ViewState | None = None) -> str:
-            rows = scene.rows(look or ViewState(), 24, time.time())
+        def shown(view: ViewState | None = None) -> str:
+            rows = backend.rows(view or ViewState(), 24, time.time())
             assert len(rows) == 24
             return "\n".join(text for row in rows for text, _ in row.left)
 
         try:
             await watcher.until("it is red", lambda: "FAILED 1 of 1" in shown())
-            assert scene.choices(ViewState()) == 1
-            assert TEST in await scene.page(ViewState())
+            assert backend.failure_count(ViewState()) == 1
+            assert TEST in await backend.output(ViewState())
             await watcher.until("the help is there", lambda: "run all tests" in shown(ViewState(panel="help")))
-            scene.wish(Action.CANCEL, ViewState())
+            backend.perform(Action.CANCEL, ViewState())
             await watcher.until("it is told that nothing runs", lambda: "nothing is running" in shown())
-            scene.wish(Action.FAILED, ViewState())
+            backend.perform(Action.FAILED, ViewState())
             await watcher.until("it runs", lambda: len(watcher.runs.started) == 2)
             assert isinstance(watcher.runs.started[-1].run.selection, Only)
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             await watcher.until("it is green", lambda: "PASSED 1 test" in shown())
             elsewhere.is_gone = True
             await watcher.until("it is told so", lambda: "no watcher runs here" in shown())
-            assert scene.rows(ViewState(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
+            assert backend.rows(ViewState(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
             elsewhere.is_gone = False
             await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
-            assert scene.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
-            scene.wish(Action.ALL, ViewState())
+            assert backend.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
+            backend.perform(Action.ALL, ViewState())
             await watcher.until("it runs all", lambda: len(watcher.runs.started) == 3)
             assert isinstance(watcher.runs.started[-1].run.selection, All)
             assert watcher.loop.state.top.policy_override is None
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
-            scene.wish(Action.QUIT, ViewState())
+            backend.perform(Action.QUIT, ViewState())
             assert is_left.is_set()
         finally:
             following.cancel()
-            await asyncio.gather(following, scene.settle(), return_exceptions=True)
+            await asyncio.gather(following, backend.settle(), return_exceptions=True)
 
     play(story, policy=Policy.OFF)
 
@@ -162,18 +163,18 @@ def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_t
     async def story(watcher: Bench) -> None:
         await ran(watcher, Outcome.PASSED)
         elsewhere = Elsewhere(watcher)
-        scene = RemoteBackend(elsewhere, lambda: None)
-        following = asyncio.create_task(scene.follow(lambda _now: None))
+        backend = RemoteBackend(elsewhere, lambda: None)
+        following = asyncio.create_task(backend.follow(lambda _now: None))
         await watcher.until(
-            "it is green", lambda: scene.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
+            "it is green", lambda: backend.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
         )
         elsewhere.stuck = threading.Event()
-        rows = scene.rows(ViewState(), 24, time.time() + SILENCE_S + 1)
+        rows = backend.rows(ViewState(), 24, time.time() + SILENCE_S + 1)
         assert rows[0].band == OUTDATED
-        assert "this is what it said last" in rows[-2].left[0][0]
+        assert "this is its last screen" in rows[-2].left[0][0]
         await asyncio.sleep(1.5)  # one that asks is stuck now
         following.cancel()
-        await asyncio.gather(following, scene.settle(), return_exceptions=True)
+        await asyncio.gather(following, backend.settle(), return_exceptions=True)
 
     began = time.monotonic()
     play(story, policy=Policy.OFF)
@@ -184,24 +185,24 @@ def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_t
     async def story() -> list[str]:
         written: list[str] = []
         relay = NotificationRelay()
-        ringing = AttachedNotifier({"TERM": "xterm-kitty"}, "/shop", TerminalAccess(written.append), pytest.fail)
+        notifier = AttachedNotifier({"TERM": "xterm-kitty"}, "/shop", TerminalAccess(written.append), pytest.fail)
         red = Notification(NotificationKind.RED, "✘ shop: 1 test red", ("test_a",), Lane.SAVE, Verdict.FAILED)
         await relay.deliver(red)
-        ringing.hear(relay.live())  # from before
+        notifier.receive(relay.live())  # from before
         await relay.deliver(red)
         for _ in range(3):
-            ringing.hear(relay.live())
-        await ringing.close(5.0)
+            notifier.receive(relay.live())
+        await notifier.close(5.0)
         assert len(written) == 1
         await relay.withdraw()
-        ringing.hear(relay.live())
-        await ringing.close(5.0)
+        notifier.receive(relay.live())
+        await notifier.close(5.0)
         relay.form = TerminalMethod.BELL
         await relay.deliver(red)
-        ringing.hear(relay.live())
-        await ringing.close(5.0)
-        ringing.hear({"number": 9})  # of a watchtest that is to come
-        await ringing.close(5.0)
+        notifier.receive(relay.live())
+        await notifier.close(5.0)
+        notifier.receive({"number": 9})  # of a watchtest that is to come
+        await notifier.close(5.0)
         return written
 
     told, taken_back, rung = asyncio.run(story())

@@ -37,6 +37,7 @@ from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Lane
 from watchtest.core.state import SettleStatus
 from watchtest.errors import WatchtestError
+from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.watcher_screen import ScreenRequest, ScreenServer
 from watchtest.views.status.status_document import activity, result_document
 from watchtest.views.status.status_schema import status_schema
@@ -265,7 +266,7 @@ class Handlers:
         return Answer(await self._served.screens.document(_screen_request(call.query)))
 
     async def output(self, call: Call) -> Response:
-        return Answer({"text": await self._served.screens.text(_screen_request(call.query))})
+        return Answer({"text": await self._served.screens.output(_screen_request(call.query))})
 
     async def why(self, call: Call) -> Response:
         return Answer(await self._desk.why(call.query.what, call.query.lane))
@@ -283,7 +284,8 @@ class Handlers:
 
 
 def _screen_request(query: models.ScreenQuery) -> ScreenRequest:
-    return ScreenRequest(query.height, query.panel, query.filter, bool(query.typing), query.chosen, query.after)
+    view = ViewState(query.panel, query.filter, bool(query.typing), query.chosen)
+    return ScreenRequest(query.height, view, query.after)
 
 
 def _rest(lane: Lane, rest: SettleStatus) -> Response:

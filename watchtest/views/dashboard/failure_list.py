@@ -1,8 +1,6 @@
-"""The middle rows of the dashboard: what is red, as much of each as there is room for; with a filter, all that match.
+"""The middle rows of the dashboard, the failures with as much detail as fits, and their full output for a pager. Pure.
 
-Failures of the run under way come first; the last verdict's stand until the next one exists. Pure.
-
-All that a run has said, as one harmless text for a pager: each failure whole, with its output. Pure.
+Failures of the current run come first; those of the last verdict stay until there is a new one.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from watchtest.core.policy import is_matched
 from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
 from watchtest.core.text import clean, cut, duration, tail
 from watchtest.views import words
-from watchtest.views.dashboard.navigation import NOTHING_CHOSEN, ViewState
+from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import StyledRow, indented_row, text_row
 
 BLOCK_LINES = 12
-"""The most rows for one failure that was not chosen."""
-CHOSEN_LINES = 80
+"""The most rows of a failure that is not selected."""
+SELECTED_LINES = 80
 SIGNS = {
     Outcome.PASSED: ("✔", "green"),
     Outcome.SKIPPED: ("○", "yellow"),
@@ -35,7 +33,7 @@ SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class ScreenContext:
-    """What the state does not know: where the workspace is, and which tests are red or green by chance."""
+    """What the state does not contain: the path of the workspace, and the flaky tests."""
 
     root: str = ""
     flaky: frozenset[str] = frozenset()
@@ -43,74 +41,79 @@ class ScreenContext:
 
 @dataclass(frozen=True)
 class FailureBlock:
-    """One failure: where it is, its line of source, what it says. Worded when it is looked at: there may be thousands,
-    and a screen is drawn several times a second."""
+    """One failure: headline, source line and message.
+
+    Its rows are built on first use: there may be thousands of failures, and the screen is drawn several times a second.
+    """
 
     result: Result
     mark: str
-    around: ScreenContext
-    is_healed: bool = False
-    """It was red, and has passed in the run under way: that is all there is to say."""
+    context: ScreenContext
+    is_fixed: bool = False
+    """It was red and has passed in the current run, so its old message is not shown."""
 
     @cached_property
     def head(self) -> StyledRow:
         sign, style = SIGNS[self.result.outcome]
-        return _headline(self.result, sign, style, self.mark, self.around)
+        return _headline(self.result, sign, style, self.mark, self.context)
 
     @cached_property
     def source(self) -> StyledRow | None:
-        failure = None if self.is_healed else self.result.failure
+        failure = None if self.is_fixed else self.result.failure
         source = (failure.source_line or "").strip() if failure else ""
         return indented_row(f"> {source}") if source else None
 
     @cached_property
     def message(self) -> tuple[StyledRow, ...]:
-        failure = None if self.is_healed else self.result.failure
+        failure = None if self.is_fixed else self.result.failure
         lines = cut(failure.message, 8000).expandtabs(4).split("\n") if failure else []
-        said = [line for line in lines if line.strip()]
-        return tuple(indented_row(line, _colour(line)) for line in said[:CHOSEN_LINES])
+        shown = [line for line in lines if line.strip()][:SELECTED_LINES]
+        return tuple(indented_row(line, _colour(line)) for line in shown)
 
     def __len__(self) -> int:
         return 1 + (self.source is not None) + len(self.message)
 
     def rows(self, depth: int) -> list[StyledRow]:
-        """The most telling `depth` rows: what it says goes before the line that says it."""
+        """Return the `depth` most important rows. The message matters more than the source line."""
         source = [self.source] if self.source and (depth > 2 or not self.message) else []
         return [self.head, *source, *self.message[: max(depth - 1 - len(source), 0)]][:depth]
 
 
-def failure_rows(lane: LaneState, look: ViewState, room: int, around: ScreenContext) -> list[StyledRow]:
-    blocks = _blocks(lane, look, around)
-    if look.filter:
-        return _listed(lane, look, blocks, room)
+def failure_rows(lane: LaneState, view: ViewState, room: int, context: ScreenContext) -> list[StyledRow]:
+    """Return at most `room` rows."""
+    blocks = _blocks(lane, view, context)
+    if view.filter:
+        return _matches(lane, view, blocks, room)
     if isinstance(lane.activity, Broken):
-        said = _below(lane.activity.problem.message, room // 2 if blocks else room)
-        return [*said, *_fitted(blocks, room - len(said), look.chosen)]
+        output = _command_output(lane.activity.problem.message, room // 2 if blocks else room)
+        return [*output, *_fit(blocks, room - len(output), view.selected)]
     if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.runs.last:
         raw = tail(lane.runs.last.raw_output, max(room - 1, 0)) if room > 1 else ()
-        return [StyledRow(left=((" the end of the output:", "bold"),)), *(text_row(f"  {line}") for line in raw)][:room]
-    return _fitted(blocks, room, look.chosen)
+        return [StyledRow(left=((" end of the runner's output:", "bold"),)), *(text_row(f"  {line}") for line in raw)][
+            :room
+        ]
+    return _fit(blocks, room, view.selected)
 
 
-def _below(message: str, room: int) -> list[StyledRow]:
-    """What stands below the first line of a problem: the end of what a failed command has said."""
+def _command_output(message: str, room: int) -> list[StyledRow]:
+    """Return the lines of a problem after the first: the end of a failed command's output."""
     _, _, rest = message.strip().partition("\n")
     lines = tail(rest, min(room, BLOCK_LINES)) if rest and room > 0 else ()
     return [indented_row(line, "magenta") for line in lines]
 
 
-def selectable_failures(lane: LaneState, look: ViewState) -> tuple[Result, ...]:
-    """The failures that can be chosen from, in the order in which they are shown."""
-    return tuple(block.result for block in _blocks(lane, look, ScreenContext()) if block.result.outcome.is_red)
+def selectable_failures(lane: LaneState, view: ViewState) -> tuple[Result, ...]:
+    """Return the failures that can be selected, in the order in which they are shown."""
+    return tuple(block.result for block in _blocks(lane, view, ScreenContext()) if block.result.outcome.is_red)
 
 
-# -- as much as there is room for ------------------------------------------------------------------
+# -- layout ----------------------------------------------------------------------------------------
 
 
-def _fitted(blocks: Sequence[FailureBlock], room: int, chosen: int = NOTHING_CHOSEN) -> list[StyledRow]:
-    """As much of each block as there is room for: the same depth for all, what is left over for the first ones."""
-    if blocks and chosen != NOTHING_CHOSEN:
-        return _around(blocks, room, min(chosen, len(blocks) - 1))
+def _fit(blocks: Sequence[FailureBlock], room: int, selected: int | None = None) -> list[StyledRow]:
+    """Return as much of each block as fits: the same number of rows for all, and the spare rows for the first ones."""
+    if blocks and selected is not None:
+        return _fit_selected(blocks, room, min(selected, len(blocks) - 1))
     if len(blocks) > room:
         shown = max(room - 1, 0)
         return [*(block.head for block in blocks[:shown]), text_row(f"and {len(blocks) - shown} more", "dim")][:room]
@@ -126,33 +129,33 @@ def _fitted(blocks: Sequence[FailureBlock], room: int, chosen: int = NOTHING_CHO
     return fitted
 
 
-def _around(blocks: Sequence[FailureBlock], room: int, chosen: int) -> list[StyledRow]:
-    """The chosen one at length, of the others their first rows: those before it, and those after, as many as fit."""
-    depth = min(len(blocks[chosen]), max(room - len(blocks) + 1, room * 2 // 3, 1))
+def _fit_selected(blocks: Sequence[FailureBlock], room: int, selected: int) -> list[StyledRow]:
+    """Return the selected block in full, and the headlines of as many blocks before and after it as fit."""
+    depth = min(len(blocks[selected]), max(room - len(blocks) + 1, room * 2 // 3, 1))
     left = max(room - depth, 0)
-    after = min(len(blocks) - chosen - 1, max(left - chosen, left // 2))
-    before = min(chosen, left - after)
-    own = blocks[chosen].rows(depth)
+    after = min(len(blocks) - selected - 1, max(left - selected, left // 2))
+    before = min(selected, left - after)
+    own = blocks[selected].rows(depth)
     marked = StyledRow(left=((" ▸ ", "bold yellow"), *own[0].left[1:]), right=own[0].right)
-    rows = [block.head for block in blocks[chosen - before : chosen]]
+    rows = [block.head for block in blocks[selected - before : selected]]
     rows += [marked, *own[1:]]
-    return [*rows, *(block.head for block in blocks[chosen + 1 : chosen + 1 + after])][:room]
+    return [*rows, *(block.head for block in blocks[selected + 1 : selected + 1 + after])][:room]
 
 
-def _listed(lane: LaneState, look: ViewState, blocks: Sequence[FailureBlock], room: int) -> list[StyledRow]:
-    """With a filter: what matches and is red as ever, and below it the other tests that match, a row each."""
+def _matches(lane: LaneState, view: ViewState, blocks: Sequence[FailureBlock], room: int) -> list[StyledRow]:
+    """Return the failures that match the filter, and below them one row for each other test that matches."""
     red = {block.result.test for block in blocks}
     others = sorted(
         (
             known.result
             for test, known in lane.knowledge.tests.items()
-            if test not in red and is_matched(test, look.filter)
+            if test not in red and is_matched(test, view.filter)
         ),
         key=lambda result: result.test,
     )
     if not blocks and not others:
-        return [text_row(f"no known test has {look.filter!r} in its name", "yellow")][:room]
-    above = _fitted(blocks, min(room, max(room // 2, room - len(others))), look.chosen)
+        return [text_row(f"no known test matches {view.filter!r}", "yellow")][:room]
+    above = _fit(blocks, min(room, max(room // 2, room - len(others))), view.selected)
     below = [_line(result) for result in others]
     left = room - len(above)
     if len(below) > left:
@@ -163,7 +166,7 @@ def _listed(lane: LaneState, look: ViewState, blocks: Sequence[FailureBlock], ro
 # -- failures --------------------------------------------------------------------------------------
 
 
-def _blocks(lane: LaneState, look: ViewState, around: ScreenContext) -> list[FailureBlock]:
+def _blocks(lane: LaneState, view: ViewState, context: ScreenContext) -> list[FailureBlock]:
     match lane.activity:
         case Working(phase=Executing(results=live)):
             pass
@@ -171,33 +174,36 @@ def _blocks(lane: LaneState, look: ViewState, around: ScreenContext) -> list[Fai
             live = {}
     red = lane.knowledge.red
     was_red = {known.result.test for known in red}
-    # The last verdict stands until the next one: a test that it calls red stays, with what this run says of it.
+    # The last verdict stands until the next one: its red tests stay on the screen, with their results of this run.
     waiting = sorted((known for known in red if known.result.test not in live), key=_rank)
-    healed = [live[test] for test in was_red & live.keys() if not live[test].outcome.is_red]
+    fixed = [live[test] for test in was_red & live.keys() if not live[test].outcome.is_red]
     blocks = [
         *(
-            FailureBlock(one, "again" if one.test in was_red else "new", around)
+            FailureBlock(one, "still failing" if one.test in was_red else "new", context)
             for one in live.values()
             if one.outcome.is_red
         ),
-        *(FailureBlock(known.result, "new" if known.is_new else "", around) for known in waiting),
-        *(FailureBlock(one, _healed(one), around, is_healed=True) for one in sorted(healed, key=lambda one: one.test)),
+        *(FailureBlock(known.result, "new" if known.is_new else "", context) for known in waiting),
+        *(
+            FailureBlock(one, _fixed_mark(one), context, is_fixed=True)
+            for one in sorted(fixed, key=lambda one: one.test)
+        ),
     ]
-    return [block for block in blocks if not look.filter or is_matched(block.result.test, look.filter)]
+    return [block for block in blocks if not view.filter or is_matched(block.result.test, view.filter)]
 
 
-def _healed(result: Result) -> str:
+def _fixed_mark(result: Result) -> str:
     return "passes now" if result.outcome is Outcome.PASSED else f"{result.outcome.value} now"
 
 
 def _rank(known: KnownTest) -> tuple[bool, str, int, str]:
-    """New failures first, then as they stand in the files."""
+    """Sort new failures first, then by file and line."""
     where = known.result.failure.where if known.result.failure else None
     return (not known.is_new, where.file if where else "", where.line if where else 0, known.result.test)
 
 
 def _colour(line: str) -> str:
-    """Of a difference, as pytest prints it: what was expected, what came, and where in the line they differ."""
+    """Return the colour of a message line; pytest marks the lines of a diff with -, + and ?."""
     match line.lstrip()[:2]:
         case "- ":
             return "magenta"
@@ -209,13 +215,13 @@ def _colour(line: str) -> str:
             return "red"
 
 
-def _headline(result: Result, sign: str, style: str, mark: str, around: ScreenContext) -> StyledRow:
-    place = words.location(result.failure)
-    marks = " · ".join(word for word in (mark, "flaky" if result.test in around.flaky else "") if word)
+def _headline(result: Result, sign: str, style: str, mark: str, context: ScreenContext) -> StyledRow:
+    location = words.location(result.failure)
+    marks = " · ".join(word for word in (mark, "flaky" if result.test in context.flaky else "") if word)
     return StyledRow(
         left=(
             (f" {sign} ", f"bold {style}"),
-            (f"{place}  " if place else "", f"cyan{_link(result, around.root)}"),
+            (f"{location}  " if location else "", f"cyan{_link(result, context.root)}"),
             (words.test_name(result.test), "bold"),
             (f"  {marks}" if marks else "", "yellow"),
         )
@@ -223,7 +229,7 @@ def _headline(result: Result, sign: str, style: str, mark: str, around: ScreenCo
 
 
 def _link(result: Result, root: str) -> str:
-    """What makes a terminal open the file at a click, where it can; others show plain text."""
+    """Return a style that links to the file, for terminals that support links."""
     where = location_of(result)
     if where is None or not root:
         return ""
@@ -234,7 +240,7 @@ def _link(result: Result, root: str) -> str:
 
 
 def location_of(result: Result) -> Location | None:
-    """Where an editor should open it."""
+    """Return where an editor should open a failure."""
     return (result.failure.where or result.failure.crash) if result.failure else None
 
 
@@ -245,35 +251,35 @@ def _line(result: Result) -> StyledRow:
     )
 
 
+# -- output ----------------------------------------------------------------------------------------
+
 RULE = "─" * 79
-LIMIT = 2_000_000
-"""Characters; the rest is in the history. Escaped for the socket, each may take six bytes."""
+OUTPUT_LIMIT = 2_000_000
+"""In characters; the history has the rest. Escaped for the socket, a character may take six bytes."""
 
 
-def output_text(lane: LaneState, look: ViewState) -> str:
-    """Of the failure that was chosen; without, of all of them, and what the runner itself has said."""
-    results = selectable_failures(lane, look)
-    if look.chosen != NOTHING_CHOSEN and results:
-        parts: Iterator[str] = _told(results[min(look.chosen, len(results) - 1)])
-    else:
-        parts = _all(lane, results)
-    return _bounded(parts)
+def output_text(lane: LaneState, view: ViewState) -> str:
+    """Return the full text of the selected failure, or of all failures followed by the runner's own output."""
+    results = selectable_failures(lane, view)
+    if view.selected is not None and results:
+        return _bounded(_failure_text(results[min(view.selected, len(results) - 1)]))
+    return _bounded(_full_text(lane, results))
 
 
-def _all(lane: LaneState, results: tuple[Result, ...]) -> Iterator[str]:
+def _full_text(lane: LaneState, results: tuple[Result, ...]) -> Iterator[str]:
     run = f" · run {lane.runs.last.run.id}" if lane.runs.last else ""
     yield f"{words.verdict(lane.knowledge)}{run}\n"
     if lane.problem is not None:
-        yield f"\n{RULE}\nno test can be run\n{RULE}\n{lane.problem.message}\n{lane.problem.hint}\n"
+        yield f"\n{RULE}\ntests cannot run\n{RULE}\n{lane.problem.message}\n{lane.problem.hint}\n"
     for result in results:
-        yield from _told(result)
+        yield from _failure_text(result)
     if lane.runs.last and lane.runs.last.raw_output:
-        yield f"\n{RULE}\nwhat the runner has said\n{RULE}\n{lane.runs.last.raw_output}\n"
+        yield f"\n{RULE}\noutput of the runner\n{RULE}\n{lane.runs.last.raw_output}\n"
     elif not results and lane.problem is None:
-        yield "\nNothing is red, and the runner has said nothing that would have to be read.\n"
+        yield "\nNo failures, and no output from the runner.\n"
 
 
-def _told(result: Result) -> Iterator[str]:
+def _failure_text(result: Result) -> Iterator[str]:
     failure = result.failure
     yield f"\n{RULE}\n{words.failure_line(result)}\n{RULE}\n"
     if failure is None:
@@ -284,11 +290,11 @@ def _told(result: Result) -> Iterator[str]:
 
 
 def _bounded(parts: Iterator[str]) -> str:
-    said, left = [], LIMIT
+    shown, left = [], OUTPUT_LIMIT
     for part in parts:
-        said.append(part[:left])
-        left -= len(said[-1])
+        shown.append(part[:left])
+        left -= len(shown[-1])
         if left <= 0:
-            said.append("\n… and more, which the history has\n")
+            shown.append("\n… truncated; the history has the rest\n")
             break
-    return clean("".join(said))
+    return clean("".join(shown))

@@ -1,12 +1,8 @@
-"""Single keys from the terminal. Reads; decides nothing.
+"""Reads single keys from the terminal. A printable character stands for itself, the other keys have names.
 
-The terminal is put in cbreak mode (Ctrl-C stays a signal, Ctrl-S stops nothing) and put back on leaving, whatever the
-reason.
-
-Bytes of a terminal as keys: a printable character is itself, the others have names. Pure, but for its memory.
-
-What is no key that anybody uses here (function keys, answers of the terminal, pastes' brackets) is left out, whole: the
-letters that such a sequence is made of are not keys.
+While entered, the terminal is in cbreak mode: Ctrl-C stays a signal, and Ctrl-S does not stop the output. The old mode
+is restored on leaving, even after a crash. Sequences without a meaning here (function keys, answers of the terminal,
+brackets around pasted text) are dropped as a whole, so that their letters are not taken for keys.
 """
 
 from __future__ import annotations
@@ -39,44 +35,42 @@ _KEY = re.compile(
     r"|.",
     re.DOTALL,
 )
-
-
-_BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
-"""The beginning of a sequence; or the key Escape, which is the beginning of them all."""
+_INCOMPLETE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
+"""The start of a sequence, or the Escape key, which looks the same."""
 
 
 class KeyDecoder:
-    """Takes bytes as they come; what is cut in two is told once it is whole.
+    """Turns bytes into keys. A character or sequence that arrives in pieces is returned once it is complete.
 
-    A slow line cuts sequences, too: while `is_waiting`, `rest` takes what has come for all there is.
+    While `is_incomplete`, `flush` gives up waiting for the rest of a sequence.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun = ""
+        self._incomplete = ""
 
     @property
-    def is_waiting(self) -> bool:
-        return bool(self._begun)
+    def is_incomplete(self) -> bool:
+        return bool(self._incomplete)
 
-    def told(self, typed: bytes) -> list[str]:
-        text = self._begun + self._decoder.decode(typed)
-        begun = _BEGUN.search(text)
-        self._begun = begun.group() if begun else ""
-        return self._keys(text.removesuffix(self._begun))
+    def feed(self, typed: bytes) -> list[str]:
+        text = self._incomplete + self._decoder.decode(typed)
+        match = _INCOMPLETE.search(text)
+        self._incomplete = match.group() if match else ""
+        return self._keys(text.removesuffix(self._incomplete))
 
-    def rest(self) -> list[str]:
-        begun, self._begun = self._begun, ""
-        return self._keys(begun if begun == "\x1b" else "")
+    def flush(self) -> list[str]:
+        incomplete, self._incomplete = self._incomplete, ""
+        return self._keys(incomplete if incomplete == "\x1b" else "")
 
     def _keys(self, text: str) -> list[str]:
         found = []
         for match in _KEY.finditer(text):
-            said = match.group()
-            if said in NAMES:
-                found.append(NAMES[said])
-            elif len(said) == 1 and said.isprintable():
-                found.append(said)
+            sequence = match.group()
+            if sequence in NAMES:
+                found.append(NAMES[sequence])
+            elif len(sequence) == 1 and sequence.isprintable():
+                found.append(sequence)
         return found
 
 
@@ -89,30 +83,30 @@ else:
     HAS_TERMIOS = True
 
 
-REST_S = 0.05
-"""So long the rest of a sequence is waited for: nobody presses Escape and another key that quickly."""
+SEQUENCE_LIMIT_S = 0.05
+"""How long to wait for the rest of a sequence; the Escape key and the next key are never pressed that quickly."""
 
 
-def is_in_front(descriptor: int) -> bool:
-    """Whether this process may speak with the terminal now."""
+def is_in_foreground(descriptor: int) -> bool:
+    """Return whether this process may use the terminal now."""
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
-    except OSError:  # a terminal, but not ours
+    except OSError:  # not our controlling terminal
         return False
 
 
-def is_behind(descriptor: int) -> bool:
-    """Whether another program has the terminal that is ours, too: a shell, after Ctrl-Z and `bg`."""
+def is_in_background(descriptor: int) -> bool:
+    """Return whether another program has our controlling terminal: the shell, after Ctrl-Z and `bg`."""
     try:
         return os.tcgetpgrp(descriptor) != os.getpgrp()
-    except (OSError, AttributeError):  # none of ours, or a system without such things
+    except (OSError, AttributeError):  # not our controlling terminal, or a system without job control
         return False
 
 
 class KeyReader:
-    """Calls `on_key` with each key while it is entered; `unavailable` says why there are none.
+    """Calls `on_key` for each key while entered; `unavailable` says why there are none.
 
-    May be left and entered again, for a while in which the terminal is somebody else's.
+    It can be left and entered again, to lend the terminal to another program.
     """
 
     def __init__(
@@ -120,25 +114,25 @@ class KeyReader:
         descriptor: int,
         on_key: Callable[[str], None],
         *,
-        is_in_front: Callable[[int], bool] = is_in_front,
+        is_in_foreground: Callable[[int], bool] = is_in_foreground,
     ) -> None:
         self._descriptor = descriptor
-        self._is_in_front = is_in_front
+        self._is_in_foreground = is_in_foreground
         self._on_key = on_key
         self._loop: asyncio.AbstractEventLoop | None = None
         self._modes: list[Any] | None = None
-        self._keystrokes = KeyDecoder()
-        self._resting: asyncio.TimerHandle | None = None
+        self._decoder = KeyDecoder()
+        self._flush_timer: asyncio.TimerHandle | None = None
         self.unavailable = ""
 
     def __enter__(self) -> Self:
-        self.unavailable = self._why_not()
+        self.unavailable = self._unavailable_reason()
         if self.unavailable:
             return self
         self._modes = termios.tcgetattr(self._descriptor)
         try:
             tty.setcbreak(self._descriptor, termios.TCSANOW)
-            self._take_flow_control()
+            self._disable_flow_control()
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._descriptor, self._read)
         except BaseException:
@@ -152,19 +146,19 @@ class KeyReader:
         self._stop_reading()
         self.restore()
 
-    def _take_flow_control(self) -> None:
-        """Ctrl-S is a habit of those who save: it must not hold the screen, and with it the watcher that draws it."""
+    def _disable_flow_control(self) -> None:
+        """Keep Ctrl-S, which many users press to save, from blocking the screen and the watcher that draws it."""
         modes = termios.tcgetattr(self._descriptor)
         modes[0] &= ~termios.IXON
         termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
 
-    def _why_not(self) -> str:
+    def _unavailable_reason(self) -> str:
         if not HAS_TERMIOS:
             return "keys are not available on this system; stop with Ctrl-C"
         if not os.isatty(self._descriptor):
-            return "keys are not available: the input is no terminal"
-        # Project the modes of the terminal from the background would stop this process.
-        return "" if self._is_in_front(self._descriptor) else "keys are not available in the background"
+            return "keys are not available: standard input is not a terminal"
+        # Changing the mode of the terminal from the background would stop this process.
+        return "" if self._is_in_foreground(self._descriptor) else "keys are not available in the background"
 
     def _read(self) -> None:
         try:
@@ -176,30 +170,30 @@ class KeyReader:
         if not typed:
             self._stop_reading()
             return
-        if self._resting is not None:
-            self._resting.cancel()
-        for key in self._keystrokes.told(typed):
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        for key in self._decoder.feed(typed):
             self._on_key(key)
-        if self._keystrokes.is_waiting and self._loop is not None:
-            self._resting = self._loop.call_later(REST_S, self._take_rest)
+        if self._decoder.is_incomplete and self._loop is not None:
+            self._flush_timer = self._loop.call_later(SEQUENCE_LIMIT_S, self._flush)
 
-    def _take_rest(self) -> None:
-        for key in self._keystrokes.rest():
+    def _flush(self) -> None:
+        for key in self._decoder.flush():
             self._on_key(key)
 
     def _stop_reading(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._descriptor)
         self._loop = None
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
 
     def restore(self) -> None:
-        """Give the terminal its modes back."""
+        """Restore the mode of the terminal."""
         if self._modes is None:
             return
         try:
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._modes)
-        except termios.error:  # the terminal is gone, and its modes with it
+        except termios.error:  # the terminal is gone
             pass
         self._modes = None

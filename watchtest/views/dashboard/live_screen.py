@@ -1,4 +1,4 @@
-"""The dashboard: rows on a terminal, by rich. Owns the screen while entered; whoever ticks it owns the time."""
+"""Draws rows on a terminal with rich. Owns the screen while entered; the caller's ticks give it the time."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from watchtest.views.dashboard.styled_rows import Span, StyledRow
 from watchtest.views.lines.plain_lines import discard_output
 
 INTERVAL_S = 0.12
-"""Between two drawings of what goes on changing."""
+"""The shortest time between two drawings while the content keeps changing."""
 IDLE_INTERVAL_S = 1.0
-"""Between two looks at one state: its ages grow."""
+"""How often an unchanged state is rendered again: the ages on it grow."""
 REPAIR_S = 10.0
-"""What has not changed is drawn again after so long: somebody else may have written on the terminal."""
+"""Unchanged rows are drawn again after this time: another program may have written on the terminal."""
 
 INDENT = "   "
-"""Before what goes on from the row above."""
+"""The indent of a continued row."""
 
 Rows = Callable[[ViewState, int, float], Sequence[StyledRow]]
-"""What to show for a look, on so many rows, at that time."""
+"""Returns the rows to show for a view, a height and a time."""
 
 
 def render(rows: Sequence[StyledRow], width: int) -> RenderableType:
-    """Rows of at most `width` columns, as many as there are; empty ones give way to texts that are too long."""
+    """Return as many rows as given, at most `width` columns wide. Rows that wrap take the place of empty rows."""
     spare = sum(row == StyledRow() for row in rows)
     shown: list[StyledRow] = []
     for row in rows:
@@ -49,10 +49,10 @@ def render(rows: Sequence[StyledRow], width: int) -> RenderableType:
 
 
 def _wrapped(row: StyledRow, width: int, most: int) -> list[StyledRow]:
-    """The same text on up to so many rows; what is too much for them is cut at the end of the last."""
+    """Return the text on up to `most` rows, cut at the end of the last one."""
     *label, (text, style) = row.left
     label = label or [(" ", "")]
-    indent = " " * max(sum(len(said) for said, _ in label), len(INDENT))
+    indent = " " * max(sum(len(part) for part, _ in label), len(INDENT))
     lines = textwrap.wrap(clean(text).strip(), max(width - len(indent) - 1, 20)) or [""]
     lines = [*lines[: most - 1], " ".join(lines[most - 1 :])] if len(lines) > most else lines
     return [
@@ -62,28 +62,28 @@ def _wrapped(row: StyledRow, width: int, most: int) -> list[StyledRow]:
 
 
 class LiveScreen:
-    """Shows rows on the terminal until it is left; then the terminal is as it was before."""
+    """Shows rows on the terminal while entered, and restores the terminal on leaving."""
 
     def __init__(self, rows: Rows, console: Console | None = None) -> None:
         self._rows = rows
-        # By what the terminal itself says: a size in the environment is that of yesterday once the window was resized.
+        # Ask the terminal for its size: COLUMNS and LINES are outdated once the window has been resized.
         environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self._console = console or Console(highlight=False, _environ=environ)
-        # No refresh thread and no swapped streams: nothing is drawn but from here.
+        # No refresh thread and no swapped streams: only this class draws.
         self._live = Live(
             console=self._console, auto_refresh=False, screen=True, redirect_stdout=False, redirect_stderr=False
         )
         self._is_due = False
         self._is_on = False
-        self._looked_at = float("-inf")
+        self._rendered_at = float("-inf")
         self._drawn_at = float("-inf")
         self._size: tuple[int, int] = (0, 0)
         self._shown: Sequence[StyledRow] = ()
-        self.look = ViewState()
+        self.view = ViewState()
 
     def __enter__(self) -> Self:
         if isinstance(self._console.file, io.TextIOWrapper):
-            self._console.file.reconfigure(errors="replace")  # consoles that know no ✔ get a question mark
+            self._console.file.reconfigure(errors="replace")  # a console that cannot encode ✔ gets a question mark
         self._live.__enter__()
         self._is_on = True
         return self
@@ -92,49 +92,49 @@ class LiveScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_on = False
-        with self._may_be_gone():
+        with self._ignore_closed_window():
             self._live.__exit__(kind, error, traceback)
 
     def refresh(self, now: float) -> None:
-        """There is something else to show: at once, if it is not the next of a quick row of them."""
+        """Draw a change: at once, or with the next tick if changes follow each other quickly."""
         self._is_due = True
         self.tick(now)
 
-    def look_as(self, look: ViewState, now: float) -> None:
-        self.look = look
+    def change_view(self, view: ViewState, now: float) -> None:
+        self.view = view
         self.draw(now)
 
     def tick(self, now: float) -> None:
-        """Draw what waits, what grew old, and everything after a change of the terminal's size."""
+        """Draw if a change is waiting, if ages have grown, or if the terminal was resized."""
         due_s = INTERVAL_S if self._is_due else IDLE_INTERVAL_S
         if self._console.size != self._size:
             self.draw(now)
-        elif not 0 <= now - self._looked_at < due_s:
-            rows = self._looked(now)
-            # Most of what a watcher at rest costs would be drawing the same again and again.
+        elif not 0 <= now - self._rendered_at < due_s:
+            rows = self._render(now)
+            # Drawing the same rows again would be most of the cost of an idle watcher.
             if rows != self._shown or not 0 <= now - self._drawn_at < REPAIR_S:
                 self._draw(rows, now)
 
     def draw(self, now: float) -> None:
         if self._is_on:
             self._size = self._console.size
-            self._draw(self._looked(now), now)
+            self._draw(self._render(now), now)
 
-    def _looked(self, now: float) -> Sequence[StyledRow]:
-        self._looked_at, self._is_due = now, False
-        return self._rows(self.look, self._size[1], now)
+    def _render(self, now: float) -> Sequence[StyledRow]:
+        self._rendered_at, self._is_due = now, False
+        return self._rows(self.view, self._size[1], now)
 
     def _draw(self, rows: Sequence[StyledRow], now: float) -> None:
         if not self._is_on:
             return
         self._shown, self._drawn_at = rows, now
         screen = render(rows, self._size[0])
-        with self._may_be_gone():
+        with self._ignore_closed_window():
             self._live.update(screen, refresh=True)
 
     @contextmanager
-    def _may_be_gone(self) -> Iterator[None]:
-        """A window that was closed is not the end of the watcher, unless SIGHUP says so; and not a bug."""
+    def _ignore_closed_window(self) -> Iterator[None]:
+        """Stop drawing if the terminal is gone. That does not end the watcher, unless SIGHUP does."""
         try:
             yield
         except OSError:
@@ -143,16 +143,16 @@ class LiveScreen:
 
 
 def _text(row: StyledRow, width: int) -> Text:
-    left, parts = _joined(row.left, row.band), row.right
+    left, parts = _join(row.left, row.band), row.right
     for group in row.groups:
-        more = _joined(group, row.band)
+        more = _join(group, row.band)
         if left.cell_len + more.cell_len > width:
             break
         left.append_text(more)
-    right = _joined(parts, row.band)
+    right = _join(parts, row.band)
     while len(parts) > 1 and left.cell_len + right.cell_len > width:
         parts = parts[1:]
-        right = _joined(parts, row.band)
+        right = _join(parts, row.band)
     if left.cell_len + right.cell_len > width:
         right.truncate(width // 2)
     left.truncate(width - right.cell_len, overflow="ellipsis")
@@ -167,9 +167,9 @@ def _text(row: StyledRow, width: int) -> Text:
     return left
 
 
-def _joined(spans: tuple[Span, ...], band: str) -> Text:
-    # Text is never markup here: what a test is called or says cannot colour, link or break the screen.
+def _join(spans: tuple[Span, ...], band: str) -> Text:
+    # Text is never parsed as markup: names and messages of tests cannot colour, link or break the screen.
     text = Text(no_wrap=True, overflow="crop")
-    for said, style in spans:
-        text.append(clean(said).replace("\n", " ").replace("\t", "    "), f"{band} {style}".strip())
+    for part, style in spans:
+        text.append(clean(part).replace("\n", " ").replace("\t", "    "), f"{band} {style}".strip())
     return text

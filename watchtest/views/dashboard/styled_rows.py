@@ -1,6 +1,7 @@
-"""The rows that screens are made of: text with styles, and how it gives way where there is too little room.
+"""The rows of a screen: styled text, and how it gives way if there is too little room.
 
-Knows no terminal library: a style is a word or two that rich understands, and a row can be sent to another process.
+Rows do not depend on the terminal library: a style is a string that rich understands, and rows can be sent to another
+process.
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ from typing import Any
 from watchtest.core.text import cut
 
 Span = tuple[str, str]
-"""A text and its style, in rich's words."""
+"""A text and its style in rich's notation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StyledRow:
-    """One row of the screen: text from the left, parts at the right edge as far as they fit, a bar in between."""
+    """One row of the screen: text at the left, as many parts at the right edge as fit, and a bar in between."""
 
     left: tuple[Span, ...] = ()
     right: tuple[Span, ...] = ()
     band: str = ""
+    """The background style of the whole row."""
     bar: float | None = None
-    """How much of the space in between is done."""
+    """The share of the space in between that is drawn as done."""
     groups: tuple[tuple[Span, ...], ...] = ()
-    """After the left text, as many of these as there is room for; each whole or not at all."""
+    """Follow the left text as far as there is room; a group is shown whole or not at all."""
     wraps: bool = False
-    """A left text that is too long goes on below, where empty rows can give way."""
+    """A left text that is too long continues on the next row, in place of an empty row."""
 
 
 def text_row(text: str, style: str = "") -> StyledRow:
@@ -34,25 +36,30 @@ def text_row(text: str, style: str = "") -> StyledRow:
 
 
 def wrapping_row(text: str, style: str = "") -> StyledRow:
-    """To be read to its end: what is wrong, and what to do about it."""
+    """Return a row for text that has to be readable to its end: a problem and its hint."""
     return StyledRow(left=text_row(text, style).left, wraps=True)
 
 
 def indented_row(text: str, style: str = "") -> StyledRow:
-    """A row of the text below a headline."""
+    """Return a row of the text below a headline."""
     return StyledRow(left=((f"     {cut(text, 500)}", style),))
 
 
-def as_document(row: StyledRow) -> dict[str, Any]:
-    """Only what is not as by default: most rows have little."""
-    document: dict[str, Any] = {"left": row.left, "right": row.right, "band": row.band, "bar": row.bar}
-    document["groups"] = row.groups
-    told = {name: value for name, value in document.items() if value not in ((), "", None)}
-    return told | ({"wraps": True} if row.wraps else {})
+def to_document(row: StyledRow) -> dict[str, Any]:
+    """Return the fields that differ from the default; most rows have few of them."""
+    fields: dict[str, Any] = {
+        "left": row.left,
+        "right": row.right,
+        "band": row.band,
+        "bar": row.bar,
+        "groups": row.groups,
+    }
+    document = {name: value for name, value in fields.items() if value not in ((), "", None)}
+    return document | ({"wraps": True} if row.wraps else {})
 
 
 def from_document(document: dict[str, Any]) -> StyledRow:
-    """The row that a document is of; ValueError, TypeError, KeyError: of none."""
+    """Return the row of a document. Raises ValueError, TypeError or KeyError if it is malformed."""
     bar = document.get("bar")
     return StyledRow(
         left=_spans(document.get("left", ())),

@@ -1,6 +1,6 @@
-"""The events of the plain view for machines: one JSON object a line, its fields as in `eventschema`.
+"""Events as JSON lines for other programs: one object per line, with the fields of `json_lines_schema`.
 
-The end of its reader is not our end. What came out of the box is bounded and without control sequences.
+Text that came out of the box is bounded in length and stripped of control sequences.
 """
 
 from __future__ import annotations
@@ -47,41 +47,41 @@ SCHEMA = "watchtest.event"
 SCHEMA_VERSION = 1
 PATHS_LIMIT = 100
 UNCHANGED = "unchanged"
-"""The end of a run that had nothing to do: the last verdict speaks of this very tree."""
+"""The state of a run that had nothing to do, because the last verdict is about this very tree."""
 
 Object = dict[str, Any]
 
 
 class JsonLines:
-    """Writes what each event changed; a first line says what follows."""
+    """Writes what each event changed, after a first line about the format. The watcher goes on if its reader leaves."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._is_heard = True
-        self._has_begun = False
+        self._is_open = True
+        self._has_started = False
 
     def show(self, before: State, after: State, event: Event | None) -> None:
         if event is None:
             return
-        if not self._has_begun:
-            self._has_begun = True
-            self._write(began(after, event.at))
-        for said in objects(before, after, event):
-            self._write(said)
+        if not self._has_started:
+            self._has_started = True
+            self._write(_first_line(after, event.at))
+        for line in objects(before, after, event):
+            self._write(line)
 
-    def _write(self, said: Object) -> None:
-        if not self._is_heard:
+    def _write(self, line: Object) -> None:
+        if not self._is_open:
             return
         try:
-            # Escaped beyond ASCII, so that no encoding of the stream can lose anything.
-            self._stream.write(json.dumps(said) + "\n")
+            # ASCII only, so that the encoding of the stream does not matter.
+            self._stream.write(json.dumps(line) + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # the reader has gone, or the stream was closed: the watcher goes on unheard
-            self._is_heard = False
+        except (OSError, ValueError):  # the reader has left, or the stream was closed
+            self._is_open = False
             discard_output(self._stream)
 
 
-def began(state: State, at: float) -> Object:
+def _first_line(state: State, at: float) -> Object:
     lanes = [lane.lane.value for lane in state.ranked]
     about = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "version": __version__, "lanes": lanes}
     return {"event": "began", "at": timestamp(at), "lane": None, **about}
@@ -171,7 +171,7 @@ def _ended(run: Run, lane: LaneState, duration_s: float, fields: Object) -> Obje
 
 
 def _counts(lane: LaneState) -> Object:
-    """Of the last word on every known test."""
+    """Return the latest outcome of every known test, counted."""
     outcomes = [known.result.outcome for known in lane.knowledge.tests.values()]
     return {outcome.value: outcomes.count(outcome) for outcome in Outcome}
 

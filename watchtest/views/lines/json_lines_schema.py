@@ -1,4 +1,4 @@
-"""The JSON Schema of a line of `watch --json-lines`: the contract with machines, as plain data."""
+"""The JSON Schema of a line of `watch --json-lines`."""
 
 from __future__ import annotations
 
@@ -12,33 +12,41 @@ Schema = dict[str, Any]
 
 
 def event_schema() -> Schema:
-    """Every line is one of these, told apart by `event`. A reader passes over kinds that it does not know."""
+    """Return the schema: every line is one of these kinds, told apart by `event`. Readers ignore unknown kinds."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:{SCHEMA}:{SCHEMA_VERSION}",
         "title": "a line of `watchtest watch --json-lines`",
         "oneOf": [
-            _event("began", "the first line of all", **_began()),
-            _event("changed", "the source of the lane changed, or may have", **_changed()),
-            _event("waiting", "the lane would run, but has to wait", reason=_text()),
-            _event("hindered", "the source is not looked at for now; null: it is again", reason=_or_null(_text())),
-            _event("asked", "somebody asked for a run", run=_or_null(_text()), refused=_or_null(_text())),
-            _event("started", "a run has begun", run=_text(), trigger={"enum": [trigger.value for trigger in Trigger]}),
-            _event("selected", "tests: null is all of them", run=_text(), tests=_or_null(_whole()), because=_text()),
-            _event("collected", "how many tests the run promises to report on", run=_text(), total=_whole(1)),
-            _event("result", "a test has ended", run=_text(), **_result()),
-            _event("superseding", "the run is given up for a newer change", run=_text(), reason=_text()),
-            _event("cancelling", "the run is being ended by command", run=_or_null(_text()), kill={"type": "boolean"}),
-            _event("ended", "a run has come to its end", **_ended()),
-            _event("retrying", "after a problem of the tool, not of the code"),
-            _event("paused", "changes are noted and wait"),
-            _event("resumed", "changes run again"),
-            _event("policy", "what a change runs from now on", policy=_policy(), configured=_policy()),
-            _event("note", "a line worth showing", text=_text()),
-            _event("box", "the box is in another state", **_box()),
-            _event("box_lost", "the box is gone", problem=_problem(), retry_at=_or_null(_time())),
-            _event("service", "a service of the box is in another state", **_service()),
-            _event("leaving", "the last line of all"),
+            _event("began", "The first line.", **_began()),
+            _event("changed", "The source of the lane changed, or may have changed.", **_changed()),
+            _event("waiting", "The lane has work, but has to wait.", reason=_text()),
+            _event("hindered", "The source is not read for now; null: it is read again.", reason=_or_null(_text())),
+            _event("asked", "A run was requested.", run=_or_null(_text()), refused=_or_null(_text())),
+            _event("started", "A run started.", run=_text(), trigger={"enum": [trigger.value for trigger in Trigger]}),
+            _event(
+                "selected",
+                "The selection; `tests` is null if all tests run.",
+                run=_text(),
+                tests=_or_null(_whole()),
+                because=_text(),
+            ),
+            _event("collected", "The number of tests that the run will report on.", run=_text(), total=_whole(1)),
+            _event("result", "A test ended.", run=_text(), **_result()),
+            _event("superseding", "The run is stopped in favour of a newer change.", run=_text(), reason=_text()),
+            _event(
+                "cancelling", "The run is being cancelled by the user.", run=_or_null(_text()), kill={"type": "boolean"}
+            ),
+            _event("ended", "A run ended.", **_ended()),
+            _event("retrying", "The lane retries after a problem of the tool, not of the code."),
+            _event("paused", "Changes are recorded, but not tested."),
+            _event("resumed", "Changes are tested again."),
+            _event("policy", "What a change runs from now on.", policy=_policy(), configured=_policy()),
+            _event("note", "A message for the user.", text=_text()),
+            _event("box", "The box changed its state.", **_box()),
+            _event("box_lost", "The box is gone.", problem=_problem(), retry_at=_or_null(_time())),
+            _event("service", "A service changed its state.", **_service()),
+            _event("leaving", "The last line."),
         ],
     }
 
@@ -60,7 +68,7 @@ def _began() -> dict[str, Schema]:
 
 
 def _changed() -> dict[str, Schema]:
-    paths = {"type": "array", "maxItems": PATHS_LIMIT, "items": _text(), "description": "the first of them"}
+    paths = {"type": "array", "maxItems": PATHS_LIMIT, "items": _text(), "description": "The first changed paths."}
     return {"paths": paths, "count": _whole(), "everything": {"type": "boolean"}}
 
 
@@ -80,12 +88,15 @@ def _ended() -> dict[str, Schema]:
     counts = _object(**{outcome.value: _whole() for outcome in Outcome})
     return {
         "run": _text(),
-        "state": {"enum": [*ends, UNCHANGED], "description": f"{UNCHANGED}: the last verdict is of this very tree"},
+        "state": {"enum": [*ends, UNCHANGED], "description": f"{UNCHANGED}: the last verdict is about this very tree."},
         "reason": _or_null(_text()),
         "tree": _or_null(_text()),
         "duration_s": _number(),
-        "verdict": {"enum": [verdict.value for verdict in Verdict], "description": "what is known of the lane now"},
-        "counts": counts | {"description": "of the last word on every known test"},
+        "verdict": {
+            "enum": [verdict.value for verdict in Verdict],
+            "description": "The verdict of the lane after this run.",
+        },
+        "counts": counts | {"description": "The latest outcome of every known test, counted."},
         "successor": _or_null(_text()),
         "problem": _or_null(_problem()),
         "retry_at": _or_null(_time()),

@@ -1,7 +1,4 @@
-"""One line an event, for logs and terminals that are none. Stable wording; the end of its reader is not our end.
-
-What happens, in the log: the lines of the plain view, so that a watcher without a screen leaves a story behind.
-"""
+"""Plain lines that report each event: for the log, and for terminals without a dashboard. The wording is stable."""
 
 from __future__ import annotations
 
@@ -48,12 +45,12 @@ RAW_LINES = 20
 
 
 class PlainLines:
-    """Writes what each event changed."""
+    """Writes what each event changed. The watcher goes on if its reader leaves."""
 
     def __init__(self, stream: TextIO, *, local: Callable[[float], time.struct_time] = time.localtime) -> None:
         self._stream = stream
         self._local = local
-        self._is_heard = True
+        self._is_open = True
 
     def show(self, before: State, after: State, event: Event) -> None:
         for fact in transitions(before, after, event):
@@ -63,28 +60,28 @@ class PlainLines:
                 self._write(event.at, prefix + line)
 
     def say(self, text: str, at: float) -> None:
-        """A line that no event brings: a view that fails, a config that was read."""
+        """Write a line that belongs to no event."""
         self._write(at, one_line(text, 1000))
 
     def _write(self, at: float, line: str) -> None:
-        if not self._is_heard:
+        if not self._is_open:
             return
         text = f"{time.strftime('%H:%M:%S', self._local(at))} {line}\n"
         try:
             self._stream.write(encodable(text, self._stream.encoding))
             self._stream.flush()
-        except (OSError, ValueError):  # the reader has gone, or the stream was closed: the watcher goes on unheard
-            self._is_heard = False
+        except (OSError, ValueError):  # the reader has left, or the stream was closed
+            self._is_open = False
             discard_output(self._stream)
 
 
 def discard_output(stream: TextIO) -> None:
-    """Let the interpreter's own last flush of this stream succeed, or the exit code becomes 120."""
+    """Redirect a broken stream to the null device: if its flush at exit failed, the exit code would be 120."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
-    except (OSError, ValueError):  # not a stream of a descriptor, or closed: then nothing is left in it to flush
+    except (OSError, ValueError):  # a stream without a descriptor, or a closed one: there is nothing left to flush
         pass
 
 
@@ -94,26 +91,24 @@ def lines(fact: Fact, lane: LaneState, at: float) -> Iterator[str]:
         case FilesChanged():
             yield _changed(fact) + _waiting(lane)
         case RunStopping(stop=StopReason.SUPERSEDED, reason=reason):
-            yield f"{one_line(reason)}: this run is given up"
+            yield f"stopping this run: {one_line(reason)}"
         case SourceBlockChanged(reason=reason):
-            yield f"git lanes wait: {one_line(reason)}" if reason else "git lanes go on"
+            yield f"git lanes are waiting: {one_line(reason)}" if reason else "git lanes go on"
         case RunRequestAnswered(refusal=refusal):
-            yield one_line(refusal) if refusal else "run asked for" + _waiting(lane)
+            yield one_line(refusal) if refusal else "run requested" + _waiting(lane)
         case CancelRequestAnswered(run=run_id, effect=effect):
-            dropped = f"run {one_line(run_id)} is cancelled before it began"
+            dropped = f"run {one_line(run_id)} cancelled before it began"
             yield {"stop": "cancelling", "drop": dropped, "none": "nothing to cancel"}[effect]
         case LanePaused():
-            yield "paused: changes are noted and wait"
+            yield "paused: changes wait until you resume"
         case LaneResumed():
             yield "resumed"
         case PolicyChanged(configured=configured, override=override):
-            yield (
-                f"a change runs: {override.value}" if override else f"a change runs: {configured.value} (as configured)"
-            )
+            yield (f"policy: {override.value}" if override else f"policy: {configured.value} (as configured)")
         case RetryBegan():
-            yield "trying again"
+            yield "retrying"
         case LaneWaits(reason=reason):
-            yield f"waits: {one_line(reason)}"
+            yield f"waiting: {one_line(reason)}"
         case NoteShown(text=text, is_repeated=False):
             yield one_line(text, 1000)
         case BoxChanged(box=box):
@@ -143,7 +138,7 @@ def lines(fact: Fact, lane: LaneState, at: float) -> Iterator[str]:
 
 def _changed(fact: FilesChanged) -> str:
     if EVERYTHING in fact.paths:
-        return "starting" if fact.is_start else "anything may have changed: looking at it all"
+        return "starting" if fact.is_start else "anything may have changed: checking all files"
     return f"changed {count(len(fact.paths), 'file')}: {names(fact.paths)}"
 
 
@@ -151,14 +146,14 @@ def _waiting(lane: LaneState) -> str:
     if not (lane.pending or lane.queue.waiting):
         return ""
     if lane.is_paused:
-        return " (waits: paused)"
-    return " (waits for the end of this run)" if isinstance(lane.activity, Working) else ""
+        return " (waiting: paused)"
+    return " (waiting for this run to end)" if isinstance(lane.activity, Working) else ""
 
 
 def _finished(fact: RunFinished, lane: LaneState, at: float) -> Iterator[str]:
     match fact.ending:
         case Judged() if fact.finished.state is RunState.SUPERSEDED:
-            yield StopReason.SUPERSEDED.value  # it came to its end, on half a save
+            yield StopReason.SUPERSEDED.value  # it ended before it could be stopped, and had tested half a save
         case Judged() as ending:
             yield from _judged(fact, ending, lane)
         case Halted(stop=stop):
@@ -166,14 +161,14 @@ def _finished(fact: RunFinished, lane: LaneState, at: float) -> Iterator[str]:
             yield stop.value + ("; its changes wait for the next save or command" if is_held else "")
         case ToolFailure(problem=problem):
             yield words.problem(problem)
-            # What a failed command said stands below its first line.
+            # The output of a failed command follows its first line.
             yield from (f"  | {line}" for line in tail("\n".join(problem.message.splitlines()[1:]), RAW_LINES))
             if problem.hint:
                 yield f"  {one_line(problem.hint, 500)}"
             if isinstance(lane.activity, Broken):
                 yield words.retry(lane.activity, at)
         case Unchanged():
-            pass  # a run that ends so is withdrawn
+            pass  # reported as RunWithdrawn
         case _:
             assert_never(fact.ending)
 
@@ -182,12 +177,12 @@ def _judged(fact: RunFinished, ending: Judged, lane: LaneState) -> Iterator[str]
     knowledge, run = lane.knowledge, fact.run
     shown = {test for test, result in fact.reported.items() if result.outcome.is_red}
     for known in knowledge.red:
-        # What the run owed was in no report: files that broke the collection, tests that were never heard of.
+        # Failures that no result reported: files that could not be collected, tests that never ended.
         if known.run == run.id and known.result.test not in shown:
             yield words.failure_line(known.result)
     is_plain = knowledge.verdict in (Verdict.PASSED, Verdict.FAILED)
-    fresh = words.rerun_count(knowledge)
-    share = "" if fresh is None else f", {fresh or 'none'} of them run"
+    rerun = words.rerun_count(knowledge)
+    share = "" if rerun is None else f", {rerun or 'none'} of them run"
     took = (" in " if is_plain else " · after ") + duration(ending.execution.duration_s)
     yield f"{words.verdict(knowledge)}{share}{took} · tree {short(ending.snapshot.id)} · {run.trigger.value}"
     if knowledge.verdict is Verdict.ERROR:
@@ -198,7 +193,7 @@ log = logging.getLogger(__name__)
 
 
 def log_event(before: State, after: State, event: Event | None) -> None:
-    """Log what happens. Single tests are left to the history: a red suite would push everything else out."""
+    """Log what happens, but no single tests: the history has them, and a red suite would flood the log."""
     if event is None:
         return
     for fact in transitions(before, after, event):

@@ -8,7 +8,7 @@ from support.watcher_states import NOON, Story, failed, passed
 from watchtest.views.dashboard.dashboard import editor, pager
 from watchtest.views.dashboard.failure_list import output_text
 from watchtest.views.dashboard.navigation import ViewState
-from watchtest.views.dashboard.styled_rows import StyledRow, as_document, from_document
+from watchtest.views.dashboard.styled_rows import StyledRow, from_document, to_document
 from watchtest.views.words import eta_s
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -57,9 +57,9 @@ def test_the_page_holds_every_failure_whole_and_no_control_sequence() -> None:
     assert text.index("the whole\ntraceback") < text.index("output of the test:\nprinted") < text.index("b fails")
     assert "\x1b" not in text
     assert "\x07" not in text
-    assert "b fails" not in output_text(lane, ViewState(chosen=0))
-    assert "b fails" in output_text(lane, ViewState(chosen=7))
-    assert "Nothing is red" in output_text(Story().run("t1", passed(A)).state.top, ViewState())
+    assert "b fails" not in output_text(lane, ViewState(selected=0))
+    assert "b fails" in output_text(lane, ViewState(selected=7))
+    assert "No failures" in output_text(Story().run("t1", passed(A)).state.top, ViewState())
 
 
 def test_the_rest_of_a_run_is_told_by_what_its_tests_took_before() -> None:
@@ -88,5 +88,5 @@ def test_a_row_survives_its_way_to_another_process() -> None:
         StyledRow(groups=((("h", "bold"), (" help ", "dim")),)),
         StyledRow(left=(("long", ""),), bar=0.0, wraps=True),
     ]
-    assert [from_document(as_document(row)) for row in rows] == rows
-    assert as_document(StyledRow()) == {}
+    assert [from_document(to_document(row)) for row in rows] == rows
+    assert to_document(StyledRow()) == {}

@@ -43,7 +43,7 @@ def test_keys_arrive_one_by_one_and_sequences_do_not(terminal: tuple[int, int]) 
             if key == "q":
                 is_over.set()
 
-        with KeyReader(ours, take, is_in_front=lambda _: True) as reader:
+        with KeyReader(ours, take, is_in_foreground=lambda _: True) as reader:
             assert reader.unavailable == ""
             assert modes(ours) != before
             assert not termios.tcgetattr(ours)[0] & termios.IXON
@@ -62,7 +62,7 @@ def test_the_terminal_is_restored_after_a_crash(terminal: tuple[int, int]) -> No
     before = modes(ours)
 
     async def main() -> None:
-        with KeyReader(ours, print, is_in_front=lambda _: True):
+        with KeyReader(ours, print, is_in_foreground=lambda _: True):
             raise RuntimeError("bug")
 
     with pytest.raises(RuntimeError, match="bug"):
@@ -92,4 +92,4 @@ def test_an_input_that_is_no_terminal_says_so() -> None:
             os.close(reading)
             os.close(writing)
 
-    assert asyncio.run(main()) == "keys are not available: the input is no terminal"
+    assert asyncio.run(main()) == "keys are not available: standard input is not a terminal"

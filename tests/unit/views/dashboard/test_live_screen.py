@@ -21,10 +21,11 @@ from watchtest.core.events import (
     TimerFired,
 )
 from watchtest.core.model import All, Lane, Only, Policy, Problem, StopReason
+from watchtest.views.dashboard.actions import KEYS
 from watchtest.views.dashboard.failure_list import ScreenContext, output_text, selectable_failures
 from watchtest.views.dashboard.header import STALE_GREEN
 from watchtest.views.dashboard.live_screen import LiveScreen, render
-from watchtest.views.dashboard.navigation import HELP, NOTHING_CHOSEN, ViewState
+from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.watcher_screen import screen_rows as screen_rows
 
 T = "tests/test_cart.py::test_"
@@ -82,7 +83,7 @@ def test_while_running_the_old_verdict_stays_and_new_failures_come_first_at_60_b
     assert screen(story.state, 60, 15, story.now + 3) == [
         " ✘ FAILED 2 of 3 tests  save · 77aa91c4 on main* · 5.3s ago",
         " running 2/41 ━───────────────────── about 5.9s left · 4.3s",
-        " pending 1 change: x.py",
+        " 1 change pending: x.py",
         " ✘ tests/test_cart.py:90  test_9  new",
         "     > assert total([1, 2]) == 4",
         "     assert 3 == 4",
@@ -112,19 +113,19 @@ def test_running_at_200_by_50_uses_the_whole_width() -> None:
 def test_help_explains_each_key() -> None:
     story = red_story()
     rows = screen(story.state, 80, 24, story.now, ViewState(panel="help"))
-    assert [row.split("  ")[0].strip() for row in rows[-16:-3]] == list(HELP)
-    assert " f   failed only, on or off" in rows
+    assert [row.split("  ")[0].strip() for row in rows[-16:-3]] == [binding.label for binding in KEYS]
+    assert " f   toggle failed tests only" in rows
 
 
 def test_help_takes_two_columns_on_a_small_screen() -> None:
     story = red_story()
     assert screen(story.state, 60, 15, story.now, ViewState(panel="help"))[-10:-3] == [
-        " r   run the last tests again  ↑↓  choose a failure",
+        " r   run the last tests again  ↑↓  select a failure",
         " a   run all tests             e   open it in $EDITOR",
-        " f   failed only, on or off    o   page the whole output",
+        " f   toggle failed tests only  o   page the full output",
         " c   cancel the run            w   why these tests ran",
-        " k   kill the run at once      h   this help, on or off",
-        " p   pause, or go on           q   leave; the box stays",
+        " k   kill the run, no cleanup  h   show or hide this help",
+        " p   pause or resume           q   quit; the box stays",
         " /   filter tests by name",
     ]
 
@@ -146,7 +147,7 @@ def test_why_tells_what_the_last_tests_ran_for() -> None:
 def test_why_tells_what_a_selection_that_became_everything_is_for() -> None:
     story = Story(start(policy=Policy.AFFECTED)).change("shop.py").sync("t1")
     why = All(because="shop.py: total changed")
-    assert " why the tests that the change can affect" in screen(story.state, 80, 24, story.now, ViewState("why"))
+    assert " why tests affected by the change" in screen(story.state, 80, 24, story.now, ViewState("why"))
     story.on(SelectionMade(Lane.SAVE, story.now, story.working.run.id, why))
     story.collect(T + "a")
     assert " why all tests (shop.py: total changed)" in screen(story.state, 80, 24, story.now, ViewState("why"))
@@ -197,8 +198,8 @@ def test_a_lane_that_broke_says_what_to_do_and_when_it_tries_again() -> None:
     assert rows[1:5] == [
         " engine: the engine does not answer on /var/run/docker.sock",
         " start it with: systemctl start docker",
-        " trying again in 0.5s (attempt 1 failed)",
-        " pending 1 change: x.py",
+        " retrying in 0.5s (attempt 1 failed)",
+        " 1 change pending: x.py",
     ]
     assert " runs ✔✘!" in rows[-2]
 
@@ -207,7 +208,7 @@ def test_an_error_without_a_failure_shows_the_end_of_the_output() -> None:
     story = Story().change().sync("t1").end("t1", [], exit_code=3, raw_output="one\n\x1b[31mINTERNALERROR> boom\n")
     rows = screen(story.state, 80, 24, story.now)
     assert rows[0].startswith(" ✘ error: the runner exited with 3 ")
-    assert rows[3:6] == [" the end of the output:", "   one", "   INTERNALERROR> boom"]
+    assert rows[3:6] == [" end of the runner's output:", "   one", "   INTERNALERROR> boom"]
 
 
 def test_held_changes_paused_lanes_notes_and_other_lanes_are_shown() -> None:
@@ -220,7 +221,7 @@ def test_held_changes_paused_lanes_notes_and_other_lanes_are_shown() -> None:
     story.on(PauseRequested(Lane.SAVE, story.now))
     rows = screen(story.state, 80, 24, story.now)
     assert rows[1].split() == ["commit", "?", "no", "verdict", "yet", "starting"]
-    assert rows[2:4] == [" paused: press p to go on", " pending 1 change: x.py (waits for the next save or command)"]
+    assert rows[2:4] == [" paused: press p to resume", " 1 change pending: x.py (until the next save or command)"]
 
 
 def test_text_from_tests_is_neither_markup_nor_a_control_sequence() -> None:
@@ -269,8 +270,8 @@ def test_a_screen_of_thousands_of_long_failures_holds_nobody_up() -> None:
     message = "assert 1 == 2\n" + "\n".join(f"  - line {number} of a long difference" for number in range(200))
     story = Story().run("t1", *(failed(f"{T}{number}", number + 1, message) for number in range(2_000)))
     began = time.perf_counter()
-    for chosen in (NOTHING_CHOSEN, 1_000):
-        rows = screen_rows(story.state, now=story.now, height=24, look=ViewState(chosen=chosen))
+    for selected in (None, 1_000):
+        rows = screen_rows(story.state, now=story.now, height=24, view=ViewState(selected=selected))
         assert len(selectable_failures(story.state.top, ViewState())) == 2_000
     assert time.perf_counter() - began < 1.0  # it was four seconds for each, eight times a second
     assert len(rows) == 24
@@ -289,7 +290,7 @@ def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
     def drawn() -> int:
         return out.getvalue().count("FAILED 2 of 3")
 
-    with LiveScreen(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda view, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
         dashboard.refresh(began)
         assert drawn() == 1
         story.change("x.py")
@@ -309,7 +310,7 @@ def test_the_dashboard_draws_on_change_and_on_age_and_not_more_often() -> None:
 def test_what_has_not_changed_is_drawn_again_only_to_repair_it() -> None:
     out, console = terminal()
     story = red_story()
-    with LiveScreen(lambda look, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda view, height, now: screen_rows(story.state, now=now, height=height), console) as dashboard:
         dashboard.refresh(story.now + 60)
         for seconds in range(1, 10):
             dashboard.tick(story.now + 60 + seconds)
@@ -325,7 +326,7 @@ def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
 
     def crash() -> None:
         with LiveScreen(
-            lambda look, height, now: screen_rows(Story().state, now=now, height=height), console
+            lambda view, height, now: screen_rows(Story().state, now=now, height=height), console
         ) as dashboard:
             dashboard.refresh(NOON)
             raise RuntimeError("bug")
@@ -340,13 +341,13 @@ def test_leaving_gives_the_terminal_back_even_after_a_crash() -> None:
 def test_the_chosen_failure_is_shown_at_length_and_the_others_by_their_heads() -> None:
     message = "\n".join(f"line {number}" for number in range(30))
     story = Story().run("t1", *(failed(f"{T}{number:02}", number + 1, message) for number in range(20)))
-    rows = screen(story.state, 80, 24, story.now, ViewState(chosen=12))
+    rows = screen(story.state, 80, 24, story.now, ViewState(selected=12))
     chosen = rows.index(" ▸ tests/test_cart.py:13  test_12  new")
     assert rows[chosen - 1] == " ✘ tests/test_cart.py:12  test_11  new"
     assert rows[chosen + 2 : chosen + 5] == ["     line 0", "     line 1", "     line 2"]
     assert " ✘ tests/test_cart.py:14  test_13  new" in rows[chosen:]
     for number in range(25):  # one that was chosen may be gone by now
-        assert any("▸" in row for row in screen(story.state, 60, 15, story.now, ViewState(chosen=number)))
+        assert any("▸" in row for row in screen(story.state, 60, 15, story.now, ViewState(selected=number)))
 
 
 def test_a_filter_shows_what_matches_be_it_red_or_not() -> None:
@@ -358,16 +359,14 @@ def test_a_filter_shows_what_matches_be_it_red_or_not() -> None:
     assert rows[-1].endswith(" 1 of 3 tests")
     green = screen(story.state, 80, 24, story.now, ViewState(filter="test_a"))
     assert any(row.startswith(" ✔ tests/test_cart.py::test_a ") and row.endswith(" 0.1s") for row in green)
-    assert " no known test has 'nothing' in its name" in screen(
-        story.state, 80, 24, story.now, ViewState(filter="nothing")
-    )
+    assert " no known test matches 'nothing'" in screen(story.state, 80, 24, story.now, ViewState(filter="nothing"))
 
 
 def test_a_failure_links_to_its_file() -> None:
     story = Story().run("t1", failed("tests/test ä.py::test_x", 14))
     out = io.StringIO()
     console = Console(file=out, width=80, height=10, force_terminal=True, legacy_windows=False)
-    console.print(render(screen_rows(story.state, now=story.now, height=10, around=ScreenContext("/my work")), 80))
+    console.print(render(screen_rows(story.state, now=story.now, height=10, context=ScreenContext("/my work")), 80))
     assert "file:///my%20work/tests/test%20%C3%A4.py#14" in out.getvalue()
 
 
@@ -379,8 +378,8 @@ def test_lines_of_a_difference_have_colours_of_their_own() -> None:
 
 def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
     story = red_story()
-    around = ScreenContext(flaky=frozenset({T + "b"}))
-    rows = screen_rows(story.state, now=story.now, height=24, around=around)
+    context = ScreenContext(flaky=frozenset({T + "b"}))
+    rows = screen_rows(story.state, now=story.now, height=24, context=context)
     said = ["".join(text for text, _ in row.left) for row in rows]
     assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in said
     assert " ✘ tests/test_cart.py:40  test_c  new" in said
@@ -454,7 +453,7 @@ class Gone(io.StringIO):
 def test_a_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     out, console = terminal()
     monkeypatch.setattr("sys.stdout", out)
-    with LiveScreen(lambda look, height, now: screen_rows(Story().state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda view, height, now: screen_rows(Story().state, now=now, height=height), console) as dashboard:
         console.file = Gone()
         dashboard.refresh(NOON)
         dashboard.tick(NOON + 10)
@@ -468,6 +467,6 @@ def test_a_console_that_does_not_know_a_sign_gets_a_question_mark() -> None:
         _environ={"TERM": "xterm"},
     )
     state = red_story().state
-    with LiveScreen(lambda look, height, now: screen_rows(state, now=now, height=height), console) as dashboard:
+    with LiveScreen(lambda view, height, now: screen_rows(state, now=now, height=height), console) as dashboard:
         dashboard.refresh(NOON)
     assert b"? FAILED 2 of 3" in out.getvalue()

@@ -55,7 +55,7 @@ def test_a_save_during_a_run_waits_and_starts_the_next_one() -> None:
     story = Story().change().sync("t1").collect(A)
     story.change("a.py", "b.py", "c.py", "d.py", "e.py").end("t1", [passed(A)])
     assert lines(story)[-3:] == [
-        "changed 5 files: a.py, b.py, c.py and 2 more (waits for the end of this run)",
+        "changed 5 files: a.py, b.py, c.py and 2 more (waiting for this run to end)",
         "passed 1 test in 0.8s · tree t1 · save",
         "syncing · run s.2 · save · all tests",
     ]
@@ -100,12 +100,12 @@ def test_a_problem_comes_with_what_to_do_and_what_happens_next() -> None:
     assert lines(story)[2:] == [
         problem,
         f"  {LOST.hint}",
-        "trying again in 0.5s (attempt 1 failed)",
-        "trying again",
+        "retrying in 0.5s (attempt 1 failed)",
+        "retrying",
         "syncing · run s.2 · save · all tests",
         problem,
         f"  {LOST.hint}",
-        "given up until the next change or command",
+        "gave up; will retry on the next change or command",
     ]
 
 
@@ -137,11 +137,11 @@ def test_commands_are_answered() -> None:
     assert lines(story)[3:] == [
         "passed 1 test, 1 skipped in 0.8s · tree t1 · save",
         "nothing to cancel",
-        "paused: changes are noted and wait",
-        "changed 1 file: a.py (waits: paused)",
+        "paused: changes wait until you resume",
+        "changed 1 file: a.py (waiting: paused)",
         "resumed",
         "syncing · run s.2 · save · all tests",
-        "run asked for (waits for the end of this run)",
+        "run requested (waiting for this run to end)",
         "cancelling",
         "cancelled",
         "syncing · run s.3 · manual · all tests",
@@ -155,8 +155,8 @@ def test_a_run_that_is_given_up_for_a_change_says_which() -> None:
     )
     story.on(RunEnded(Lane.SAVE, story.now, "s.1", Halted(StopReason.SUPERSEDED)))
     assert lines(story)[3:] == [
-        "changed 1 file: b.py (waits for the end of this run)",
-        "b.py changed: this run is given up",
+        "changed 1 file: b.py (waiting for this run to end)",
+        "stopping this run: b.py changed",
         "superseded",
         "syncing · run s.2 · save · all tests",
     ]
@@ -170,7 +170,7 @@ def test_runs_that_wait_are_cancelled_by_name_and_refused_when_there_are_too_man
     story.on(CancelRequested(lane, now, run="s.r3")).on(CancelRequested(lane, now, run="s.r3"))
     assert lines(story)[-3:] == [
         "a run was refused: 20 runs are already queued",
-        "run s.r3 is cancelled before it began",
+        "run s.r3 cancelled before it began",
         "nothing to cancel",
     ]
 
