@@ -33,7 +33,9 @@ def footer_rows(lane: LaneState, view: ViewState, room: int) -> list[StyledRow]:
         rows.append(StyledRow(left=((" serv ", "dim"), (words.services(lane.box.services), _services_style(lane)))))
     if lane.runs.recent_states:
         signs = (RUN_SIGNS.get(state, ("·", "dim")) for state in lane.runs.recent_states)
-        rows.append(StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs.started, 'run')} ", "dim"),)))
+        rows.append(
+            StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs.started, 'run')} ", "dim"),))
+        )
     return [*rows, _filter(lane, view) if view.is_typing or view.filter else _keys()]
 
 

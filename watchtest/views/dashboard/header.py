@@ -157,7 +157,11 @@ def _mode(lane: LaneState) -> str:
     """Return what a save runs, if the user has changed that."""
     if lane.policy_override is None:
         return ""
-    return " · failed tests only" if lane.policy_override is Policy.FAILED else f" · runs {lane.policy_override.value} tests"
+    return (
+        " · failed tests only"
+        if lane.policy_override is Policy.FAILED
+        else f" · runs {lane.policy_override.value} tests"
+    )
 
 
 def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
