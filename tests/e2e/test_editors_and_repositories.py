@@ -109,5 +109,5 @@ def test_doctor_names_filters_hindrances_and_what_is_left_out(project: Project) 
     (project.root / ".git" / "MERGE_HEAD").write_text("0" * 40)
     said = project.command("doctor", env={"WATCHTEST_BOX_ENGINE": "local"}).stdout
     assert "core.autocrlf is set" in said
-    assert "wait: a merge is in progress" in said
+    assert "waiting: a merge is in progress" in said
     assert "pipe: is a named pipe" in said

@@ -1,6 +1,6 @@
-"""One test, again and again, on one frozen tree, in a box of its own: does it pass and fail by chance?
+"""Runs one test repeatedly on a frozen copy of the code, in a box of its own, to find out whether it is flaky.
 
-Every repeat is a run of its own in the history, so what it finds is evidence like any other.
+Every repeat is recorded in the history as a run, so that its result counts as evidence like any other.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from watchtest.history.store.store import Store
 from watchtest.pipeline import Pipeline, SourceTree
 from watchtest.wiring import build_pipeline
 
-BEGUN_BY_HAND = "a probe was asked for"
+REASON = "a probe was requested"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One of the runs."""
+    """One of the runs of a probe."""
 
     run: str
     tree: str
     state: RunState
     results: tuple[Result, ...]
-    """Of the test; of several, where it was a file that was asked for."""
+    """Several if the probe is of a file."""
 
     @property
     def is_red(self) -> bool:
         return any(result.outcome.is_red for result in self.results)
 
 
-class Frozen:
-    """A source that stays as it was in its first run, whatever is saved meanwhile."""
+class FrozenSource:
+    """A source that stays as it was in the first run, whatever is saved meanwhile."""
 
     def __init__(self, source: SourceTree) -> None:
         self._source = source
@@ -55,7 +55,7 @@ class Frozen:
         return self._snapshot if self._snapshot is not None else self._source.snapshot(hint)
 
     def read(self, path: str, expect: Entry) -> bytes:
-        """What is asked for again (what the box is made of) is kept: the file may be another by then."""
+        """Return the content of a file. What is read twice (to create the box) is kept, as the file may change."""
         key = (path, expect.digest)
         kept = self._read.get(key)
         if kept is not None:
@@ -68,9 +68,9 @@ class Frozen:
 async def probe(
     project: Project, source: SourceTree, provider: BoxProvider, test: str, times: int, store: Store | None
 ) -> AsyncGenerator[Repeat, None]:
-    """So many runs of that test on the tree as it is now, each told as it ends. The caller holds the gate's lock."""
-    frozen = Frozen(source)
-    # As the commit lane: what was done by hand in the box of saves is none of this one's.
+    """Run the test on the tree as it is now, and yield each run as it ends. The caller holds the lock of the gate."""
+    frozen = FrozenSource(source)
+    # The commit lane, because manual changes belong to the box of the save lane.
     pipeline = build_pipeline(project, Lane.COMMIT, provider, frozen)
     pipeline.listen(lambda _event: None)
     session = secrets.token_hex(3)
@@ -81,13 +81,13 @@ async def probe(
         for number in range(1, times + 1):
             selection = Only((test,), because=f"a probe, {number} of {times}")
             run = Run(f"{session}-probe.{number}", Lane.SAVE, Trigger.MANUAL, selection, is_forced=True)
-            yield await _Once(pipeline, run, store, str(project.workspace), frozen).execute()
+            yield await _ProbeRun(pipeline, run, store, str(project.workspace), frozen).execute()
 
 
-class _Once:
-    """One repeat, kept as it goes."""
+class _ProbeRun:
+    """One run of a probe, recorded as it happens."""
 
-    def __init__(self, pipeline: Pipeline, run: Run, store: Store | None, workspace: str, frozen: Frozen) -> None:
+    def __init__(self, pipeline: Pipeline, run: Run, store: Store | None, workspace: str, frozen: FrozenSource) -> None:
         self._pipeline = pipeline
         self._run = run
         self._store = store
@@ -98,16 +98,16 @@ class _Once:
     async def execute(self) -> Repeat:
         store, run, at = self._store, self._run, time.time()
         if store is not None:
-            store.begin(run, at, self._workspace, BEGUN_BY_HAND)
+            store.begin(run, at, self._workspace, REASON)
             store.start(run, at)
         start = StartRun(replace(run, lane=Lane.COMMIT), frozenset({EVERYTHING}))
-        end, reason, raw_output = RunState.CANCELLED, "the probe was ended", ""
+        end, reason, raw_output = RunState.CANCELLED, "the probe was stopped", ""
         results: tuple[Result, ...] = ()
         try:
-            ending = await self._pipeline.execute(start, self._hear, StopSignal())
+            ending = await self._pipeline.execute(start, self._record, StopSignal())
             if not isinstance(ending, Judged):
                 reason = f"it was {ending.stop.value}" if isinstance(ending, Halted) else "there was nothing to run"
-                raise BoxError(f"the probe came to no result: {reason}")
+                raise BoxError(f"the probe has no result: {reason}")
             judgement = judge(ending.execution)
             end, reason, raw_output = judgement.state, judgement.reason, ending.execution.raw_output
             results = tuple(ending.execution.results.values())
@@ -120,7 +120,7 @@ class _Once:
                 store.end(run.id, end, reason, time.time(), raw_output)
         return Repeat(run.id, self._tree, end, results)
 
-    def _hear(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         match event:
             case SnapshotTaken():
                 self._tree = event.snapshot.id

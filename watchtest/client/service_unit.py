@@ -1,6 +1,6 @@
-"""A service file that starts the watcher of one workspace with the user's session: systemd on Linux, launchd on macOS.
+"""Service files that start the watcher of a workspace with the user's session: systemd on Linux, launchd on macOS.
 
-Text in, text out; `write` alone touches the disk, and overwrites nothing that is not ours.
+Only `write` touches the disk, and it overwrites nothing that watchtest has not written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xml.parsers.expat import ExpatError
 
 from watchtest.errors import WorkspaceError
 
-MARK = "# written by `watchtest init --service`; run that again after watchtest, its Python or the PATH has moved"
+MARK = "# written by `watchtest init --service`; run it again when watchtest, its Python or the PATH has changed"
 UNIT = """\
 {mark}
 [Unit]
@@ -26,9 +26,9 @@ ExecStart={command}
 Environment={path}
 Restart=on-failure
 RestartSec=5
-# Wrong settings, or another watcher there already: trying again would not help.
+# Wrong settings, or another watcher is running: trying again would not help.
 RestartPreventExitStatus=2
-# It ends its own runs, and then its box.
+# The watcher ends its own runs and then its box.
 KillMode=mixed
 TimeoutStopSec=30
 
@@ -39,14 +39,14 @@ WantedBy=default.target
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What to start, and under which name."""
+    """The command to start, and the name of the service."""
 
     name: str
-    """Of this workspace alone: letters, digits, dots and dashes."""
+    """Unique to the workspace; letters, digits, dots and dashes."""
     workspace: Path
     argv: Sequence[str]
     path: str
-    """The PATH of the shell that asked: a session manager has one of its own, without much in it."""
+    """The PATH of the calling shell, because that of a session manager has little in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ def systemd_unit(service: Service, config_home: Path) -> ServiceFile:
     content = UNIT.format(
         mark=MARK,
         description=_specifiers(str(service.workspace)),
-        command=" ".join([_program(service.argv[0]), *map(_argument, service.argv[1:])]),
+        command=" ".join([_quoted(service.argv[0]), *map(_argument, service.argv[1:])]),
         path=_quoted(f"PATH={service.path}"),
     )
     steps = (
         f"systemctl --user daemon-reload && systemctl --user enable --now {name}",
-        f"systemctl --user status {name}    # how it goes",
-        f"systemctl --user disable --now {name}    # to be rid of it",
-        "loginctl enable-linger    # if it shall run while you are not logged in",
+        f"systemctl --user status {name}    # show its state",
+        f"systemctl --user disable --now {name}    # remove it",
+        "loginctl enable-linger    # to run it while you are not logged in",
     )
     return ServiceFile(config_home / "systemd" / "user" / name, content.encode(), steps)
 
@@ -83,27 +83,25 @@ def launchd_plist(service: Service, home: Path) -> ServiceFile:
         "WorkingDirectory": str(service.workspace),
         "EnvironmentVariables": {"PATH": service.path},
         "RunAtLoad": True,
-        # Not after an exit code: wrong settings, or another watcher there already, are not mended by trying again.
+        # Not after an exit code: trying again does not help against wrong settings or another watcher.
         "KeepAlive": {"Crashed": True},
     }
     file = home / "Library" / "LaunchAgents" / f"{label}.plist"
     quoted = shlex.quote(str(file))
     steps = (
         f"launchctl bootstrap gui/$(id -u) {quoted}",
-        f"launchctl print gui/$(id -u)/{label}    # how it goes",
-        f"launchctl bootout gui/$(id -u)/{label} && rm {quoted}    # to be rid of it",
+        f"launchctl print gui/$(id -u)/{label}    # show its state",
+        f"launchctl bootout gui/$(id -u)/{label} && rm {quoted}    # remove it",
     )
     return ServiceFile(file, plistlib.dumps(content), steps)
 
 
 def write(wanted: ServiceFile) -> None:
-    """WorkspaceError where somebody else's file is in the way."""
+    """Write the file. Raises WorkspaceError if there is one that watchtest has not written."""
     file = wanted.file
     try:
         if file.exists() and not is_ours(file.read_bytes()):
-            raise WorkspaceError(
-                f"{file} is there already, and watchtest has not written it", hint="move it away first"
-            )
+            raise WorkspaceError(f"{file} exists and was not written by watchtest", hint="move it away first")
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_name(f".{file.name}.new")
         fresh.write_bytes(wanted.content)
@@ -113,7 +111,7 @@ def write(wanted: ServiceFile) -> None:
 
 
 def is_ours(content: bytes) -> bool:
-    """Written by `init --service`, of whatever version."""
+    """Return whether `init --service` of any version has written this."""
     if content.startswith(MARK.partition(";")[0].encode()):
         return True
     try:
@@ -126,12 +124,12 @@ def is_ours(content: bytes) -> bool:
 def _check(service: Service) -> None:
     for text in (*service.argv, service.path):
         if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in text):
-            text = f"{text!r}: a service file can hold names in UTF-8 without control characters alone"
+            text = f"{text!r}: a service file cannot hold control characters or text that is not UTF-8"
             raise WorkspaceError(text, hint="rename the folder")
 
 
 def _specifiers(text: str) -> str:
-    """`%` begins a specifier of systemd wherever it stands."""
+    """Escape `%`, which starts a specifier of systemd."""
     return text.replace("%", "%%")
 
 
@@ -140,10 +138,6 @@ def _quoted(text: str) -> str:
     return f'"{_specifiers(escaped)}"'
 
 
-def _program(text: str) -> str:
-    """The first word: systemd looks for no variables in it."""
-    return _quoted(text)
-
-
 def _argument(text: str) -> str:
+    """Quote an argument. Unlike in the program itself, systemd expands variables in it."""
     return _quoted(text.replace("$", "$$"))

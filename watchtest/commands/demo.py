@@ -1,12 +1,11 @@
-"""`watchtest demo`: a tiny project in a temporary folder, a real watcher on it, and three saves: green, red, green.
+"""`watchtest demo`: watch a small project in a temporary folder go green, red and green again.
 
-Uses the container engine where there is one, else the local box. Exits with 0 only if each save got the right verdict.
+It uses a container engine if there is one, otherwise the local box.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -19,23 +18,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watchtest.client.settings import add_engine
-from watchtest.commands import Subparsers, add_command
-from watchtest.errors import BoxError, EngineError
+from watchtest.client.status_file import load_status
+from watchtest.commands import Subparsers, add_command, say
+from watchtest.errors import BoxError, EngineError, WorkspaceError
+from watchtest.workspace.folder import FOLDER
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_addresses import EngineChoice
     from watchtest.core.model import EngineName
 
 FIRST_LIMIT_S = 600.0
-"""The first verdict may have to wait for an image and for pytest to be installed."""
+"""The first verdict may have to wait until an image is pulled and pytest is installed."""
 LIMIT_S = 60.0
 END_LIMIT_S = 20.0
+PRINT_S = 0.2
+"""The watcher prints a verdict a moment after it has written it to the status file."""
 
 SHOP = '''"""Prices."""
 
 
 def total(prices: list[float], discount: float = 0.0) -> float:
-    """The sum, less the discount in percent."""
+    """Return the sum, minus a discount in percent."""
     return round(sum(prices) * (1 - discount / 100), 2)
 '''
 TEST_SHOP = """from shop import total
@@ -49,7 +52,7 @@ def test_prices_add_up():
     assert total([1.50, 2.25]) == 3.75
 
 
-def test_a_discount_is_taken_off():
+def test_a_discount_is_subtracted():
     assert total([80, 20], discount=25) == 75
 """
 BROKEN = SHOP.replace("1 - discount", "1 + discount")
@@ -72,27 +75,28 @@ def run(arguments: argparse.Namespace) -> int:
     engine: EngineName = arguments.engine or "auto"
     problem = _attempt(engine)
     if problem is not None and engine == "auto" and problem["code"] == "image":
-        _say("No image for a container can be had here, so the demo goes on in the local box.")
+        _say("There is no container image here and none can be pulled. The demo continues in the local box instead.")
         problem = _attempt("local")
     if problem is not None:
         raise BoxError(f"the demo could not run: {problem['message']}", hint=str(problem.get("hint") or ""))
-    _say("That is all. In your own project: `watchtest`.")
+    _say("That was the demo; its project and its box are removed. To watch your own project, run `watchtest` in it.")
     return 0
 
 
 def _attempt(engine: EngineName) -> Mapping[str, Any] | None:
-    """The whole demo. What stood in its way, or None."""
+    """Run the whole demo. Return the problem that prevented it, or None."""
     folder = Path(tempfile.mkdtemp(prefix="watchtest-demo-")).resolve()
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
     (folder / "test_shop.py").write_text(TEST_SHOP, encoding="utf-8")
-    _say(f"A small project in {folder}, and a watcher on it.")
-    # Its boxes and its history are thrown away with it.
-    kept = {"WATCHTEST_CACHE_DIR": str(folder / ".cache"), "WATCHTEST_STATE_DIR": str(folder / ".state")}
+    _say(f"Created a small project in {folder}: shop.py, and 3 tests in test_shop.py.")
+    _say("Starting a watcher on it. The first run creates the box, which can take a minute.")
+    # In the project's folder, boxes and history are removed together with it.
+    own = {"WATCHTEST_CACHE_DIR": str(folder / ".cache"), "WATCHTEST_STATE_DIR": str(folder / ".state")}
     ignore = {"WATCHTEST_WATCH_IGNORE": '[".cache", ".state"]', "WATCHTEST_NOTIFY_DESKTOP": "false"}
     command = [sys.executable, "-m", "watchtest", "-C", str(folder), "watch", "--plain", "--engine", engine]
-    watcher = subprocess.Popen(command, env={**os.environ, **kept, **ignore}, stdin=subprocess.DEVNULL)
+    watcher = subprocess.Popen(command, env={**os.environ, **own, **ignore}, stdin=subprocess.DEVNULL)
     try:
-        return _story(folder, watcher)
+        return _save_and_wait(folder, watcher)
     finally:
         _end(watcher)
         if engine != "local":
@@ -100,27 +104,29 @@ def _attempt(engine: EngineName) -> Mapping[str, Any] | None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _story(folder: Path, watcher: subprocess.Popen[bytes]) -> Mapping[str, Any] | None:
+def _save_and_wait(folder: Path, watcher: subprocess.Popen[bytes]) -> Mapping[str, Any] | None:
+    """Break the code and fix it, and wait for each verdict. Return the first problem, or None."""
     problem = _wait_for("passed", folder, watcher, FIRST_LIMIT_S, after=0.0)
     steps = (
-        ("Now a bug is saved in shop.py …", BROKEN, "failed"),
-        ("… and now it is mended.", SHOP, "passed"),
+        ("Green. Now a bug is saved in shop.py: the discount is added instead of subtracted.", BROKEN, "failed", "Red"),
+        ("Now the bug is fixed and shop.py is saved again.", SHOP, "passed", "Green"),
     )
-    for words, content, verdict in steps:
+    for announcement, content, verdict, colour in steps:
         if problem is not None:
             return problem
-        _say(words)
-        began = time.time()
+        _say(announcement)
+        saved_at = time.time()
         (folder / "shop.py").write_text(content, encoding="utf-8")
-        problem = _wait_for(verdict, folder, watcher, LIMIT_S, after=began)
+        problem = _wait_for(verdict, folder, watcher, LIMIT_S, after=saved_at)
         if problem is None:
-            _say(f"{verdict}, {time.time() - began:.1f} s after the save.")
+            _say(f"{colour}, {time.time() - saved_at - PRINT_S:.1f} s after the save.")
     return problem
 
 
 def _wait_for(
     verdict: str, folder: Path, watcher: subprocess.Popen[bytes], limit_s: float, after: float
 ) -> Mapping[str, Any] | None:
+    """Wait until the status file has this verdict. Return the problem that prevented it, or None."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         status = _status(folder)
@@ -128,21 +134,21 @@ def _wait_for(
         if isinstance(problem, dict):
             return problem
         if status.get("verdict") not in (None, "unknown") and _seconds(status.get("verdict_at")) > after:
+            time.sleep(PRINT_S)
             if status["verdict"] == verdict:
                 return None
             return {"code": "demo", "message": f"the verdict is {status['verdict']}, not {verdict}"}
         if watcher.poll() is not None:
-            return {"code": "demo", "message": f"the watcher ended with {watcher.returncode}"}
+            return {"code": "demo", "message": f"the watcher ended with exit code {watcher.returncode}"}
         time.sleep(0.02)
     return {"code": "demo", "message": f"no verdict within {limit_s:g} s"}
 
 
 def _status(folder: Path) -> dict[str, Any]:
     try:
-        status = json.loads((folder / ".watchtest" / "status.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return load_status(folder / FOLDER / "status.json")
+    except WorkspaceError:
         return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _seconds(stamp: object) -> float:
@@ -161,7 +167,7 @@ def _end(watcher: subprocess.Popen[bytes]) -> None:
 
 
 def _remove_box(folder: Path, engine: EngineChoice) -> None:
-    """The demo's container, if it made one."""
+    """Remove the container of the demo, if it created one."""
     from watchtest.boxes.inventory import remove_boxes
     from watchtest.errors import WatchtestError
 
@@ -169,7 +175,7 @@ def _remove_box(folder: Path, engine: EngineChoice) -> None:
         remove_boxes(str(folder), os.environ, engine)
     except WatchtestError as error:
         if not isinstance(error, EngineError):  # without an engine there is no container
-            print(f"watchtest: the demo's container is left: {error}", file=sys.stderr)
+            say(f"the container of the demo could not be removed: {error}")
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`watchtest doctor`: what is there, what is not, and what to do about it. Looks; changes nothing."""
+"""`watchtest doctor`: check everything that watchtest depends on, and suggest what to do. Changes nothing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ MARKS = {GOOD: "✔", WARNING: "!", BAD: "✘"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """The result of one check."""
+
     what: str
     state: str
     text: str
@@ -71,7 +73,7 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         _, loaded = load_settings(arguments, flags)
     except WatchtestError as error:
         return [*found, Finding("config", BAD, error.message, error.hint)]
-    source = f"from {loaded.file}" if loaded.file else "no file: the defaults hold"
+    source = f"from {loaded.file}" if loaded.file else "no file; the defaults apply"
     found.append(Finding("config", GOOD, source))
     project = project_of(arguments, flags)
     checks: list[tuple[str, Callable[[Project], list[Finding]]]] = [
@@ -91,9 +93,7 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
 def _git() -> Finding:
     git = shutil.which("git")
     if git is None:
-        return Finding(
-            "git", WARNING, "not found", "install git: without it, ignore files are read by watchtest itself"
-        )
+        return Finding("git", WARNING, "not found", "install git; without it, watchtest reads the ignore files itself")
     try:
         answer = subprocess.run([git, "--version"], capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -111,31 +111,31 @@ def _workspace(project: Project) -> list[Finding]:
     text = f"{project.workspace}: {len(snapshot.entries)} paths, read in {took_ms:.0f} ms, tree {snapshot.id[:12]}"
     found = [Finding("workspace", GOOD, text)]
     found += [Finding("workspace", WARNING, note) for note in source.notes]
-    why = "by [[runners]]" if project.config.runners else "by the project's files"
+    origin = "from [[runners]]" if project.config.runners else "detected from the project's files"
     runners = ", ".join(map(str, build_detector(project, source).specs(snapshot)))
-    found.append(Finding("runners", GOOD, f"{runners} ({why})"))
+    found.append(Finding("runners", GOOD, f"{runners} ({origin})"))
     found += _repository(project)
     found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.excluded[:20]]
     return found
 
 
 def _repository(project: Project) -> list[Finding]:
-    """What of this repository the lanes see differently."""
+    """Check what makes the lanes of this repository differ or wait."""
     from watchtest.sources.git import Git, GitError
     from watchtest.sources.git_watch import hindrance
 
     git = Git(project.workspace, project.environ)
     try:
-        standing = hindrance(git.directory())
-        found = [Finding("git lanes", WARNING, f"wait: {standing}")] if standing else []
+        reason = hindrance(git.directory())
+        found = [Finding("git lanes", WARNING, f"waiting: {reason}")] if reason else []
         if git.setting("core.sparseCheckout") == "true":
-            found.append(Finding("sparse", WARNING, "a sparse checkout: stage and commit lanes test the whole tree"))
+            found.append(Finding("sparse", WARNING, "sparse checkout: the stage and commit lanes test the whole tree"))
         if git.setting("core.autocrlf") in ("true", "input"):
-            text = "core.autocrlf is set: the save lane tests files as they are, the git lanes as git keeps them"
+            text = "core.autocrlf is set: the save lane tests files as they are, the git lanes as git stores them"
             found.append(Finding("autocrlf", WARNING, text))
         if git.setting("extensions.objectFormat") == "sha256":
             found.append(
-                Finding("sha256", WARNING, "ids of the save lane are SHA-1 trees, those of git lanes git's own")
+                Finding("sha256", WARNING, "tree ids of the save lane are SHA-1, those of the git lanes are SHA-256")
             )
     except GitError:
         return []
@@ -154,21 +154,21 @@ def _box(project: Project) -> list[Finding]:
             found += _local(provider)
             info = provider.inspect()
         else:
-            # Asked first: it says what is wrong where nothing answers.
+            # First, because it reports what is wrong if the engine does not answer.
             info = provider.inspect()
             found += _engine(project, provider, info)
             found += _local_too(project)
     finally:
         provider.close()
     if info is None:
-        found.append(Finding("box", GOOD, "none yet: it is made at the first run"))
+        found.append(Finding("box", GOOD, "none yet; it will be created by the first run"))
     else:
         found.append(Finding("box", GOOD, f"{info.engine} {info.id[:12]} is {info.state}, image {info.image}"))
     return found
 
 
 def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> list[Finding]:
-    """The engine that carries the box, the image for it, and the limits as they are."""
+    """Check the engine, the image for the box, and the limits that the engine enforces."""
     from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container, has_image
     from watchtest.boxes.docker.engines import find_engine
     from watchtest.boxes.recipe.recipe import recipe_of
@@ -183,7 +183,7 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
         source = build_worktree(project)
         recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
         image = provider.image_name(recipe)
-        is_here = "is here" if has_image(engine, image) else "is not here yet: it is had when the box is made"
+        is_here = "is present" if has_image(engine, image) else "will be pulled or built when the box is created"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))
         if info is not None:
             found += [_remark("limits", remark) for remark in examine_container(engine, info.id, wanted)]
@@ -201,7 +201,7 @@ def _local(provider: BoxProvider) -> list[Finding]:
 
 
 def _local_too(project: Project) -> list[Finding]:
-    """What the embedded box would be, for whoever thinks of `--engine local`."""
+    """Report what `--engine local` would use."""
     from watchtest.core.model import Lane
     from watchtest.wiring import local_provider
 
@@ -209,14 +209,14 @@ def _local_too(project: Project) -> list[Finding]:
         lines = local_provider(project, Lane.SAVE).describe()
     except WatchtestError as error:
         return [Finding("local box", GOOD, f"would not work: {error.message}")]
-    return [Finding("local box", GOOD, f"would be used with --engine local: {lines[1]}")]
+    return [Finding("local box", GOOD, f"available with --engine local: {lines[1]}")]
 
 
 def _history(project: Project) -> list[Finding]:
     from watchtest.history.store.database_file import history_path
 
     path = history_path(project.dirs.state, project.workspace)
-    return [Finding("history", GOOD, f"{path} ({'there' if path.exists() else 'not yet there'})")]
+    return [Finding("history", GOOD, f"{path} ({'present' if path.exists() else 'not created yet'})")]
 
 
 def _notify(project: Project) -> list[Finding]:

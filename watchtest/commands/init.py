@@ -1,7 +1,6 @@
-"""`watchtest init`: a `watchtest.toml` to start from, filled with what was found; `--hooks`: hooks that ask the gate;
-`--service`: the watcher of this workspace as a service of the user's session.
+"""`watchtest init`: write a `watchtest.toml`, git hooks that call the gate, or a service of the user's session.
 
-None overwrites what somebody else wrote.
+It never overwrites a file that watchtest has not written.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
 TEMPLATE = """\
-# The settings of watchtest for this project. Every key and its default: `watchtest config show`.
+# The settings of watchtest for this project. `watchtest config show` prints every key and its value.
 
 [triggers]
-save = "affected"          # what a save runs: off, affected, failed or all
+save = "affected"          # tests to run after a save: off, affected, failed or all
 
 [box]
-engine = "auto"            # a container where there is an engine, else the local box
+engine = "auto"            # a container if there is an engine, otherwise the local box
 image = {given_image:<19}# or the name of an image; found here: {image}
 setup = {given_setup:<19}# or a list of shell commands; found here:
 {setup}
@@ -70,20 +69,22 @@ def _write_service(arguments: argparse.Namespace) -> int:
     from watchtest.client.settings import project_of
     from watchtest.wiring import workspace_key
 
-    workspace = project_of(arguments).workspace  # wrong settings are said now, not by a service that does not start
+    workspace = project_of(arguments).workspace  # wrong settings must fail here, not when the service starts
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
     argv = (sys.executable, "-P", "-m", "watchtest", "-C", str(workspace), *config, "watch", "--silent")
     service = Service(workspace_key(workspace), workspace, argv, os.environ.get("PATH", os.defpath))
     if sys.platform == "darwin":
         wanted = launchd_plist(service, Path.home())
     elif sys.platform == "win32":
-        raise WorkspaceError("init --service: there are no user services here", hint="use `watchtest start`")
+        raise WorkspaceError("init --service: this system has no user services", hint="use `watchtest start`")
     else:
         home = os.environ.get("XDG_CONFIG_HOME") or ""
         wanted = systemd_unit(service, Path(home) if home.startswith("/") else Path.home() / ".config")
     write(wanted)
     print(f"wrote {wanted.file}")
-    print("It gets the PATH of this shell and no other variable: what the watcher needs belongs in its settings.")
+    print(
+        "The service gets the PATH of this shell, but no other variable; put what the watcher needs into its settings."
+    )
     print("Next:")
     for step in wanted.next_steps:
         print(f"  {step}")
@@ -104,13 +105,13 @@ def _write_hooks(arguments: argparse.Namespace) -> int:
 
 
 def _write_hook(file: Path, body: str) -> str:
-    """What became of it, in a line: new, brought up to date, or left alone because it is not ours."""
+    """Write or update a hook, and return what was done. A hook that is not ours is left alone."""
     content = f"#!/bin/sh\n{MARK}\n{body}"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
             line = body.strip().replace("exec ", "")
-            return f"{file} is there already and stays as it is; to ask the gate, add to it:\n{_indented(line)}"
+            return f"{file} exists and was left as it is; to call the gate, add to it:\n{_indented(line)}"
         file.write_text(content, encoding="utf-8")
         file.chmod(0o755)
     except OSError as error:
@@ -131,10 +132,10 @@ def _write_config(arguments: argparse.Namespace) -> int:
     source = build_worktree(project)
     snapshot = source.snapshot()
     recipe = recipe_of(recipe_input(project, source), snapshot, source.read)
-    image = _line(f"{_words(recipe.image)} ({recipe.because})")
+    image = _line(f"{_image_text(recipe.image)} ({recipe.because})")
     commands = [_line(command) for command in recipe.commands]
     if recipe.needs_pytest:
-        commands.append("pip install pytest   (if it is not there by then)")
+        commands.append("pip install pytest   (if it is still missing)")
     box = project.config.box
     content = TEMPLATE.format(
         given_image=json.dumps(box.image) + " ",
@@ -147,25 +148,25 @@ def _write_config(arguments: argparse.Namespace) -> int:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(content)
     except FileExistsError as error:
-        raise WorkspaceError(f"{file} is there already", hint="edit it, or move it away first") from error
+        raise WorkspaceError(f"{file} already exists", hint="edit it, or move it away first") from error
     except OSError as error:
         raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
     print(f"wrote {file}")
     print(f"  image  {image}")
     for command in commands:
         print(f"  setup  {command}")
-    for wish in build_detector(project, source).specs(snapshot):
-        print(f"  tests  {_line(str(wish))}")
+    for runner in build_detector(project, source).specs(snapshot):
+        print(f"  tests  {_line(str(runner))}")
     for left_out in snapshot.excluded:
         print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")
     print("Next: watchtest")
     return 0
 
 
-def _words(image: ImageSource) -> str:
+def _image_text(image: ImageSource) -> str:
     return image.name if isinstance(image, NamedImage) else f"built from {image.dockerfile}"
 
 
 def _line(text: str) -> str:
-    """What a project says of itself, on one line of a file or a terminal."""
+    """Return text of the project on one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

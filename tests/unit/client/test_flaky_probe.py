@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.client.flaky_probe import Frozen, Repeat
+from watchtest.client.flaky_probe import FrozenSource, Repeat
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, EntryKind, Outcome, Result, RunState, Snapshot
 from watchtest.errors import SourceMoved
@@ -31,7 +31,7 @@ class Saved:
 
 def test_until_it_is_frozen_it_follows_the_source() -> None:
     source = Saved()
-    frozen = Frozen(source)
+    frozen = FrozenSource(source)
     assert frozen.snapshot(ALL).id == "first"
     source.content = b"second"
     assert frozen.snapshot(ALL).id == "second"
@@ -39,7 +39,7 @@ def test_until_it_is_frozen_it_follows_the_source() -> None:
 
 def test_once_frozen_a_save_changes_nothing() -> None:
     source = Saved()
-    frozen = Frozen(source)
+    frozen = FrozenSource(source)
     frozen.freeze(frozen.snapshot(ALL))
     source.content = b"second"
     assert frozen.snapshot(ALL).id == "first"
@@ -47,7 +47,7 @@ def test_once_frozen_a_save_changes_nothing() -> None:
 
 def test_what_was_asked_for_twice_can_still_be_read_and_nothing_else_is_made_up() -> None:
     source = Saved()
-    frozen = Frozen(source)
+    frozen = FrozenSource(source)
     entry = frozen.snapshot(ALL).entries["a.py"]
     assert [frozen.read("a.py", entry) for _ in range(2)] == [b"first", b"first"]
     source.content = b"second"

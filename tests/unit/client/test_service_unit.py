@@ -87,7 +87,7 @@ def test_only_our_own_file_is_replaced(tmp_path: Path, make: object) -> None:
     assert is_ours(wanted.file.read_bytes())
     write(wanted)
     wanted.file.write_text("[Service]\nExecStart=/bin/mine\n")
-    with pytest.raises(WorkspaceError, match="is there already"):
+    with pytest.raises(WorkspaceError, match="exists and was not written by watchtest"):
         write(wanted)
     assert wanted.file.read_text() == "[Service]\nExecStart=/bin/mine\n"
     assert sorted(file.name for file in wanted.file.parent.iterdir()) == [wanted.file.name]
