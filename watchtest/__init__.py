@@ -1,13 +1,14 @@
-"""watchtest: save, and know. The map of the house:
+"""watchtest reruns the tests that a change can affect, in a persistent container that mirrors your code.
 
-    files, git ──> sources/watch ──> loop (inbox) ──> core/step(state, event) ──> effects
-                                                                  │
-        boxes: ensure ─> sync ─> runners: select, execute ─> history: record        (pipeline.py, then running.py)
-                                                                  │
-                              state ──> views: dashboard · plain · statusfile · notify · control (socket)
+    files, git ──> sources ──> loop (inbox) ──> core/step(state, event) ──> effects
+                                                        │
+        boxes: ensure ─> sync ─> selection ─> runners: execute ─> history: record      (pipeline.py, execution.py)
+                                                        │
+                    state ──> views: dashboard, lines, status file, notifications ──> control: HTTP API
 
-core/ decides and touches nothing; pipeline.py says how one run goes; loop.py is the only place that starts tasks.
-agent/ is shipped into the box: standard library only, Python >= 3.8. Everything concrete is put together in app.py.
+`core` makes every decision and has no side effects. `pipeline.py` describes one run, `loop.py` is the only module that
+starts tasks, and `app.py` puts everything together. `agent` runs inside the box: standard library only, Python >= 3.8.
+`watchtest help development` describes every package.
 """
 
 __version__ = "0.1.0"

@@ -184,7 +184,7 @@ def test_hooks_ask_the_gate_and_harm_no_other_hook(project: Project, repo: Repo)
     foreign.write_text("#!/bin/sh\necho mine\n")
     said = project.command("init", "--hooks")
     assert said.returncode == 0
-    assert "stays as it is" in said.stdout
+    assert "was left as it is" in said.stdout
     assert foreign.read_text() == "#!/bin/sh\necho mine\n"
     hook = project.root / ".git" / "hooks" / "pre-commit"
     assert hook.stat().st_mode & 0o111

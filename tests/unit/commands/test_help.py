@@ -241,6 +241,12 @@ def test_the_topic_of_settings_has_every_setting() -> None:
     assert {key for key in keys() if f"| `{key}` |" not in text} == set()
 
 
+def test_the_topic_of_development_has_every_package() -> None:
+    text = (FOLDER / "development.md").read_text(encoding="utf-8")
+    packages = {folder.name for folder in (ROOT / "watchtest").iterdir() if folder.is_dir() and folder.name[0] != "_"}
+    assert {name for name in packages if f"| `{name}/` |" not in text} == set()
+
+
 def test_the_picture_loads_nothing_from_elsewhere() -> None:
     picture = (FOLDER / "dashboard.svg").read_text(encoding="utf-8")
     assert set(re.findall(r"https?:[^\"')\s]+", picture)) == {"http://www.w3.org/2000/svg"}

@@ -24,7 +24,7 @@ def test_an_empty_folder_gets_settings_that_hold(workspace: Path, capsys: pytest
     assert cli.main(["-C", str(workspace), "init"]) == 0
     said = capsys.readouterr().out
     assert "-slim (the Python that runs watchtest; the project names none)\n" in said
-    assert "  setup  pip install pytest   (if it is not there by then)\n" in said
+    assert "  setup  pip install pytest   (if it is still missing)\n" in said
     assert cli.main(["-C", str(workspace), "config", "validate"]) == 0
 
 
