@@ -59,21 +59,20 @@ class CommandHelp(argparse.HelpFormatter):
 
 
 def add_command(
-    subparsers: Subparsers,
-    name: str,
-    run: Callable[[argparse.Namespace], int] | None,
-    *,
-    help: str,
-    description: str,
-    examples: tuple[str, ...],
+    subparsers: Subparsers, name: str, run: Callable[[argparse.Namespace], int] | None, doc: str | None
 ) -> argparse.ArgumentParser:
-    """Add a command, or a verb of a command, and return its parser. `run` is None for a command that has verbs."""
-    title = "example:" if len(examples) == 1 else "examples:"
+    """Add a command, or a verb of a command, and return its parser. `run` is None for a command that has verbs.
+
+    Its help is the docstring of its module or function: the first line, after the colon, is the line in the list of
+    commands; the paragraphs in the middle are the description, and the last one holds the examples.
+    """
+    summary, *description, examples = doc.split("\n\n") if doc else ("", "")
+    lines = [line.strip() for line in examples.strip().splitlines()]
     parser = subparsers.add_parser(
         name,
-        help=help,
-        description=description,
-        epilog="\n  ".join((title, *examples)),
+        help=summary.partition("`: ")[2].rstrip("."),
+        description=" ".join(" ".join(description).split()),
+        epilog="\n  ".join(("example:" if len(lines) == 1 else "examples:", *lines)),
         formatter_class=CommandHelp,
     )
     parser.set_defaults(run=run, parser=parser)

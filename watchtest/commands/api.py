@@ -1,4 +1,10 @@
-"""`watchtest api`: print the addresses and the token of the watcher's HTTP API, or its OpenAPI document."""
+"""`watchtest api`: show how programs reach the watcher.
+
+Print the addresses and the token of the running watcher's HTTP API, or its OpenAPI document.
+
+    watchtest api show
+    curl -H "Authorization: Bearer $(watchtest api token)" "$(watchtest api url)/status"
+"""
 
 from __future__ import annotations
 
@@ -15,55 +21,23 @@ TURN_ON = 'set api.listen = "127.0.0.1:7357" (port 0 picks a free one) and resta
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "api",
-        None,
-        help="show how programs reach the watcher",
-        description="Print the addresses and the token of the running watcher's HTTP API, or its OpenAPI document.",
-        examples=(
-            "watchtest api show",
-            'curl -H "Authorization: Bearer $(watchtest api token)" "$(watchtest api url)/status"',
-        ),
-    )
+    parser = add_command(subparsers, "api", None, __doc__)
     verbs = parser.add_subparsers(dest="api_action", metavar="show|url|token|openapi", required=True)
-    show = add_command(
-        verbs,
-        "show",
-        _show,
-        help="print socket, URL and token file of the running watcher",
-        description="Print socket, URL and token file of the running watcher, and a command to try them with.",
-        examples=("watchtest api show",),
-    )
+    show = add_command(verbs, "show", _show, _show.__doc__)
     show.add_argument("--json", action="store_true", help="print JSON, with versions and limits")
-    add_command(
-        verbs,
-        "url",
-        _url,
-        help="print its TCP address",
-        description="Print the URL at which the watcher listens on TCP. It does so only if api.listen is set.",
-        examples=("watchtest api url",),
-    )
-    token = add_command(
-        verbs,
-        "token",
-        _token,
-        help="print the token to send as `Authorization: Bearer TOKEN`",
-        description="Print the token that requests over TCP must send as `Authorization: Bearer TOKEN`.",
-        examples=("watchtest api token", "watchtest api token --file"),
-    )
+    add_command(verbs, "url", _url, _url.__doc__)
+    token = add_command(verbs, "token", _token, _token.__doc__)
     token.add_argument("--file", action="store_true", help="print the path of the file that holds it")
-    add_command(
-        verbs,
-        "openapi",
-        _openapi,
-        help="print the OpenAPI document",
-        description="Print the OpenAPI document of the API. Needs no watcher.",
-        examples=("watchtest api openapi > openapi.json",),
-    )
+    add_command(verbs, "openapi", _openapi, _openapi.__doc__)
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    """`watchtest api show`: print socket, URL and token file of the running watcher.
+
+    Print socket, URL and token file of the running watcher, and a command to try them with.
+
+        watchtest api show
+    """
     info = Watcher(arguments).get("/info")
     if arguments.json:
         print(json.dumps(info, indent=2))
@@ -79,6 +53,12 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _url(arguments: argparse.Namespace) -> int:
+    """`watchtest api url`: print its TCP address.
+
+    Print the URL at which the watcher listens on TCP. It does so only if api.listen is set.
+
+        watchtest api url
+    """
     url = Watcher(arguments).get("/info")["url"]
     if url is None:
         raise ControlError("the watcher does not listen on TCP", hint=TURN_ON)
@@ -87,6 +67,13 @@ def _url(arguments: argparse.Namespace) -> int:
 
 
 def _token(arguments: argparse.Namespace) -> int:
+    """`watchtest api token`: print the token to send as `Authorization: Bearer TOKEN`.
+
+    Print the token that requests over TCP must send as `Authorization: Bearer TOKEN`.
+
+        watchtest api token
+        watchtest api token --file
+    """
     from watchtest.control.address import kept_token, token_file
     from watchtest.workspace.user_dirs import state_dir
 
@@ -99,6 +86,12 @@ def _token(arguments: argparse.Namespace) -> int:
 
 
 def _openapi(_arguments: argparse.Namespace) -> int:
+    """`watchtest api openapi`: print the OpenAPI document.
+
+    Print the OpenAPI document of the API. Needs no watcher.
+
+        watchtest api openapi > openapi.json
+    """
     from watchtest.control.api.openapi import document
 
     print(json.dumps(document(__version__), indent=2))

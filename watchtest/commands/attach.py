@@ -1,4 +1,9 @@
-"""`watchtest attach`: show the dashboard of a watcher that runs elsewhere."""
+"""`watchtest attach`: show the dashboard of the background watcher.
+
+Show the dashboard of a watcher that runs elsewhere. Leaving it (q) does not stop the watcher.
+
+    watchtest attach
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,7 @@ from watchtest.errors import UsageError
 
 
 def add_to(subparsers: Subparsers) -> None:
-    add_command(
-        subparsers,
-        "attach",
-        run,
-        help="show the dashboard of the background watcher",
-        description="Show the dashboard of a watcher that runs elsewhere. Leaving it (q) does not stop the watcher.",
-        examples=("watchtest attach",),
-    )
+    add_command(subparsers, "attach", run, __doc__)
 
 
 def run(arguments: argparse.Namespace) -> int:

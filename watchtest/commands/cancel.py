@@ -1,4 +1,10 @@
-"""`watchtest cancel`: end the current run or the one named, and report how it ended."""
+"""`watchtest cancel`: end the current run.
+
+End the current run, or the one named. Its changes are tested with the next save.
+
+    watchtest cancel
+    watchtest cancel --kill
+"""
 
 from __future__ import annotations
 
@@ -16,14 +22,7 @@ LIMIT_S = 60.0
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "cancel",
-        run,
-        help="end the current run",
-        description="End the current run, or the one named. Its changes are tested with the next save.",
-        examples=("watchtest cancel", "watchtest cancel --kill"),
-    )
+    parser = add_command(subparsers, "cancel", run, __doc__)
     parser.add_argument(
         "name", nargs="?", default="current", metavar="RUN", help="id of the run (default: the current one)"
     )

@@ -1,4 +1,10 @@
-"""`watchtest config`: print every setting and its origin, check a config file, or print the JSON Schema."""
+"""`watchtest config`: show, check or describe the settings.
+
+Show where each setting comes from, check a config file, or print the JSON Schema. Changes nothing.
+
+    watchtest config show
+    watchtest config validate watchtest.toml
+"""
 
 from __future__ import annotations
 
@@ -17,53 +23,37 @@ if TYPE_CHECKING:
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "config",
-        None,
-        help="show, check or describe the settings",
-        description="Show where each setting comes from, check a config file, or print the JSON Schema. "
-        "Changes nothing.",
-        examples=("watchtest config show", "watchtest config validate watchtest.toml"),
-    )
+    parser = add_command(subparsers, "config", None, __doc__)
     verbs = parser.add_subparsers(dest="config_action", metavar="show|validate|schema", required=True)
-    show = add_command(
-        verbs,
-        "show",
-        _show,
-        help="print every setting and where its value came from",
-        description="Print every setting and where its value came from: a file, a variable or the default.",
-        examples=("watchtest config show",),
-    )
+    show = add_command(verbs, "show", _show, _show.__doc__)
     add_json(show)
-    validate = add_command(
-        verbs,
-        "validate",
-        _validate,
-        help="check a config file and report everything that is wrong",
-        description="Check a config file and report everything that is wrong at once. Exit code 2 if anything is.",
-        examples=("watchtest config validate", "watchtest config validate watchtest.toml"),
-    )
+    validate = add_command(verbs, "validate", _validate, _validate.__doc__)
     text = "file to check (default: the files that would be used)"
     validate.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
     add_json(validate)
-    add_command(
-        verbs,
-        "schema",
-        _schema,
-        help="print the JSON Schema, for editors",
-        description="Print the JSON Schema of the settings, with which editors complete and check a config file.",
-        examples=("watchtest config schema > watchtest.schema.json",),
-    )
+    add_command(verbs, "schema", _schema, _schema.__doc__)
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    """`watchtest config show`: print every setting and where its value came from.
+
+    Print every setting and where its value came from: a file, a variable or the default.
+
+        watchtest config show
+    """
     loaded = _load(arguments)
     print(json.dumps(as_json(loaded), indent=2) if arguments.json else as_text(loaded))
     return 0
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    """`watchtest config validate`: check a config file and report everything that is wrong.
+
+    Check a config file and report everything that is wrong at once. Exit code 2 if anything is.
+
+        watchtest config validate
+        watchtest config validate watchtest.toml
+    """
     try:
         loaded = _load(arguments)
     except ConfigError as error:
@@ -80,6 +70,12 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _schema(_arguments: argparse.Namespace) -> int:
+    """`watchtest config schema`: print the JSON Schema, for editors.
+
+    Print the JSON Schema of the settings, with which editors complete and check a config file.
+
+        watchtest config schema > watchtest.schema.json
+    """
     from watchtest.config import json_schema
 
     print(json.dumps(json_schema(), indent=2))

@@ -1,6 +1,10 @@
-"""`watchtest demo`: watch a small project in a temporary folder go green, red and green again.
+"""`watchtest demo`: watch a small project go green, red and green again.
 
-It uses a container engine if there is one, otherwise the local box.
+Create a small project in a temporary folder, watch it, and save three times. It uses a container engine if there is
+one, otherwise the local box, and removes everything afterwards. Exit code 0 if each save got the right verdict.
+
+    watchtest demo
+    watchtest demo --engine local
 """
 
 from __future__ import annotations
@@ -59,15 +63,7 @@ BROKEN = SHOP.replace("1 - discount", "1 + discount")
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "demo",
-        run,
-        help="watch a small project go green, red and green again",
-        description="Create a small project in a temporary folder, watch it, and save three times. Removes "
-        "everything afterwards. Exit code 0 if each save got the right verdict.",
-        examples=("watchtest demo", "watchtest demo --engine local"),
-    )
+    parser = add_command(subparsers, "demo", run, __doc__)
     add_engine(parser)
 
 

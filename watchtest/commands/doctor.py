@@ -1,4 +1,11 @@
-"""`watchtest doctor`: check everything that watchtest depends on, and suggest what to do. Changes nothing."""
+"""`watchtest doctor`: check engine, image, box, git, workspace and notifications.
+
+Check everything watchtest depends on and suggest what to do about problems. Changes nothing. Exit code 4 if something
+is broken.
+
+    watchtest doctor
+    watchtest doctor --engine podman
+"""
 
 from __future__ import annotations
 
@@ -39,15 +46,7 @@ class Finding:
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "doctor",
-        run,
-        help="check engine, image, box, git, workspace and notifications",
-        description="Check everything watchtest depends on and suggest what to do about problems. Changes "
-        "nothing. Exit code 4 if something is broken.",
-        examples=("watchtest doctor", "watchtest doctor --engine podman"),
-    )
+    parser = add_command(subparsers, "doctor", run, __doc__)
     add_json(parser)
     add_engine(parser)
 

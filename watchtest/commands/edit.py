@@ -1,4 +1,9 @@
-"""`watchtest edit`: open the editor at a failure, like the key `e` of the dashboard. Reads only the status file."""
+"""`watchtest edit`: open your editor at a failure.
+
+Open $EDITOR at the line of a failure. Uses the status file, so it works without a watcher.
+
+    watchtest edit 2
+"""
 
 from __future__ import annotations
 
@@ -16,14 +21,7 @@ from watchtest.workspace.folder import FOLDER, find_workspace
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "edit",
-        run,
-        help="open your editor at a failure",
-        description="Open $EDITOR at the line of a failure. Uses the status file, so it works without a watcher.",
-        examples=("watchtest edit 2",),
-    )
+    parser = add_command(subparsers, "edit", run, __doc__)
     text = "which failure, counted from 1 (default: the first)"
     parser.add_argument("number", nargs="?", type=int, default=1, metavar="N", help=text)
 

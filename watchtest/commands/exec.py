@@ -1,4 +1,11 @@
-"""`watchtest exec`: run a command in the box, on this terminal or detached. What it changes there stays."""
+"""`watchtest exec`: run a command in the box.
+
+Run a command in the box of the save lane. What it changes there stays. Until you run `watchtest snapshot` or `watchtest
+reset`, the gate does not use verdicts from a box changed this way. The exit code is that of the command.
+
+    watchtest exec -- pip install requests
+    watchtest exec -d -- python server.py
+"""
 
 from __future__ import annotations
 
@@ -17,16 +24,7 @@ EXISTS = 'command -v "$1" >/dev/null 2>&1'
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "exec",
-        run,
-        help="run a command in the box",
-        description="Run a command in the box of the save lane. What it changes there stays. Until you run "
-        "`watchtest snapshot` or `watchtest reset`, the gate does not use verdicts from a box "
-        "changed this way. The exit code is that of the command.",
-        examples=("watchtest exec -- pip install requests", "watchtest exec -d -- python server.py"),
-    )
+    parser = add_command(subparsers, "exec", run, __doc__)
     parser.add_argument(
         "-d", "--detach", action="store_true", help="leave it running; `watchtest logs NAME` shows its output"
     )

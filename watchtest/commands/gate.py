@@ -1,7 +1,11 @@
-"""`watchtest gate`: print the verdict on exactly one tree, for git hooks.
+"""`watchtest gate`: get the verdict on what is staged or on a commit, for git hooks.
 
-A verdict that is in the history is printed at once. If a watcher is testing that lane, the gate waits for its verdict;
-otherwise it runs the tests itself, in a box of its own.
+Print the verdict on exactly one tree, so that a git hook can refuse a red commit. A known verdict is printed at once;
+otherwise the gate waits for the watcher, or runs the tests in a box of its own. Exit code: 0 green, 1 red, 4 box or
+engine broken, 5 no tests, 124 no verdict in time.
+
+    watchtest gate --staged
+    watchtest gate --commit HEAD~1
 """
 
 from __future__ import annotations
@@ -35,17 +39,7 @@ JUDGED = (RunState.PASSED, RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT, 
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "gate",
-        run,
-        help="get the verdict on what is staged or on a commit, for git hooks",
-        description="Print the verdict on exactly one tree, so that a git hook can refuse a red commit. A "
-        "known verdict is printed at once; otherwise the gate waits for the watcher, or runs "
-        "the tests in a box of its own. Exit code: 0 green, 1 red, 4 box or engine broken, 5 no "
-        "tests, 124 no verdict in time.",
-        examples=("watchtest gate --staged", "watchtest gate --commit HEAD~1"),
-    )
+    parser = add_command(subparsers, "gate", run, __doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--staged", action="store_true", help="test what is staged (the default)")
     which.add_argument("--commit", metavar="REV", help="test this commit")

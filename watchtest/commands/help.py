@@ -1,7 +1,11 @@
-"""`watchtest help [TOPIC]`: list the topics of the reference, show one of them, or show the options of a command.
+"""`watchtest help`: read the reference, or list its topics.
 
-The topics are the Markdown files in `watchtest/help`. The first line of each is its title, the first paragraph its
-summary.
+Show a topic of the reference; on a terminal, through a pager. Without a topic, list them all. The name of a command
+shows its options.
+
+    watchtest help                  # list the topics
+    watchtest help lanes            # read about lanes
+    watchtest help history flaky    # show the options of a command
 """
 
 from __future__ import annotations
@@ -34,19 +38,7 @@ OTHER_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "help",
-        run,
-        help="read the reference, or list its topics",
-        description="Show a topic of the reference; on a terminal, through a pager. Without a topic, list "
-        "them all. The name of a command shows its options.",
-        examples=(
-            "watchtest help                  # list the topics",
-            "watchtest help lanes            # read about lanes",
-            "watchtest help history flaky    # show the options of a command",
-        ),
-    )
+    parser = add_command(subparsers, "help", run, __doc__)
     parser.add_argument("words", nargs="*", metavar="TOPIC", help="a topic, or a command (default: list the topics)")
 
 
@@ -68,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def topics() -> dict[str, str]:
-    """Return the Markdown text of every topic by its name, in alphabetical order."""
+    """Return the text of every topic by its name: the Markdown files in `watchtest/help`, in alphabetical order."""
     folder = files("watchtest") / "help"
     found = (file for file in folder.iterdir() if file.name.endswith(".md"))
     return {file.name.removesuffix(".md"): file.read_text("utf-8") for file in sorted(found, key=lambda f: f.name)}

@@ -1,6 +1,9 @@
-"""`watchtest init`: write a `watchtest.toml`, git hooks that call the gate, or a service of the user's session.
+"""`watchtest init`: write a watchtest.toml, git hooks or a user service.
 
-It never overwrites a file that watchtest has not written.
+Write a watchtest.toml with what was found in the project. Never overwrites a file that it did not write itself.
+
+    watchtest init
+    watchtest init --hooks
 """
 
 from __future__ import annotations
@@ -39,15 +42,7 @@ done
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "init",
-        run,
-        help="write a watchtest.toml, git hooks or a user service",
-        description="Write a watchtest.toml with what was found in the project. Never overwrites a file "
-        "that it did not write itself.",
-        examples=("watchtest init", "watchtest init --hooks"),
-    )
+    parser = add_command(subparsers, "init", run, __doc__)
     what = parser.add_mutually_exclusive_group()
     text = "write git hooks (pre-commit, pre-push) that call the gate, instead"
     what.add_argument("--hooks", action="store_true", help=text)

@@ -1,6 +1,9 @@
-"""`watchtest logs`: show the output of a service or a detached command, or list them.
+"""`watchtest logs`: show the output of a service, a detached command or the watcher.
 
-`--watcher` shows the watcher's own log, which needs neither an engine nor a box.
+Without a name, list the logs in the box. With --watcher, show the watcher's own log, which needs no engine.
+
+    watchtest logs kv -f
+    watchtest logs --watcher -n 50
 """
 
 from __future__ import annotations
@@ -23,15 +26,7 @@ JOIN_LIMIT_S = 5.0
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "logs",
-        run,
-        help="show the output of a service, a detached command or the watcher",
-        description="Without a name, list the logs in the box. With --watcher, show the watcher's own log, "
-        "which needs no engine.",
-        examples=("watchtest logs kv -f", "watchtest logs --watcher -n 50"),
-    )
+    parser = add_command(subparsers, "logs", run, __doc__)
     parser.add_argument("name", nargs="?", metavar="NAME", help="service or detached command (default: list them)")
     parser.add_argument("--watcher", action="store_true", help="show the log of the watcher")
     text = "with --watcher: print the records as they are, one per line"

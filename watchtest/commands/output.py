@@ -1,4 +1,9 @@
-"""`watchtest output`: print the output of the last failures and of the runner, like the key `o` of the dashboard."""
+"""`watchtest output`: print the complete output of the last failures.
+
+Print everything that the failed tests and the runner printed in the last run.
+
+    watchtest output --match cart | less
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,7 @@ from watchtest.core.text import clean, encodable
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "output",
-        run,
-        help="print the complete output of the last failures",
-        description="Print everything that the failed tests and the runner printed in the last run.",
-        examples=("watchtest output --match cart | less",),
-    )
+    parser = add_command(subparsers, "output", run, __doc__)
     parser.add_argument("--match", default="", metavar="TEXT", help="only tests whose names contain all these words")
 
 

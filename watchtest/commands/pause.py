@@ -1,4 +1,10 @@
-"""`watchtest pause`: note changes, but run nothing until `watchtest resume`."""
+"""`watchtest pause`: hold back all runs until `resume`.
+
+Start no more runs. Changes are still noted and are tested after `watchtest resume`.
+
+    watchtest pause
+    watchtest pause --lane commit
+"""
 
 from __future__ import annotations
 
@@ -9,14 +15,7 @@ from watchtest.commands import Subparsers, add_command, add_lane
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "pause",
-        lambda arguments: set_paused(arguments, "pause"),
-        help="hold back all runs until `resume`",
-        description="Start no more runs. Changes are still noted and are tested after `watchtest resume`.",
-        examples=("watchtest pause", "watchtest pause --lane commit"),
-    )
+    parser = add_command(subparsers, "pause", lambda arguments: set_paused(arguments, "pause"), __doc__)
     add_lane(parser, "all lanes")
 
 

@@ -1,4 +1,11 @@
-"""`watchtest policy`: set how many tests a change runs. The key `f` of the dashboard is `policy failed`."""
+"""`watchtest policy`: set how many tests a change runs.
+
+Set how many tests a change runs, until the watcher stops or the policy is set again. `configured` goes back to what
+[triggers] says.
+
+    watchtest policy failed
+    watchtest policy configured
+"""
 
 from __future__ import annotations
 
@@ -11,15 +18,7 @@ POLICIES = ("affected", "failed", "all", "configured")
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "policy",
-        run,
-        help="set how many tests a change runs",
-        description="Set how many tests a change runs, until the watcher stops or the policy is set again. "
-        "`configured` goes back to what [triggers] says.",
-        examples=("watchtest policy failed", "watchtest policy configured"),
-    )
+    parser = add_command(subparsers, "policy", run, __doc__)
     parser.add_argument("policy", choices=POLICIES, help="what to run after a change")
     add_lane(parser)
 

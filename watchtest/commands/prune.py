@@ -1,4 +1,9 @@
-"""`watchtest prune`: remove what belongs to deleted workspaces of this machine. Lists everything and asks first."""
+"""`watchtest prune`: remove what belongs to deleted workspaces.
+
+Remove boxes, images and volumes of workspaces that no longer exist. Lists them and asks first.
+
+    watchtest prune --dry-run
+"""
 
 from __future__ import annotations
 
@@ -22,14 +27,7 @@ NOT_REMOVED = 4
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "prune",
-        run,
-        help="remove what belongs to deleted workspaces",
-        description="Remove boxes, images and volumes of workspaces that no longer exist. Lists them and asks first.",
-        examples=("watchtest prune --dry-run",),
-    )
+    parser = add_command(subparsers, "prune", run, __doc__)
     parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     text = "print what is, or would be, removed as JSON; never asks (needs --yes or --dry-run)"

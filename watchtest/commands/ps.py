@@ -1,4 +1,9 @@
-"""`watchtest ps`: list everything that watchtest keeps on this machine and its engines. Changes nothing."""
+"""`watchtest ps`: list the boxes, images and volumes of all workspaces.
+
+List everything watchtest keeps on this machine and its engines, and which workspace it belongs to.
+
+    watchtest ps --json
+"""
 
 from __future__ import annotations
 
@@ -25,15 +30,7 @@ KIBI = 1024
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "ps",
-        run,
-        help="list the boxes, images and volumes of all workspaces",
-        description="List everything watchtest keeps on this machine and its engines, and which workspace it "
-        "belongs to.",
-        examples=("watchtest ps --json",),
-    )
+    parser = add_command(subparsers, "ps", run, __doc__)
     add_json(parser)
     add_engine(parser)
 

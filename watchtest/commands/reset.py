@@ -1,4 +1,9 @@
-"""`watchtest reset`: delete the boxes of this workspace and create them again."""
+"""`watchtest reset`: delete the boxes and create them again.
+
+Delete the boxes of this workspace and create them again from their image and setup, or from your snapshot.
+
+    watchtest reset --environment
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,7 @@ from watchtest.commands import Subparsers, add_command, say
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "reset",
-        run,
-        help="delete the boxes and create them again",
-        description="Delete the boxes of this workspace and create them again from their image and setup, "
-        "or from your snapshot.",
-        examples=("watchtest reset --environment",),
-    )
+    parser = add_command(subparsers, "reset", run, __doc__)
     text = "also delete the snapshot, saved environments and caches, so that setup runs again"
     parser.add_argument("--environment", action="store_true", help=text)
     add_engine(parser)

@@ -1,4 +1,10 @@
-"""`watchtest restart`: stop the watcher, and start one in the background with the current settings."""
+"""`watchtest restart`: stop the watcher and start one in the background.
+
+Restart the watcher in the background with the current settings. If the settings are wrong, the running watcher is left
+alone.
+
+    watchtest restart --engine podman
+"""
 
 from __future__ import annotations
 
@@ -9,15 +15,7 @@ from watchtest.commands import Subparsers, add_command, start, stop
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "restart",
-        run,
-        help="stop the watcher and start one in the background",
-        description="Restart the watcher in the background with the current settings. If the settings are "
-        "wrong, the running watcher is left alone.",
-        examples=("watchtest restart --engine podman",),
-    )
+    parser = add_command(subparsers, "restart", run, __doc__)
     start.add_options(parser)
 
 

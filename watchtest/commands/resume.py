@@ -1,4 +1,9 @@
-"""`watchtest resume`: end a pause and test what has changed meanwhile."""
+"""`watchtest resume`: end a pause.
+
+Allow runs again and test what has changed meanwhile.
+
+    watchtest resume
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,5 @@ from watchtest.commands.pause import set_paused
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "resume",
-        lambda arguments: set_paused(arguments, "resume"),
-        help="end a pause",
-        description="Allow runs again and test what has changed meanwhile.",
-        examples=("watchtest resume",),
-    )
+    parser = add_command(subparsers, "resume", lambda arguments: set_paused(arguments, "resume"), __doc__)
     add_lane(parser, "all lanes")

@@ -1,4 +1,11 @@
-"""`watchtest run`: ask the running watcher for a run; `--wait` waits for its end."""
+"""`watchtest run`: ask the watcher to run tests.
+
+Ask the running watcher for a run. Without tests or options, it runs what the lane's policy says. To run tests without a
+watcher, use `watchtest watch --once`.
+
+    watchtest run tests/test_cart.py --wait
+    watchtest run --failed
+"""
 
 from __future__ import annotations
 
@@ -21,15 +28,7 @@ POLICIES = {
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "run",
-        run,
-        help="ask the watcher to run tests",
-        description="Ask the running watcher for a run. Without tests or options, it runs what the lane's "
-        "policy says. To run tests without a watcher, use `watchtest watch --once`.",
-        examples=("watchtest run tests/test_cart.py --wait", "watchtest run --failed"),
-    )
+    parser = add_command(subparsers, "run", run, __doc__)
     parser.add_argument("tests", nargs="*", metavar="TEST", help="a test id, or a file or folder of tests")
     which = parser.add_mutually_exclusive_group()
     for policy, text in POLICIES.items():

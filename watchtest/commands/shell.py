@@ -1,4 +1,9 @@
-"""`watchtest shell`: open a shell in the box, on a terminal of its own."""
+"""`watchtest shell`: open a shell in the box.
+
+Open a shell in the box of the save lane. What you change there stays.
+
+    watchtest shell
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,7 @@ SHELL = "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "shell",
-        run,
-        help="open a shell in the box",
-        description="Open a shell in the box of the save lane. What you change there stays.",
-        examples=("watchtest shell",),
-    )
+    parser = add_command(subparsers, "shell", run, __doc__)
     add_engine(parser)
 
 

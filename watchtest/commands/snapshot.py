@@ -1,4 +1,10 @@
-"""`watchtest snapshot`: keep the box as it is now, as the starting point for all boxes of this workspace."""
+"""`watchtest snapshot`: keep the box as the starting point for all boxes.
+
+Keep the box with everything that was installed in it. Every box of this workspace then starts from this snapshot;
+`watchtest reset --environment` deletes it.
+
+    watchtest exec -- pip install x && watchtest snapshot
+"""
 
 from __future__ import annotations
 
@@ -9,15 +15,7 @@ from watchtest.commands import Subparsers, add_command, say
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "snapshot",
-        run,
-        help="keep the box as the starting point for all boxes",
-        description="Keep the box with everything that was installed in it. Every box of this workspace "
-        "then starts from this snapshot; `watchtest reset --environment` deletes it.",
-        examples=("watchtest exec -- pip install x && watchtest snapshot",),
-    )
+    parser = add_command(subparsers, "snapshot", run, __doc__)
     add_engine(parser)
 
 

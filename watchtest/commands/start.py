@@ -1,4 +1,9 @@
-"""`watchtest start`: start a watcher in the background. Returns when it is watching, or reports why it cannot."""
+"""`watchtest start`: start the watcher in the background.
+
+Start a watcher in the background. Returns when it is watching, or reports why it cannot.
+
+    watchtest start --trigger commit=all
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,7 @@ TRIES = 3
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "start",
-        run,
-        help="start the watcher in the background",
-        description="Start a watcher in the background. Returns when it is watching, or reports why it cannot.",
-        examples=("watchtest start --trigger commit=all",),
-    )
+    parser = add_command(subparsers, "start", run, __doc__)
     add_options(parser)
 
 

@@ -1,6 +1,10 @@
-"""`watchtest status`: print what the status file says, and whether the watcher that wrote it is alive.
+"""`watchtest status`: print the last verdict; needs no engine.
 
-Only `--wait` needs the watcher: it makes it look at the files now and waits for the verdict on them.
+Print what the status file says; only --wait needs a running watcher. Exit code: 0 green and up to date, 1 red or
+unknown, 2 no status file, 4 watcher dead or degraded, 5 no tests, 124 no verdict within --timeout.
+
+    watchtest status --line
+    watchtest status --wait --timeout 60
 """
 
 from __future__ import annotations
@@ -24,16 +28,7 @@ TIMED_OUT = 124
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "status",
-        run,
-        help="print the last verdict; needs no engine",
-        description="Print what the status file says. Exit code: 0 green and up to date, 1 red or unknown, "
-        "2 no status file, 4 watcher dead or degraded, 5 no tests, 124 no verdict within "
-        "--timeout.",
-        examples=("watchtest status --line", "watchtest status --wait --timeout 60"),
-    )
+    parser = add_command(subparsers, "status", run, __doc__)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the whole document, with `alive` added")
     form.add_argument("--line", action="store_true", help="print one line, for a prompt or a status bar")

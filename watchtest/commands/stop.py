@@ -1,4 +1,10 @@
-"""`watchtest stop`: end the watcher of this workspace, wherever it runs. Returns when its lock is free."""
+"""`watchtest stop`: stop the watcher.
+
+Stop the watcher of this workspace, whether it runs in the background or in another terminal. Returns when it has ended.
+The box stays.
+
+    watchtest stop
+"""
 
 from __future__ import annotations
 
@@ -8,15 +14,7 @@ from watchtest.commands import Subparsers, add_command, say
 
 
 def add_to(subparsers: Subparsers) -> None:
-    add_command(
-        subparsers,
-        "stop",
-        run,
-        help="stop the watcher",
-        description="Stop the watcher of this workspace, whether it runs in the background or in another "
-        "terminal. Returns when it has ended. The box stays.",
-        examples=("watchtest stop",),
-    )
+    add_command(subparsers, "stop", run, __doc__)
 
 
 def run(arguments: argparse.Namespace) -> int:

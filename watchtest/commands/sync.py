@@ -1,4 +1,10 @@
-"""`watchtest sync --accept`: confirm a sync that deletes more than half of the files in the box."""
+"""`watchtest sync`: confirm that most files are meant to be gone.
+
+watchtest asks before it deletes more than half of the files in the box. This command confirms it, for one sync within
+the next ten minutes.
+
+    watchtest sync --accept
+"""
 
 from __future__ import annotations
 
@@ -10,15 +16,7 @@ from watchtest.workspace.folder import find_workspace
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "sync",
-        run,
-        help="confirm that most files are meant to be gone",
-        description="watchtest asks before it deletes more than half of the files in the box. This command "
-        "confirms it, for one sync within the next ten minutes.",
-        examples=("watchtest sync --accept",),
-    )
+    parser = add_command(subparsers, "sync", run, __doc__)
     text = "allow the next sync to delete the files in the box"
     parser.add_argument("--accept", action="store_true", help=text)
 

@@ -1,4 +1,11 @@
-"""`watchtest watch`: the watcher in the foreground. A lock allows one per workspace."""
+"""`watchtest watch`: run tests on every save, with a dashboard (the default command).
+
+Watch the workspace and rerun the tests that each change can affect, in the box: a container that mirrors your code and
+stays between runs. Without a terminal, one line per event is printed instead of the dashboard.
+
+    watchtest watch --plain
+    watchtest watch --once --trigger save=all
+"""
 
 from __future__ import annotations
 
@@ -15,16 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "watch",
-        run,
-        help="run tests on every save, with a dashboard (the default command)",
-        description="Watch the workspace and rerun the tests that each change can affect, in the box: a "
-        "container that mirrors your code and stays between runs. Without a terminal, one line "
-        "per event is printed instead of the dashboard.",
-        examples=("watchtest watch --plain", "watchtest watch --once --trigger save=all"),
-    )
+    parser = add_command(subparsers, "watch", run, __doc__)
     parser.add_argument("--once", action="store_true", help="run once, then exit with the verdict")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--plain", action="store_true", help="print one line per event instead of the dashboard")

@@ -1,6 +1,10 @@
-"""`watchtest why`: explain why tests ran, what a test touches, or which tests depend on a file.
+"""`watchtest why`: explain why tests ran, or what depends on a file.
 
-Asks the running watcher; without one, it uses what the last watcher recorded. Needs no engine.
+Without an argument, explain the selection of the last run. For a test, show whether and why it ran and what it touches;
+for a file, show the tests that depend on it. Works without a watcher, from what the last one recorded.
+
+    watchtest why tests/test_cart.py::test_total
+    watchtest why shop/prices.py
 """
 
 from __future__ import annotations
@@ -27,16 +31,7 @@ FILES_SHOWN = 15
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "why",
-        run,
-        help="explain why tests ran, or what depends on a file",
-        description="Without an argument, explain the selection of the last run. For a test, show whether "
-        "and why it ran and what it touches; for a file, show the tests that depend on it. "
-        "Works without a watcher, from what the last one recorded.",
-        examples=("watchtest why tests/test_cart.py::test_total", "watchtest why shop/prices.py"),
-    )
+    parser = add_command(subparsers, "why", run, __doc__)
     text = "a test id, or a path in the workspace (default: the last run)"
     parser.add_argument("what", metavar="TEST|FILE", nargs="?", help=text)
     add_lane(parser)

@@ -1,4 +1,10 @@
-"""`watchtest history`: query the recorded runs, one module per verb. Needs neither an engine nor a watcher."""
+"""`watchtest history`: query the recorded runs and tests.
+
+Query the recorded runs. A run is named by its id, or as last, last-failed or last-green.
+
+    watchtest history list
+    watchtest history analyse last-failed
+"""
 
 from __future__ import annotations
 
@@ -25,14 +31,7 @@ VERBS = {
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "history",
-        None,
-        help="query the recorded runs and tests",
-        description="Query the recorded runs. A run is named by its id, or as last, last-failed or last-green.",
-        examples=("watchtest history list", "watchtest history analyse last-failed"),
-    )
+    parser = add_command(subparsers, "history", None, __doc__)
     verbs = parser.add_subparsers(dest="history_action", metavar="|".join(VERBS), required=True)
     for module in VERBS.values():
         importlib.import_module(f"{__name__}.{module}").add_to(verbs)

@@ -1,4 +1,9 @@
-"""`watchtest history analyse`: group the failures of a run, and name the files that probably caused them."""
+"""`watchtest history analyse`: group the failures of a run and name suspects.
+
+Group similar failures; show when each group last passed, when it first failed, and which files changed in between.
+
+    watchtest history analyse
+"""
 
 from __future__ import annotations
 
@@ -18,15 +23,7 @@ MOST_TESTS = 10
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "analyse",
-        run,
-        help="group the failures of a run and name suspects",
-        description="Group similar failures; show when each group last passed, when it first failed, "
-        "and which files changed in between.",
-        examples=("watchtest history analyse",),
-    )
+    parser = add_command(subparsers, "analyse", run, __doc__)
     parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
     add_filters(parser, lane=False)
 

@@ -1,4 +1,9 @@
-"""`watchtest history compare`: show what differs between two runs."""
+"""`watchtest history compare`: compare two runs.
+
+Show new failures, fixed tests, tests that fail in another way, and slower ones.
+
+    watchtest history compare last-green last
+"""
 
 from __future__ import annotations
 
@@ -28,14 +33,7 @@ MOST_SHOWN = 30
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "compare",
-        run,
-        help="compare two runs",
-        description="Show new failures, fixed tests, tests that fail in another way, and slower ones.",
-        examples=("watchtest history compare last-green last",),
-    )
+    parser = add_command(subparsers, "compare", run, __doc__)
     parser.add_argument("before", metavar="A", help="the earlier run: an id, or last, last-failed, last-green")
     parser.add_argument("after", metavar="B", nargs="?", default="last", help="the later run (default: last)")
     parser.add_argument("--all", action="store_true", help="list all tests, however many")

@@ -1,4 +1,9 @@
-"""`watchtest history cost`: show the time spent on tests, and the time saved by leaving tests out."""
+"""`watchtest history cost`: show time spent and saved.
+
+Show the time spent on tests, and the time saved by leaving tests out.
+
+    watchtest history cost --since 7d
+"""
 
 from __future__ import annotations
 
@@ -20,14 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "cost",
-        run,
-        help="show time spent and saved",
-        description="Show the time spent on tests, and the time saved by leaving tests out.",
-        examples=("watchtest history cost --since 7d",),
-    )
+    parser = add_command(subparsers, "cost", run, __doc__)
     add_filters(parser, lane=False, since="30d")
 
 

@@ -1,4 +1,9 @@
-"""`watchtest history export`: write one run as JUnit XML or CTRF JSON."""
+"""`watchtest history export`: export a run as JUnit XML or CTRF JSON.
+
+Export one run for other tools.
+
+    watchtest history export last -o report.xml
+"""
 
 from __future__ import annotations
 
@@ -20,14 +25,7 @@ COMPLETE_STATES = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "export",
-        run,
-        help="export a run as JUnit XML or CTRF JSON",
-        description="Export one run for other tools.",
-        examples=("watchtest history export last -o report.xml",),
-    )
+    parser = add_command(subparsers, "export", run, __doc__)
     parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
     text = "format of the report (default: ctrf for *.json, otherwise junit)"
     parser.add_argument("--format", choices=REPORT_FORMATS, help=text)

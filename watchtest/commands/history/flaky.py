@@ -1,4 +1,10 @@
-"""`watchtest history flaky`: list the tests that pass and fail on the same code; `--probe` runs one repeatedly."""
+"""`watchtest history flaky`: find tests that pass and fail on the same code.
+
+List flaky tests with the runs that prove it, or probe one test by running it repeatedly.
+
+    watchtest history flaky
+    watchtest history flaky --probe test_total -n 50
+"""
 
 from __future__ import annotations
 
@@ -34,14 +40,7 @@ LOCK_LIMIT_S = 600.0
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "flaky",
-        run,
-        help="find tests that pass and fail on the same code",
-        description="List flaky tests with the runs that prove it, or probe one test by running it repeatedly.",
-        examples=("watchtest history flaky", "watchtest history flaky --probe test_total -n 50"),
-    )
+    parser = add_command(subparsers, "flaky", run, __doc__)
     parser.add_argument("--all", action="store_true", help="include tests that have recovered")
     parser.add_argument(
         "--runs", type=parse_limit, default=200, metavar="N", help="look at the latest N runs (default: 200)"

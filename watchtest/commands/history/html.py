@@ -1,4 +1,9 @@
-"""`watchtest history html`: write a report as one page, and show it in a browser."""
+"""`watchtest history html`: write a report as one HTML page.
+
+Write one self-contained page with runs, tests and trends.
+
+    watchtest history html -o report.html --open
+"""
 
 from __future__ import annotations
 
@@ -21,14 +26,7 @@ from watchtest.errors import UsageError
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "html",
-        run,
-        help="write a report as one HTML page",
-        description="Write one self-contained page with runs, tests and trends.",
-        examples=("watchtest history html -o report.html --open",),
-    )
+    parser = add_command(subparsers, "html", run, __doc__)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="file to write (default: watchtest-history.html)"
     )

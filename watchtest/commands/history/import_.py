@@ -1,4 +1,9 @@
-"""`watchtest history import`: add JUnit XML or CTRF JSON reports to the history."""
+"""`watchtest history import`: import reports of other tools.
+
+Add JUnit XML or CTRF JSON reports to the history, each as a run.
+
+    watchtest history import report.xml
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,7 @@ TIMESTAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "import",
-        run,
-        help="import reports of other tools",
-        description="Add JUnit XML or CTRF JSON reports to the history, each as a run.",
-        examples=("watchtest history import report.xml",),
-    )
+    parser = add_command(subparsers, "import", run, __doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JUnit XML or CTRF JSON")
     text = "format of the report (default: detected from the content)"
     parser.add_argument("--format", choices=REPORT_FORMATS, help=text)

@@ -1,4 +1,9 @@
-"""`watchtest history list`: list the latest runs."""
+"""`watchtest history list`: list the latest runs.
+
+List the latest runs, newest first.
+
+    watchtest history list -n 50 --state failed
+"""
 
 from __future__ import annotations
 
@@ -26,14 +31,7 @@ FIRST_TO_GO = ("branch", "tree", "by", "lane", "took", "when")
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "list",
-        run,
-        help="list the latest runs",
-        description="List the latest runs, newest first.",
-        examples=("watchtest history list -n 50 --state failed",),
-    )
+    parser = add_command(subparsers, "list", run, __doc__)
     parser.add_argument(
         "-n", dest="limit", type=parse_limit, default=20, metavar="N", help="number of runs (default: 20)"
     )

@@ -1,4 +1,9 @@
-"""`watchtest history prune`: delete the runs beyond the limits; `--dry-run` only lists them."""
+"""`watchtest history prune`: delete old runs.
+
+Delete runs beyond the limits and return the space to the disk.
+
+    watchtest history prune -n --days 90
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,7 @@ BATCH = 500
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "prune",
-        run,
-        help="delete old runs",
-        description="Delete runs beyond the limits and return the space to the disk.",
-        examples=("watchtest history prune -n --days 90",),
-    )
+    parser = add_command(subparsers, "prune", run, __doc__)
     parser.add_argument("-n", "--dry-run", action="store_true", help="only show what would be deleted")
     parser.add_argument("--days", type=_number, metavar="N", help="keep N days (default: history.max_days)")
     parser.add_argument("--runs", type=_number, metavar="N", help="keep N runs (default: history.max_runs)")

@@ -1,4 +1,9 @@
-"""`watchtest history show`: show one run."""
+"""`watchtest history show`: show one run.
+
+Show the states and failures of one run.
+
+    watchtest history show last-failed --output
+"""
 
 from __future__ import annotations
 
@@ -19,14 +24,7 @@ OUTPUT_LINES = 40
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "show",
-        run,
-        help="show one run",
-        description="Show the states and failures of one run.",
-        examples=("watchtest history show last-failed --output",),
-    )
+    parser = add_command(subparsers, "show", run, __doc__)
     parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
     parser.add_argument("--tests", action="store_true", help="show all tests, not only the failed ones")
     parser.add_argument("--output", action="store_true", help="show the complete output of the runner")

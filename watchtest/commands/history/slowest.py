@@ -1,4 +1,9 @@
-"""`watchtest history slowest`: list the tests that take the most time."""
+"""`watchtest history slowest`: show where the time goes.
+
+List the tests that take the most time.
+
+    watchtest history slowest -n 30
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,7 @@ NOTABLE_GROWTH = 1.3
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "slowest",
-        run,
-        help="show where the time goes",
-        description="List the tests that take the most time.",
-        examples=("watchtest history slowest -n 30",),
-    )
+    parser = add_command(subparsers, "slowest", run, __doc__)
     parser.add_argument(
         "-n", dest="limit", type=parse_limit, default=15, metavar="N", help="number of tests (default: 15)"
     )

@@ -1,4 +1,9 @@
-"""`watchtest history test`: show the outcomes and durations of one test."""
+"""`watchtest history test`: show the history of one test.
+
+Show outcomes and durations of one test, since when it is red or green, and what changed then.
+
+    watchtest history test test_total
+"""
 
 from __future__ import annotations
 
@@ -36,14 +41,7 @@ if TYPE_CHECKING:
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "test",
-        run,
-        help="show the history of one test",
-        description="Show outcomes and durations of one test, since when it is red or green, and what changed then.",
-        examples=("watchtest history test test_total",),
-    )
+    parser = add_command(subparsers, "test", run, __doc__)
     parser.add_argument("test", metavar="ID", help="test id, or a part of it that only one test has")
     parser.add_argument(
         "-n", dest="limit", type=parse_limit, default=60, metavar="N", help="look at the latest N runs (default: 60)"

@@ -1,4 +1,9 @@
-"""`watchtest history trend`: show runs of all tests over time."""
+"""`watchtest history trend`: show full runs over time.
+
+Show the duration and results of runs of all tests over time.
+
+    watchtest history trend --by week
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,7 @@ DAYS_SHOWN = 60
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "trend",
-        run,
-        help="show full runs over time",
-        description="Show the duration and results of runs of all tests over time.",
-        examples=("watchtest history trend --by week",),
-    )
+    parser = add_command(subparsers, "trend", run, __doc__)
     parser.add_argument(
         "--by", choices=("run", "day", "week"), default="day", help="one line per run, day or week (default: day)"
     )
