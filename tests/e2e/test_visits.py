@@ -50,7 +50,7 @@ def test_a_command_says_how_it_ended(project: Project) -> None:
     assert project.execute("sh", "-c", "exit 7").returncode == 7
     missing = project.command("exec", "--engine", project.kind)
     assert missing.returncode == 2
-    assert "write it after two dashes" in missing.stderr
+    assert "write the command after two dashes" in missing.stderr
 
 
 def test_a_box_whose_setup_fails_can_still_be_visited(project: Project) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from watchtest.client.status_file import LANES
 from watchtest.core.text import clean
+from watchtest.errors import UsageError
+from watchtest.workspace.folder import find_workspace
 
 TYPE_CHECKING = False  # typing would make `watchtest status` slower
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
     from typing import TypeAlias
+
+    from watchtest.config import Loaded
+    from watchtest.config.project import Project
 
 COMMANDS = (
     "watch",
@@ -98,6 +105,49 @@ def check_wait(arguments: argparse.Namespace) -> None:
     """Exit with a usage error for a --timeout without --wait."""
     if arguments.timeout is not None and not arguments.wait:
         arguments.parser.error("argument --timeout: needs --wait")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    from typing import get_args
+
+    from watchtest.core.model import EngineName
+
+    parser.add_argument("--engine", choices=get_args(EngineName), help="engine to use, instead of box.engine")
+
+
+def add_trigger(parser: argparse.ArgumentParser) -> None:
+    text = "set the policy of a trigger, for example save=all, instead of [triggers]; may be repeated"
+    parser.add_argument("--trigger", action="append", default=[], metavar="T=POLICY", help=text)
+
+
+def load_settings(arguments: argparse.Namespace, more: Mapping[str, object] | None = None) -> tuple[Path, Loaded]:
+    """Return the workspace and its settings. --engine, --trigger and `more` override what the files say."""
+    from watchtest.config import load
+    from watchtest.workspace.user_dirs import config_dir
+
+    folder = find_workspace(arguments.workspace)
+    flags = {**(more or {}), **dict(map(_trigger_setting, getattr(arguments, "trigger", ())))}
+    if getattr(arguments, "engine", None):
+        flags["box.engine"] = arguments.engine
+    explicit, environ = arguments.config, os.environ
+    return folder, load(folder, explicit=explicit, environ=environ, user_folder=config_dir(), flags=flags)
+
+
+def load_project(arguments: argparse.Namespace, more: Mapping[str, object] | None = None) -> Project:
+    """Return the workspace with its settings, the environment and the user's folders."""
+    from watchtest.config.project import Project
+    from watchtest.workspace.user_dirs import user_dirs
+
+    folder, loaded = load_settings(arguments, more)
+    return Project(folder, loaded.config, os.environ, user_dirs())
+
+
+def _trigger_setting(option: str) -> tuple[str, str]:
+    name, equals, policy = option.partition("=")
+    if not equals or name not in LANES:
+        hint = f"write one of {', '.join(LANES)}, =, and a policy"
+        raise UsageError(f"--trigger {option}: not a trigger", hint=hint)
+    return f"triggers.{name}", policy
 
 
 def say(text: str) -> None:

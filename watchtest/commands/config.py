@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.commands import Subparsers, add_command, add_json
+from watchtest.commands import Subparsers, add_command, add_json, load_settings
 from watchtest.errors import ConfigError
 from watchtest.workspace.folder import find_workspace
 
@@ -83,20 +82,13 @@ def _schema(_arguments: argparse.Namespace) -> int:
 
 
 def _load(arguments: argparse.Namespace) -> Loaded:
-    from watchtest.config import load
-    from watchtest.workspace.user_dirs import config_dir
-
-    folder = find_workspace(Path(arguments.workspace or "."))
     file = getattr(arguments, "file", None)
-    if file is not None:  # check that file alone, without the user's defaults and variables
-        return load(folder, explicit=file, environ={}, user_folder=None, flags={})
-    return load(
-        folder,
-        explicit=arguments.config and Path(arguments.config),
-        environ=os.environ,
-        user_folder=config_dir(),
-        flags={},
-    )
+    if file is None:
+        return load_settings(arguments)[1]
+    from watchtest.config import load
+
+    # Check that file alone, without the user's defaults and variables.
+    return load(find_workspace(arguments.workspace), explicit=file, environ={}, user_folder=None, flags={})
 
 
 WIDEST_COLUMN = 44  # a longer value moves its own comment to the right, but not the others

@@ -21,9 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.client.settings import add_engine
 from watchtest.client.status_file import load_status
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, say
 from watchtest.errors import BoxError, EngineError, WorkspaceError
 from watchtest.workspace.folder import FOLDER
 

@@ -20,8 +20,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, add_json
+from watchtest.commands import Subparsers, add_command, add_engine, add_json, load_project, load_settings
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -64,17 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings(arguments: argparse.Namespace) -> list[Finding]:
-    from watchtest.client.settings import load_settings, project_of
-
-    flags = engine_flag(arguments)
     found = [Finding("python", GOOD, f"{platform.python_version()} ({sys.executable})"), _git()]
     try:
-        _, loaded = load_settings(arguments, flags)
+        _, loaded = load_settings(arguments)
     except WatchtestError as error:
         return [*found, Finding("config", BAD, error.message, error.hint)]
     source = f"from {loaded.file}" if loaded.file else "no file; the defaults apply"
     found.append(Finding("config", GOOD, source))
-    project = project_of(arguments, flags)
+    project = load_project(arguments)
     checks: list[tuple[str, Callable[[Project], list[Finding]]]] = [
         ("workspace", _workspace),
         ("box", _box),

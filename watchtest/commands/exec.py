@@ -14,8 +14,7 @@ import re
 import secrets
 from pathlib import PurePosixPath
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 from watchtest.errors import BoxError, UsageError
 
 # Sends the output to where `watchtest logs` finds it; the command then replaces the shell.
@@ -36,12 +35,11 @@ def add_to(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.protocols import ExecMode
     from watchtest.client.box_access import prepare_box, provider_in_use, run_in_box
-    from watchtest.client.settings import project_of
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
         raise UsageError("exec: no command given", hint="write the command after two dashes: watchtest exec -- ls -l")
-    project = project_of(arguments, engine_flag(arguments))
+    project = load_project(arguments)
     if not arguments.detach:
         return run_in_box(project, argv, ExecMode.ATTACHED, say)
     provider = provider_in_use(project, say)

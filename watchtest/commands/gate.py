@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 from watchtest.core.model import RunState
 from watchtest.errors import BoxError, WorkspaceError
 from watchtest.exit_codes import EXIT_CODES, TIMED_OUT
@@ -71,10 +70,9 @@ class GateVerdict:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.settings import project_of
     from watchtest.wiring import choose_provider
 
-    project = project_of(arguments, engine_flag(arguments))
+    project = load_project(arguments)
     target = _target(project, arguments.commit)
     provider = choose_provider(project, "gate", say)
     try:

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from watchtest.boxes.protocols import ImageSource, NamedImage
-from watchtest.commands import Subparsers, add_command
+from watchtest.commands import Subparsers, add_command, load_project
 from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
@@ -61,10 +61,9 @@ def _write_service(arguments: argparse.Namespace) -> int:
     import sys
 
     from watchtest.client.service_unit import Service, launchd_plist, systemd_unit, write
-    from watchtest.client.settings import project_of
     from watchtest.wiring import workspace_key
 
-    workspace = project_of(arguments).workspace  # wrong settings must fail here, not when the service starts
+    workspace = load_project(arguments).workspace  # wrong settings must fail here, not when the service starts
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
     argv = (sys.executable, "-P", "-m", "watchtest", "-C", str(workspace), *config, "watch", "--silent")
     service = Service(workspace_key(workspace), workspace, argv, os.environ.get("PATH", os.defpath))
@@ -120,10 +119,9 @@ def _indented(text: str) -> str:
 
 def _write_config(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.client.settings import project_of
     from watchtest.wiring import build_detector, build_worktree, recipe_input
 
-    project = project_of(arguments)
+    project = load_project(arguments)
     source = build_worktree(project)
     snapshot = source.snapshot()
     recipe = recipe_of(recipe_input(project, source), snapshot, source.read)

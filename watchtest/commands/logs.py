@@ -15,8 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 from watchtest.core.text import clean
 
 LIST = 'cd "$1" 2>/dev/null && for file in *.log; do test -e "$file" && echo "${file%.log}"; done; true'
@@ -75,10 +74,9 @@ def _show_watcher_log(arguments: argparse.Namespace) -> int:
 
 def _show_box_log(arguments: argparse.Namespace) -> int:
     from watchtest.client.box_access import provider_in_use
-    from watchtest.client.settings import project_of
     from watchtest.errors import UsageError
 
-    project = project_of(arguments, engine_flag(arguments))
+    project = load_project(arguments)
     provider = provider_in_use(project, say)
     folder = f"{provider.home}/logs"
     try:

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.client.settings import add_engine
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, say
 from watchtest.commands.ps import Inventory, inventory, print_table
 from watchtest.core.text import clean, count
 from watchtest.errors import UsageError, WatchtestError

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from watchtest.client.settings import add_engine
-from watchtest.commands import Subparsers, add_command, add_json, say
+from watchtest.commands import Subparsers, add_command, add_engine, add_json, say
 from watchtest.core.text import age, clean
 from watchtest.workspace.machine import machine_id
 

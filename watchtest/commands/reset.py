@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -22,10 +21,9 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.box_access import is_watched, prepare_box, provider_in_use
-    from watchtest.client.settings import project_of
     from watchtest.workspace import manual_changes
 
-    project = project_of(arguments, engine_flag(arguments))
+    project = load_project(arguments)
     provider = provider_in_use(project, say)
     try:
         gone = provider.reset(arguments.environment)

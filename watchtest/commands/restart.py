@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.settings import engine_flag, trigger_flags
-from watchtest.commands import Subparsers, add_command, start, stop
+from watchtest.commands import Subparsers, add_command, load_project, start, stop
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -20,9 +19,8 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.settings import project_of
 
     # Wrong settings must fail before the running watcher is stopped.
-    project_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
+    load_project(arguments)
     stop.run(arguments)
     return start.run(arguments)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 from watchtest.errors import UsageError
 
 SHELL = "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
@@ -25,9 +24,8 @@ def add_to(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.protocols import ExecMode
     from watchtest.client.box_access import run_in_box
-    from watchtest.client.settings import project_of
 
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise UsageError("shell: this is not a terminal", hint="in a script, use: watchtest exec -- sh -c '…'")
-    project = project_of(arguments, engine_flag(arguments))
+    project = load_project(arguments)
     return run_in_box(project, ["/bin/sh", "-c", SHELL], ExecMode.TERMINAL, say)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command, say
+from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -22,11 +21,10 @@ def add_to(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.client.box_access import provider_in_use
-    from watchtest.client.settings import project_of
     from watchtest.wiring import build_worktree, recipe_input
     from watchtest.workspace import manual_changes
 
-    project = project_of(arguments, engine_flag(arguments))
+    project = load_project(arguments)
     source = build_worktree(project)
     recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
     provider = provider_in_use(project, say)

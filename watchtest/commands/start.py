@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.settings import add_engine, add_trigger, engine_flag, trigger_flags
-from watchtest.commands import Subparsers, add_command
+from watchtest.commands import Subparsers, add_command, add_engine, add_trigger, load_project
 
 TRIES = 3
 """Another watcher may start first, and end before it can be reported."""
@@ -29,12 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.background import BackgroundWatcher
-    from watchtest.client.settings import project_of
     from watchtest.errors import ControlError
     from watchtest.workspace.lock import TAKEN
 
     # Report wrong settings here, with the messages of the foreground.
-    project = project_of(arguments, {**trigger_flags(arguments), **engine_flag(arguments)})
+    project = load_project(arguments)
     watcher = BackgroundWatcher(project.workspace)
     for _ in range(TRIES):
         if not watcher.is_watched():

@@ -15,8 +15,7 @@ import logging
 import os
 
 from watchtest import __version__
-from watchtest.client.settings import add_engine, add_trigger, engine_flag, trigger_flags
-from watchtest.commands import Subparsers, add_command
+from watchtest.commands import Subparsers, add_command, add_engine, add_trigger, load_project
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(event_schema(), indent=2))
         return 0
     from watchtest.app import DisplayOptions, run_watcher
-    from watchtest.client.settings import project_of
     from watchtest.logs.writer import NAME, logging_to
     from watchtest.workspace.folder import FOLDER
     from watchtest.workspace.lock import WatcherLock
 
-    flags = {**trigger_flags(arguments), **engine_flag(arguments)}
-    project = project_of(arguments, flags)
+    project = load_project(arguments)
     folder = project.workspace / FOLDER
     if arguments.silent:
         # A relative path in the settings must not depend on the folder the watcher was started in.
@@ -58,6 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     show = DisplayOptions(arguments.once, arguments.plain, arguments.json_lines, arguments.silent)
     with WatcherLock(folder) as lock, logging_to(folder / NAME, lock.is_ours):
         log.info("watching %s: watchtest %s, process %d", project.workspace, __version__, os.getpid())
-        code = asyncio.run(run_watcher(project, show, lock.keep, lambda: project_of(arguments, flags).config))
+        code = asyncio.run(run_watcher(project, show, lock.keep, lambda: load_project(arguments).config))
         log.info("the watcher ended with exit code %d", code)
         return code

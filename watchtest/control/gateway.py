@@ -188,7 +188,7 @@ class Desk:
         found = await self._explain(state, what)
         if found is None:
             hint = "name a test by its id, or a file by its path in the workspace; both after the first run"
-            raise Refusal(404, "nothing_known", f"nothing is known of {what}", hint)
+            raise Refusal(404, "nothing_known", f"nothing is known about {what}", hint)
         return {"lane": state.lane.value, **found}
 
     async def stop(self, run_id: str, *, is_kill: bool) -> RunReport:

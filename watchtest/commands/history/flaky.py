@@ -23,8 +23,7 @@ from watchtest.client.history_access import (
     require_test,
 )
 from watchtest.client.history_tables import Styled, format_time, make_console, outcome_strip
-from watchtest.client.settings import add_engine, engine_flag
-from watchtest.commands import Subparsers, add_command
+from watchtest.commands import Subparsers, add_command, add_engine, load_project
 from watchtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -140,11 +139,10 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     from filelock import FileLock, Timeout
 
-    from watchtest.client.settings import project_of
     from watchtest.workspace.folder import FOLDER, make_folder
 
     # Each repetition runs in its own process; a failure in a warm one would first have to be confirmed.
-    project = project_of(arguments, {**engine_flag(arguments), "runner.warm": "off"})
+    project = load_project(arguments, {"runner.warm": "off"})
     test = query_history(arguments, lambda connection: _test_id(connection, arguments.probe), str(arguments.probe))
     folder = project.workspace / FOLDER
     make_folder(folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import history_file, print_json
 from watchtest.client.history_tables import format_time
-from watchtest.commands import Subparsers, add_command
+from watchtest.commands import Subparsers, add_command, load_settings
 
 if TYPE_CHECKING:
     from watchtest.history.store.retention import PrunePlan
@@ -31,7 +31,6 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.settings import load_settings
     from watchtest.history.store.database_file import history_exists, open_for_reading
     from watchtest.history.store.retention import MEGABYTE, RetentionLimits, plan_pruning, used_bytes
     from watchtest.history.store.store import Store
