@@ -19,11 +19,10 @@ from watchtest.boxes.protocols import BoxProvider
 from watchtest.config import Config
 from watchtest.config.changed_files import Rereading
 from watchtest.config.project import Project
-from watchtest.control.address import socket_places, token_file
-from watchtest.control.gateway import Desk, Explain
+from watchtest.control.address import socket_paths, token_file
+from watchtest.control.gateway import ApiContext, Explain, Gateway
 from watchtest.control.past_runs import PastRuns
-from watchtest.control.run_reports import timestamp
-from watchtest.control.server import ControlServer, PortWish
+from watchtest.control.server import ControlServer, TcpEndpoint
 from watchtest.core.events import EVERYTHING, Event, NoteAdded, RunRequested, SourceChanged
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditSchedule, LaneSettings, LaneState, State
@@ -50,6 +49,7 @@ from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
 from watchtest.views.notify.channels import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
+from watchtest.views.status.status_document import timestamp
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.wiring import (
     build_git_tree,
@@ -276,21 +276,24 @@ async def _enter_control(
     explain: Explain,
     backend: LocalBackend,
 ) -> None:
-    """Serve what `watchtest run`, `cancel`, `pause` and `why` and other programs speak with."""
+    """Serve the API, which `watchtest run`, `cancel`, `pause` and `why` use, and other programs may use."""
     past = PastRuns(history_path(project.dirs.state, project.workspace), project.workspace)
-    desk = Desk(lambda: loop.state, loop.post, past, explain)
+    gateway = Gateway(lambda: loop.state, loop.post, past, explain)
     screens = ScreenServer(backend, lambda: loop.state)
-    views += [View(desk.show), View(screens.show)]
+    views += [View(gateway.show), View(screens.show)]
     listen = project.config.api.listen
+    context = ApiContext(
+        gateway,
+        lambda: status.document(loop.state),
+        screens,
+        project.workspace,
+        timestamp(status.started_at),
+    )
     server = ControlServer(
-        desk,
-        socket_places(project.workspace, project.dirs.runtime),
-        status=lambda: status.document(loop.state),
-        about={"version": __version__, "pid": os.getpid(), "workspace": str(project.workspace)},
-        started_at=timestamp(status.started_at),
-        screens=screens,
+        context,
+        socket_paths(project.workspace, project.dirs.runtime),
         say=say,
-        port=PortWish(listen, token_file(project.dirs.state, project.workspace)) if listen else None,
+        port=TcpEndpoint(listen, token_file(project.dirs.state, project.workspace)) if listen else None,
     )
     await stack.enter_async_context(server)
 

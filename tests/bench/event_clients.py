@@ -24,8 +24,8 @@ from typing import Any
 
 from watched import make_repository, next_verdict, watching
 
-from watchtest.control.address import socket_places
-from watchtest.control.client import Client, NobodyListens
+from watchtest.control.address import socket_paths
+from watchtest.control.client import ControlClient, WatcherUnreachable
 
 LIMIT = 1.3
 START_LIMIT_S = 300.0
@@ -79,7 +79,7 @@ def worked_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run_of(client: Client) -> float:
+def run_of(client: ControlClient) -> float:
     """Seconds of one run of all tests, by the watcher's own clock."""
     run = client.post("/runs", {"policy": "all"})["id"]
     deadline = time.monotonic() + RUN_LIMIT_S
@@ -94,13 +94,13 @@ def run_of(client: Client) -> float:
 
 
 def measure(root: Path, runtime: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    client = Client(socket_places(root.resolve(), [runtime]))
+    client = ControlClient(socket_paths(root.resolve(), [runtime]))
     deadline = time.monotonic() + 10
     while True:
         try:
             client.get("/health")
             break
-        except NobodyListens:
+        except WatcherUnreachable:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

@@ -252,5 +252,5 @@ def test_a_test_is_named_from_where_the_user_stands(project: Project) -> None:
     assert "passed (1 passed)" in said(below.command(*argv))
     done = project.command("run", "--wait", "--", "../other/test_x.py")
     assert done.returncode == 2
-    assert "outside of the workspace" in done.stderr
+    assert "outside the workspace" in done.stderr
     watcher.must_be_tidy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,13 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from watchtest.boxes.protocols import StopSignal
-from watchtest.control.address import socket_places
-from watchtest.control.api.models import RunsQuery
-from watchtest.control.client import Client, NobodyListens
+from watchtest.control.address import socket_paths
+from watchtest.control.api.request_models import RunsQuery
+from watchtest.control.client import ControlClient, WatcherUnreachable
 from watchtest.control.feed import EVENTS_LIMIT
-from watchtest.control.gateway import Desk, Edge, Past
-from watchtest.control.run_reports import RunReport, timestamp
-from watchtest.control.server import ControlServer, PortWish
+from watchtest.control.gateway import ApiContext, Gateway
+from watchtest.control.past_runs import PastRuns
+from watchtest.control.run_reports import Position, RunReport
+from watchtest.control.server import ControlServer, TcpEndpoint
 from watchtest.core.events import (
     Ending,
     Halted,
@@ -45,6 +45,7 @@ from watchtest.core.model import (
 from watchtest.core.state import LaneState, State
 from watchtest.loop import Loop, View
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
+from watchtest.views.status.status_document import timestamp
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(EntryKind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"
@@ -111,10 +112,10 @@ class Bench:
 
     loop: Loop
     runs: HandRun
-    client: Client
+    client: ControlClient
     says: list[str]
     serving: asyncio.Task[State]
-    desk: Desk
+    gateway: Gateway
 
     async def get(self, path: str) -> dict[str, Any]:
         return await asyncio.to_thread(self.client.get, path)
@@ -137,7 +138,7 @@ class Bench:
 
     async def raw(self, request: bytes) -> bytes:
         """Whatever the server says to these very bytes."""
-        reader, writer = await asyncio.open_unix_connection(str(self.client.places[0]))
+        reader, writer = await asyncio.open_unix_connection(str(self.client.paths[0]))
         writer.write(request)
         with suppress(ConnectionError):  # it may have heard enough before all of it was sent
             await writer.drain()
@@ -154,8 +155,8 @@ def short_folder() -> Iterator[Path]:
 
 
 @dataclass
-class KeptRuns:
-    """A history of these runs, and of these results of each."""
+class KeptRuns(PastRuns):
+    """A history of these runs, and of these results for each of them."""
 
     kept: Sequence[RunReport] = ()
     said: Mapping[str, Sequence[Result]] = field(default_factory=dict)
@@ -163,9 +164,9 @@ class KeptRuns:
     def run(self, run_id: str) -> RunReport | None:
         return next((run for run in self.kept if run.id == run_id), None)
 
-    def runs(self, query: RunsQuery, before: Edge | None, limit: int) -> Sequence[RunReport]:
+    def runs(self, query: RunsQuery, before: Position | None, limit: int) -> Sequence[RunReport]:
         def is_before(run: RunReport) -> bool:
-            return before is None or (run.queued_at or 0.0, run.id) < before
+            return before is None or run.position < before
 
         newest_first = sorted(self.kept, key=lambda run: run.queued_at or 0.0, reverse=True)
         return [run for run in newest_first if is_before(run) and query.lane in (None, run.lane)][:limit]
@@ -183,7 +184,7 @@ async def bench(
     folder: Path,
     *lanes: Lane,
     policy: Policy = Policy.ALL,
-    past: Past | None = None,
+    past: PastRuns | None = None,
     listen: str = "",
     status: Callable[[], dict[str, Any]] = lambda: {"schema": "watchtest.status"},
     is_awaited: bool = True,
@@ -193,26 +194,22 @@ async def bench(
     runs, says, views = HandRun(), list[str](), list[View]()
     states = {lane: LaneState(lane, policy, f"s-{lane.value}") for lane in lanes or (Lane.SAVE,)}
     loop = Loop(State(states), dict.fromkeys(states, runs), [], views)
-    desk = Desk(lambda: loop.state, loop.post, past or KeptRuns(), explain, events_limit=events_limit)
-    views.append(View(desk.show))
-    places = socket_places(Path("/some/workspace"), [folder])
+    gateway = Gateway(lambda: loop.state, loop.post, past or KeptRuns(), explain, events_limit=events_limit)
+    views.append(View(gateway.show))
+    paths = socket_paths(Path("/some/workspace"), [folder])
     screens = ScreenServer(LocalBackend(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)
     views.append(View(screens.show))
     server = ControlServer(
-        desk,
-        places,
-        status=status,
-        about={"version": "1", "pid": os.getpid(), "workspace": "/some/workspace"},
-        started_at=timestamp(time.time()),
-        screens=screens,
+        ApiContext(gateway, status, screens, Path("/some/workspace"), timestamp(time.time())),
+        paths,
         say=says.append,
-        port=PortWish(listen, folder / "token") if listen else None,
+        port=TcpEndpoint(listen, folder / "token") if listen else None,
         start_limit_s=0.01,
     )
     serving = asyncio.create_task(loop.run())
     try:
         async with server:
-            made = Bench(loop, runs, Client(places), says, serving, desk)
+            made = Bench(loop, runs, ControlClient(paths), says, serving, gateway)
             if is_awaited:
                 await _until_it_answers(made)
             yield made
@@ -228,7 +225,7 @@ async def _until_it_answers(made: Bench) -> None:
     while True:
         try:
             await made.get("/health")
-        except NobodyListens:
+        except WatcherUnreachable:
             assert time.monotonic() < deadline, made.says
             await asyncio.sleep(0.02)
         else:

@@ -25,7 +25,7 @@ from typing import Any
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from watchtest.control.client import Client
+from watchtest.control.client import ControlClient
 from watchtest.views.dashboard.live_screen import render
 from watchtest.views.dashboard.styled_rows import from_document
 
@@ -133,7 +133,7 @@ def verdict(root: Path, tree: str) -> dict[str, Any]:
 def screen(root: Path, environ: dict[str, str]) -> list[Any]:
     command = [sys.executable, "-m", "watchtest", "-C", str(root), "api", "show", "--json"]
     info = json.loads(subprocess.run(command, env=environ, check=True, capture_output=True).stdout)
-    document = Client((Path(info["socket"]),)).get(f"/screen?height={HEIGHT}")
+    document = ControlClient((Path(info["socket"]),)).get(f"/screen?height={HEIGHT}")
     return [from_document(row) for row in document["rows"]]
 
 

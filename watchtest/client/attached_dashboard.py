@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from watchtest.control.client import Declined
+from watchtest.control.client import RequestRefused
 from watchtest.core.model import Location
 from watchtest.core.text import encodable
 from watchtest.errors import WatchtestError
@@ -216,7 +216,7 @@ class RemoteBackend:
         try:
             for path, body in requests_of(action, view.filter, self._document):
                 await _in_thread(partial(self._watcher.post, path, body))
-        except Declined as refusal:
+        except RequestRefused as refusal:
             self.say(refusal.message)
         except WatchtestError as error:
             self.say(str(error))

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from watchtest.client.status_file import is_locked, load_status
-from watchtest.control.address import socket_places
-from watchtest.control.client import Client
+from watchtest.control.address import socket_paths
+from watchtest.control.client import ControlClient
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
 from watchtest.logs.reader import format_record, last_lines
 from watchtest.logs.writer import NAME
@@ -268,7 +268,7 @@ class BackgroundWatcher:
 
     def _answering_pid(self) -> int | None:
         """Return the pid that answers on the control socket, which is in a folder of this user only."""
-        client = Client(socket_places(self.folder, runtime_dirs()), timeout_s=ASK_LIMIT_S)
+        client = ControlClient(socket_paths(self.folder, runtime_dirs()), timeout_s=ASK_LIMIT_S)
         try:
             pid = client.get("/health").get("pid")
         except (ControlError, UsageError):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from watchtest.client.status_file import is_locked
-from watchtest.control.address import socket_places
-from watchtest.control.client import TIMEOUT_S, Client, Declined, NobodyListens
+from watchtest.control.address import socket_paths
+from watchtest.control.client import TIMEOUT_S, ControlClient, RequestRefused, WatcherUnreachable
 from watchtest.core.text import one_line
 from watchtest.errors import ControlError
 from watchtest.workspace.folder import FOLDER, find_workspace
@@ -30,7 +30,7 @@ class Watcher:
         self, arguments: argparse.Namespace, *, timeout_s: float = TIMEOUT_S, start_limit_s: float = START_LIMIT_S
     ) -> None:
         self.folder = find_workspace(arguments.workspace)
-        self._client = Client(socket_places(self.folder, runtime_dirs()), timeout_s)
+        self._client = ControlClient(socket_paths(self.folder, runtime_dirs()), timeout_s)
         self._start_limit_s = start_limit_s
 
     def get(self, path: str) -> Report:
@@ -62,9 +62,9 @@ class Watcher:
             is_watched = is_locked(self.folder / FOLDER / "lock")
             try:
                 return request()
-            except Declined:
+            except RequestRefused:
                 raise
-            except NobodyListens as error:
+            except WatcherUnreachable as error:
                 if is_watched is not True:
                     raise ControlError(
                         f"no watcher is running on {self.folder}",

@@ -74,11 +74,11 @@ def _token(arguments: argparse.Namespace) -> int:
         watchtest api token
         watchtest api token --file
     """
-    from watchtest.control.address import kept_token, token_file
+    from watchtest.control.address import read_token, token_file
     from watchtest.workspace.user_dirs import state_dir
 
     file = token_file(state_dir(), find_workspace(arguments.workspace))
-    token = kept_token(file)
+    token = read_token(file)
     if not token:
         raise ControlError(f"{file} holds no token yet", hint=TURN_ON)
     print(file if arguments.file else token)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from watchtest.client.watcher import Report, Watcher
 from watchtest.commands import Subparsers, add_command
-from watchtest.control.client import Declined
+from watchtest.control.client import RequestRefused
 from watchtest.core.run_queue import BEFORE_IT_BEGAN
 from watchtest.errors import ControlError
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     watcher = Watcher(arguments)
     try:
         report = watcher.post(f"/runs/{quote(arguments.name, safe='')}/{'kill' if arguments.kill else 'cancel'}")
-    except Declined as error:
+    except RequestRefused as error:
         if error.reason != "nothing_running":
             raise
         print(error.message)
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     try:
         end = watcher.wait_for_end(name, LIMIT_S)
-    except Declined as error:
+    except RequestRefused as error:
         if error.reason != "no_such_run":
             raise
         print(f"run {name} had nothing to do and has ended")

@@ -1,13 +1,11 @@
-"""How commands and other programs speak with a running watcher: HTTP on a unix socket of the user's own, and on a port
-of the loopback where that is asked for.
+"""The control API of a running watcher: HTTP on a unix socket of the user, and on a loopback port if configured.
 
-    address ──> listening (the watcher's ends) ──> server (its lifetime) ──> serving (uvicorn) ──> guard ──> routes
-        │                                                                                                     │
-        └─────> client (a command's end)      operations + models (described once) ──> openapi      wishes (checked)
-                                                                                                              │
-    loop ──> desk ──> reports · journal (results) · telling ──> feed ──> streaming (events) · tally ──> metrics
+    address ──> sockets ──> server (lifetime) ──> uvicorn_server ──> guard (access) ──> api.routes ──> gateway ──> loop
+       │                                                                  │
+       └──────> client (for commands)      api.operations + models (validate requests, make the OpenAPI document)
 
-Everything is checked here and decided nowhere: a request becomes an event, and `step` decides what comes of it.
-Only `serving`, `routes`, `streaming`, `metrics`, `models`, `operations` and `openapi` import what is heavy, and only
-the watcher imports them, once its first tests run.
+    loop ──> gateway ──> run_reports · result_log · event_messages ──> feed (events) · metric_counts ──> metrics
+
+The API validates requests but decides nothing: a request becomes an event, and `step` decides what to do. The modules
+that import pydantic, starlette, uvicorn or prometheus_client are loaded only by a watcher, when its first tests run.
 """

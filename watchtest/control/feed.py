@@ -1,8 +1,8 @@
-"""The last events of the watcher, kept in a bounded ring, and those who listen, each at its own place in it.
+"""The latest events of the watcher in a bounded buffer, and the clients that read them, each at its own position.
 
-Nobody who listens can slow the watcher or the others: telling costs the same with one listener or with hundreds, they
-are woken a few at a time, and one that falls behind the end of the ring is cut off. It may come back with the last id
-it saw; where that is still in the ring, it misses nothing, else it is told so by a `reset`.
+A client can slow down neither the watcher nor other clients: publishing costs the same with one client or hundreds,
+clients are woken a few at a time, and a client that falls out of the buffer is disconnected. It may reconnect with the
+last event id it saw. If that event is still in the buffer, the client misses nothing; otherwise it gets a `reset`.
 """
 
 from __future__ import annotations
@@ -16,202 +16,198 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from watchtest.control.api.requests import Refusal
-from watchtest.control.event_messages import Kind, Told
+from watchtest.control.api.requests import Refusal, stopping_refusal
+from watchtest.control.event_messages import EventMessage
 
 EVENTS_LIMIT = 4000
-WEIGHT_LIMIT = 4_000_000
-LISTENERS_LIMIT = 400
-AT_A_TIME = 20
-PAUSE_S, LONGER_PAUSE_S = 0.02, 0.05
-"""So many listeners are woken at once, that long after something happened, and the next ones that long after them: with
-200 of them each hears of things twice a second, and a run does not notice."""
+SIZE_LIMIT = 4_000_000
+CLIENTS_LIMIT = 400
+WAKE_BATCH = 20
+WAKE_DELAY_S, NEXT_BATCH_DELAY_S = 0.02, 0.05
+"""A batch of waiting clients is woken shortly after an event, the next batch a little later. With 200 clients each gets
+events twice a second, and a run is not slowed down."""
 HEARTBEAT_S = 15.0
-AT_ONCE = 65_536
-"""Bytes after which a listener gets no more in one go."""
+CHUNK_BYTES = 65_536
 OPENING = b"retry: 1000\n\n"
 HEARTBEAT = b": alive\n\n"
 
 
 @dataclass(slots=True)
-class _Entry:
-    told: Told
-    weight: int
+class _FeedEntry:
+    message: EventMessage
+    size: int
     encoded: bytes = b""
 
 
 class Feed:
-    """Used in the loop's own thread alone. `opening` says how things stand to whoever comes without a past."""
+    """The buffer. Not thread-safe. `status` returns the messages that a client without a last event id gets first."""
 
     def __init__(
         self,
-        opening: Callable[[], Iterable[Told]],
+        status: Callable[[], Iterable[EventMessage]],
         *,
         events_limit: int = EVENTS_LIMIT,
-        listeners_limit: int = LISTENERS_LIMIT,
+        clients_limit: int = CLIENTS_LIMIT,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
-        self._opening = opening
+        self._status = status
         self._events_limit = events_limit
-        self._listeners_limit = listeners_limit
+        self._clients_limit = clients_limit
         self.heartbeat_s = heartbeat_s
         self._session = secrets.token_hex(4)
-        self._entries: dict[int, _Entry] = {}
-        self._weight = 0
+        self._entries: dict[int, _FeedEntry] = {}
+        self._size = 0
         self.first, self.last = 1, 0
-        """The numbers of the oldest event that is kept, and of the newest."""
+        """The numbers of the oldest and the newest event in the buffer."""
         self.is_closed = False
-        self.cut_off = 0
-        self.listeners: set[Listener] = set()
-        self._asleep: deque[Listener] = deque()
-        """In the order in which they fell asleep, so that the number of the last event each has seen only grows."""
-        self._waking: asyncio.TimerHandle | None = None
-        self._told = (0, 0, b"", 0)
-        """What was read last: from where, when this was the newest, and the answer."""
+        self.disconnects = 0
+        self.clients: set[FeedClient] = set()
+        self._waiting: deque[FeedClient] = deque()
+        """In the order in which they began to wait, so their positions only increase."""
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._last_read = (0, 0, b"", 0)
+        """The arguments and the result of the last read: position, newest event; bytes, new position."""
 
-    def publish(self, told: Iterable[Told]) -> None:
-        for each in told:
+    def publish(self, messages: Iterable[EventMessage]) -> None:
+        for message in messages:
             self.last += 1
-            self._entries[self.last] = _Entry(each, each.weight)
-            self._weight += each.weight
-        while self._entries and (len(self._entries) > self._events_limit or self._weight > WEIGHT_LIMIT):
-            self._weight -= self._entries.pop(self.first).weight
+            self._entries[self.last] = _FeedEntry(message, message.size)
+            self._size += message.size
+        while self._entries and (len(self._entries) > self._events_limit or self._size > SIZE_LIMIT):
+            self._size -= self._entries.pop(self.first).size
             self.first += 1
-        self._stir()
+        self._schedule_wake()
 
     def close(self) -> None:
-        """Everybody hears what was told so far, and that this was the end."""
+        """Publish the end. Every client still gets all events up to it."""
         if not self.is_closed:
-            self.publish([Told("end", lambda: {"reason": "the watcher leaves"})])
+            self.publish([EventMessage("end", lambda: {"reason": "the watcher is stopping"})])
             self.is_closed = True
-            if self._waking is not None:
-                self._waking.cancel()
-            while self._asleep:
-                self._asleep.popleft().wake()
+            if self._wake_timer is not None:
+                self._wake_timer.cancel()
+            while self._waiting:
+                self._waiting.popleft().wake()
 
-    def listen(self, last_id: str = "") -> Listener:
-        """From behind that event on, or from now on."""
-        if len(self.listeners) >= self._listeners_limit:
-            raise Refusal(503, "too_many", f"{self._listeners_limit} clients listen already", "try again later")
+    def connect(self, last_id: str = "") -> FeedClient:
+        """Return a client that reads the events after `last_id`, or from now on."""
+        if len(self.clients) >= self._clients_limit:
+            raise Refusal(503, "too_many", f"{self._clients_limit} clients are connected already", "try again later")
         if self.is_closed:
-            raise Refusal(503, "leaving", "the watcher is leaving", "start another with: watchtest watch")
-        reason = self._why_not(last_id) if last_id else ""
+            raise stopping_refusal()
+        reason = self._reset_reason(last_id) if last_id else ""
         if last_id and not reason:
-            return Listener(self, int(last_id.partition("-")[2]), OPENING)
-        missed = [Told("reset", lambda: {"reason": reason})] if reason else []
-        opening = b"".join(self._encode(each, self.last) for each in (*missed, *self._opening()))
-        return Listener(self, self.last, OPENING + opening)
+            return FeedClient(self, int(last_id.partition("-")[2]), OPENING)
+        reset = [EventMessage("reset", lambda: {"reason": reason})] if reason else []
+        opening = b"".join(self._encode(message, self.last) for message in (*reset, *self._status()))
+        return FeedClient(self, self.last, OPENING + opening)
 
-    def _why_not(self, last_id: str) -> str:
-        """Why nobody can go on behind the event of this id."""
+    def _reset_reason(self, last_id: str) -> str:
+        """Return why a client cannot continue after this event; empty if it can."""
         session, _, number = last_id.partition("-")
         if session != self._session or not (number.isascii() and number.isdigit()) or len(number) > 18:
-            return "that event is of another watcher"
+            return "this event is from another watcher"
         if int(number) > self.last:
-            return "there is no such event yet"
+            return "this event does not exist yet"
         if int(number) < self.first - 1:
-            return f"events are kept until {self._events_limit} have followed; that one is older"
+            return f"this event is too old; at most {self._events_limit} events are kept"
         return ""
 
-    def read(self, seen: int) -> tuple[bytes, int]:
-        """The next events behind a number, in one go, and the number of the last of them."""
-        if self._told[:2] == (seen, self.last):
-            return self._told[2:]  # those who are woken together mostly stand at the same place
-        told, end = bytearray(), seen
-        while end < self.last and len(told) < AT_ONCE:
+    def read(self, position: int) -> tuple[bytes, int]:
+        """Return the next chunk of events after a position, and the position after it."""
+        if self._last_read[:2] == (position, self.last):
+            return self._last_read[2:]  # clients that are woken together are mostly at the same position
+        chunk, end = bytearray(), position
+        while end < self.last and len(chunk) < CHUNK_BYTES:
             end += 1
-            told += self._encoded(end)
-        self._told = (seen, self.last, bytes(told), end)
-        return self._told[2:]
+            chunk += self._encoded(end)
+        self._last_read = (position, self.last, bytes(chunk), end)
+        return self._last_read[2:]
 
-    def fall_asleep(self, listener: Listener) -> None:
-        """It has seen all there is."""
-        self._asleep.append(listener)
+    def wait(self, client: FeedClient) -> None:
+        """Wake this client, which has read everything, when there are new events."""
+        self._waiting.append(client)
 
-    def forget(self, listener: Listener) -> None:
-        if listener in self._asleep:
-            self._asleep.remove(listener)
+    def stop_waiting(self, client: FeedClient) -> None:
+        if client in self._waiting:
+            self._waiting.remove(client)
 
-    def _stir(self, pause_s: float = PAUSE_S) -> None:
-        if self._waking is None and self._asleep and self._asleep[0].seen < self.last and not self.is_closed:
-            self._waking = asyncio.get_running_loop().call_later(pause_s, self._wake_some)
+    def _schedule_wake(self, delay_s: float = WAKE_DELAY_S) -> None:
+        has_news = bool(self._waiting) and self._waiting[0].position < self.last
+        if self._wake_timer is None and has_news and not self.is_closed:
+            self._wake_timer = asyncio.get_running_loop().call_later(delay_s, self._wake_batch)
 
-    def _wake_some(self) -> None:
-        self._waking = None
-        for _ in range(min(AT_A_TIME, len(self._asleep))):
-            if self._asleep[0].seen >= self.last:
+    def _wake_batch(self) -> None:
+        self._wake_timer = None
+        for _ in range(min(WAKE_BATCH, len(self._waiting))):
+            if self._waiting[0].position >= self.last:
                 break
-            self._asleep.popleft().wake()
-        self._stir(LONGER_PAUSE_S)
+            self._waiting.popleft().wake()
+        self._schedule_wake(NEXT_BATCH_DELAY_S)
 
     def _encoded(self, number: int) -> bytes:
         entry = self._entries[number]
         if not entry.encoded:
-            entry.encoded = self._encode(entry.told, number)
-            self._weight += len(entry.encoded)
-            entry.weight += len(entry.encoded)
+            entry.encoded = self._encode(entry.message, number)
+            self._size += len(entry.encoded)
+            entry.size += len(entry.encoded)
         return entry.encoded
 
-    def _encode(self, told: Told, number: int) -> bytes:
-        return encoded(told.kind, f"{self._session}-{number}", json.dumps(told.document(), separators=(",", ":")))
+    def _encode(self, message: EventMessage, number: int) -> bytes:
+        data = json.dumps(message.document(), separators=(",", ":"))  # without line breaks
+        return f"id: {self._session}-{number}\nevent: {message.kind}\ndata: {data}\n\n".encode("ascii")
 
 
-class Listener:
-    """One client of the feed while entered: `read` until it gives nothing."""
+class FeedClient:
+    """A client of the feed while entered; `read` returns nothing at the end."""
 
-    def __init__(self, feed: Feed, seen: int, opening: bytes) -> None:
+    def __init__(self, feed: Feed, position: int, opening: bytes) -> None:
         self._feed = feed
-        self.seen = seen
+        self.position = position
         self._opening = opening
         self._has_left = False
-        self._awake = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def __enter__(self) -> Self:
-        self._feed.listeners.add(self)
+        self._feed.clients.add(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._feed.listeners.discard(self)
-        self._feed.forget(self)
+        self._feed.clients.discard(self)
+        self._feed.stop_waiting(self)
 
     async def read(self) -> bytes:
-        """What is to be sent next; nothing: this is the end, because it left, was too slow, or the watcher leaves."""
+        """Return what to send next; nothing once the client left or was too slow, or the watcher stops."""
         feed = self._feed
         if self._opening:
             opening, self._opening = self._opening, b""
             return opening
-        if self.seen == feed.last and not feed.is_closed and not self._has_left and not await self._sleep():
+        if self.position == feed.last and not feed.is_closed and not self._has_left and not await self._wait():
             return HEARTBEAT
         if self._has_left:
             return b""
-        if self.seen < feed.first - 1:
-            feed.cut_off += 1
+        if self.position < feed.first - 1:
+            feed.disconnects += 1
             return b""
-        told, self.seen = feed.read(self.seen)
-        return told
+        chunk, self.position = feed.read(self.position)
+        return chunk
 
-    async def _sleep(self) -> bool:
-        """Until there is more; False: the time for a sign of life has come."""
-        self._awake.clear()
-        self._feed.fall_asleep(self)
+    async def _wait(self) -> bool:
+        """Wait for new events. Return False if it is time for a heartbeat."""
+        self._wake.clear()
+        self._feed.wait(self)
         try:
             async with asyncio.timeout(self._feed.heartbeat_s):
-                await self._awake.wait()
+                await self._wake.wait()
         except TimeoutError:
             return False
         finally:
-            self._feed.forget(self)
+            self._feed.stop_waiting(self)
         return True
 
     def wake(self) -> None:
-        self._awake.set()
+        self._wake.set()
 
     def leave(self) -> None:
-        """The client is gone."""
+        """End `read`, because the client has disconnected."""
         self._has_left = True
         self.wake()
-
-
-def encoded(kind: Kind, identity: str, data: str) -> bytes:
-    """As server-sent events are written; JSON holds no line breaks."""
-    return f"id: {identity}\nevent: {kind}\ndata: {data}\n\n".encode("ascii")

@@ -1,8 +1,8 @@
-"""Who may speak with the watcher, asked before a request is read any further. Knows no route.
+"""Access control, applied before a request is read any further. Knows no routes.
 
-On the unix socket the system lets nobody in but the user; there, a request that a web page could have sent is refused.
-On TCP anybody on this machine can connect, and a web page can make a browser do so: a request must name this very
-address as its host (or a page could reach us under a name of its own), come from no other origin, and carry the token.
+Only the user can open the unix socket; there, requests that a web page could have sent are refused. Every user and
+process of this machine can connect to the TCP port, and a web page can make a browser do so. There, a request must name
+our own address in its Host header (which prevents DNS rebinding), have no foreign Origin, and carry the token.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 REQUESTS_LIMIT = 500
-"""Requests at a time, those that listen included."""
+"""Concurrent requests, including event streams."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """What is asked of a request: no hosts, any; no token, none."""
+class AccessRules:
+    """The hosts that a request may name (any if empty), and the token that it must carry (none if empty)."""
 
     hosts: frozenset[str] = frozenset()
     token: str = ""
@@ -36,43 +36,41 @@ class Door:
         if self.hosts:
             named = _values(headers, b"host")
             if len(named) != 1 or named[0].lower() not in self.hosts:
-                return Refusal(403, "foreign_host", "the request is meant for another host", self._hint())
+                hint = f"use {', '.join(sorted(self.hosts))}"
+                return Refusal(403, "foreign_host", "the Host header names another host", hint)
         origins = _values(headers, b"origin")
         if any(origin not in {f"http://{host}" for host in self.hosts} for origin in origins):
-            return Refusal(403, "foreign_origin", "requests of web pages are not served")
-        if self.token and not self._is_right(_values(headers, b"authorization")):
-            hint = "`watchtest api token` tells it: send it as `Authorization: Bearer TOKEN`"
+            return Refusal(403, "foreign_origin", "requests from web pages are not allowed")
+        if self.token and not self._has_token(_values(headers, b"authorization")):
+            hint = "send `Authorization: Bearer TOKEN`; `watchtest api token` prints the token"
             return Refusal(401, "no_token", "the token is missing or wrong", hint)
         return None
 
-    def _hint(self) -> str:
-        return f"address it as {', '.join(sorted(self.hosts))}"
-
-    def _is_right(self, given: Sequence[str]) -> bool:
+    def _has_token(self, given: Sequence[str]) -> bool:
         if len(given) != 1:
             return False
-        scheme, _, word = given[0].partition(" ")
-        is_same = hmac.compare_digest(word.strip().encode("utf-8", "replace"), self.token.encode())
+        scheme, _, token = given[0].partition(" ")
+        is_same = hmac.compare_digest(token.strip().encode("utf-8", "replace"), self.token.encode())
         return is_same and scheme.lower() == "bearer"
 
 
-def loopback_door(port: int, token: str) -> Door:
+def loopback_access(port: int, token: str) -> AccessRules:
     names = ("127.0.0.1", "localhost", "[::1]")
-    bare = names if port == 80 else ()  # what browsers and curl leave out
-    return Door(frozenset({*(f"{name}:{port}" for name in names), *bare}), token)
+    bare = names if port == 80 else ()  # clients omit the default port
+    return AccessRules(frozenset({*(f"{name}:{port}" for name in names), *bare}), token)
 
 
 class Guard:
-    """Stands before an application."""
+    """Wraps an application and refuses requests that break the rules, and more than it can serve at a time."""
 
-    def __init__(self, application: Application, door: Door, requests_limit: int = REQUESTS_LIMIT) -> None:
+    def __init__(self, application: Application, access: AccessRules, requests_limit: int = REQUESTS_LIMIT) -> None:
         self._application = application
-        self._door = door
+        self._access = access
         self._requests_limit = requests_limit
         self._requests = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        refusal = self._door.refusal(scope["headers"])
+        refusal = self._access.refusal(scope["headers"])
         if refusal is None and self._requests >= self._requests_limit:
             refusal = Refusal(503, "too_many", f"{self._requests} requests are being served", "try again in a moment")
         if refusal is not None:
@@ -86,8 +84,8 @@ class Guard:
 
 
 async def _refuse(refusal: Refusal, send: Send) -> None:
-    """Without a look at its body: the connection is closed behind it."""
-    body = json.dumps({"code": refusal.code, "message": refusal.message, "hint": refusal.hint}).encode()
+    """Answer without reading the body, and close the connection."""
+    body = json.dumps(refusal.document()).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

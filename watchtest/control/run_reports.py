@@ -1,11 +1,10 @@
-"""What can be told of one run, from the watcher's own state: on its way, or at its end. Pure, but for its memory."""
+"""Reports on runs, from the watcher's own state. Remembers the latest runs that ended; the history has the others."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from watchtest.core.model import Lane, Only, Outcome, Result, Run, RunState, Trigger
@@ -26,41 +25,47 @@ from watchtest.core.transitions import (
     TreeTaken,
     requested_run,
 )
+from watchtest.views.status.status_document import timestamp
 
-REMEMBERED = 200
-ON_THE_WAY = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
+ENDED_LIMIT = 200
+FINAL_STATES = tuple(state for state in RunState if state not in (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING))
+Position = tuple[float, str]
+"""The place of a run in a list: when it was queued, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run as it stands, or as it ended."""
+    """A run in its current or final state."""
 
     id: str
     lane: Lane
     trigger: Trigger
     state: RunState
     reason: str = ""
-    """Why it ended as it did; for one that waits, what it waits for."""
+    """Why it ended in this state, or what a queued run is waiting for."""
     queued_at: float | None = None
     ended_at: float | None = None
     tree: str | None = None
     counts: Mapping[Outcome, int] = field(default_factory=dict)
     total: int | None = None
-    """How many tests it promised to report on; None: not known."""
+    """How many tests will report a result; None if that is not known."""
     is_stopping: bool = False
     successor: str = ""
-    """The run that goes on in its place."""
+    """The id of the run that replaces it."""
     selected: int | None = None
-    """How many tests it was asked to run; None: all, or not decided yet."""
+    """How many tests were selected; None for all, or if not decided yet."""
     because: str = ""
-    is_needless: bool = False
-    """Nothing had changed, and nobody had asked for it: it was no run, but whoever has its id hears of its end."""
+    is_withdrawn: bool = False
+    """Nothing had changed, so nothing ran. A client that knows its id can still ask how it ended."""
 
     @property
     def has_ended(self) -> bool:
-        return self.state not in ON_THE_WAY
+        return self.state in FINAL_STATES
 
     @property
+    def position(self) -> Position:
+        return self.queued_at or 0.0, self.id
+
     def document(self) -> dict[str, Any]:
         return {
             "id": self.id,
@@ -81,18 +86,18 @@ class RunReport:
         }
 
 
-class Reports:
-    """Every run that waits or is under way, and the last that ended: what is older, the history tells."""
+class RunReports:
+    """The queued and current runs, and the latest that ended."""
 
     def __init__(self) -> None:
         self._ended: OrderedDict[str, RunReport] = OrderedDict()
         self._queued_at: dict[str, float] = {}
-        """Of the runs under way that had to wait."""
+        """When the current runs that had to wait were queued."""
 
     def follow(self, facts: Iterable[Fact], after: State, at: float) -> tuple[RunReport, ...]:
-        """Remember the runs that ended; return the reports of all runs that these facts are about, ended ones first."""
+        """Remember the runs that ended. Return reports on all runs that the facts are about, ended ones first."""
         ended: list[RunReport] = []
-        moved: set[str] = set()
+        progressed: set[str] = set()
         for fact in facts:
             match fact:
                 case RunFinished(finished=finished):
@@ -102,38 +107,38 @@ class Reports:
                 case RunDropped(run=run, queued_at=queued_at, reason=reason):
                     ended.append(_report(run, RunState.CANCELLED, reason=reason, queued_at=queued_at, ended_at=at))
                 case RunStarted(run=run, queued_at=queued_at):
-                    moved.add(run.id)
+                    progressed.add(run.id)
                     if queued_at is not None:
                         self._queued_at[run.id] = queued_at
                 case RunQueued() | TreeTaken() | TestsSelected() | TestsBegan() | TestsPromised() | RunStopping():
-                    moved.add(fact.run.id)
+                    progressed.add(fact.run.id)
                 case _:
                     pass
         for report in ended:
             self._remember(report)
-        if not moved:
+        if not progressed:
             return tuple(ended)
-        return (*ended, *(report for report in self._on_the_way(after) if report.id in moved))
+        return (*ended, *(report for report in self._active(after) if report.id in progressed))
 
     def find(self, state: State, run_id: str) -> RunReport | None:
-        return next((report for report in self._on_the_way(state) if report.id == run_id), self._ended.get(run_id))
+        return next((report for report in self._active(state) if report.id == run_id), self._ended.get(run_id))
 
-    def known(self, state: State) -> tuple[RunReport, ...]:
-        """All of them, in no order; without those that turned out to be no run."""
-        return (*self._on_the_way(state), *(report for report in self._ended.values() if not report.is_needless))
+    def all(self, state: State) -> tuple[RunReport, ...]:
+        """Return all reports, unordered, except those of withdrawn runs."""
+        return (*self._active(state), *(report for report in self._ended.values() if not report.is_withdrawn))
 
     def current(self, state: State) -> RunReport | None:
-        """The run under way; of several, the one of the highest lane."""
-        under_way = (lane.activity for lane in state.ranked if isinstance(lane.activity, Working))
-        return next(map(self._working, under_way), None)
+        """Return the current run of the highest lane that has one."""
+        current = (lane.activity for lane in state.ranked if isinstance(lane.activity, Working))
+        return next(map(self._working, current), None)
 
-    def _on_the_way(self, state: State) -> Iterator[RunReport]:
+    def _active(self, state: State) -> Iterator[RunReport]:
         for lane in state.ranked:
             if isinstance(lane.activity, Working):
                 yield self._working(lane.activity)
             for asked in lane.queue.waiting:
                 run = requested_run(asked, lane.lane)
-                yield _report(run, RunState.QUEUED, reason=_hindrance(lane), queued_at=asked.at)
+                yield _report(run, RunState.QUEUED, reason=_wait_reason(lane), queued_at=asked.at)
 
     def _working(self, working: Working) -> RunReport:
         phase = working.phase if isinstance(working.phase, Executing) else None
@@ -149,7 +154,7 @@ class Reports:
 
     def _remember(self, report: RunReport) -> None:
         self._ended[report.id] = report
-        while len(self._ended) > REMEMBERED:
+        while len(self._ended) > ENDED_LIMIT:
             self._ended.popitem(last=False)
 
 
@@ -177,14 +182,14 @@ def _finished(fact: RunFinished, queued_at: float) -> RunReport:
 
 def _withdrawn(fact: RunWithdrawn, queued_at: float, at: float) -> RunReport:
     state, reason = RunState.CANCELLED, NOTHING_NEW
-    return _report(fact.run, state, reason=reason, queued_at=queued_at, ended_at=at, tree=fact.tree, is_needless=True)
+    return _report(fact.run, state, reason=reason, queued_at=queued_at, ended_at=at, tree=fact.tree, is_withdrawn=True)
 
 
-def _hindrance(lane: LaneState) -> str:
+def _wait_reason(lane: LaneState) -> str:
     if lane.is_paused:
-        return f"the {lane.lane.value} lane is paused: `watchtest resume` lets it go on"
+        return f"the {lane.lane.value} lane is paused; `watchtest resume` resumes it"
     if isinstance(lane.activity, Working):
-        return f"run {lane.activity.run.id} is under way"
+        return f"run {lane.activity.run.id} is in progress"
     if isinstance(lane.activity, Broken):
         return lane.activity.problem.message
     return lane.waits_for
@@ -196,7 +201,3 @@ def _counts(results: Iterable[Result]) -> Mapping[Outcome, int]:
 
 def _time(seconds: float | None) -> str | None:
     return None if seconds is None else timestamp(seconds)
-
-
-def timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

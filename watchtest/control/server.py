@@ -1,8 +1,6 @@
-"""The lifetime of the control server: begun beside the first tests, left with the watcher, and never its end.
+"""The lifetime of the control server: it starts beside the first tests and stops with the watcher.
 
-What goes wrong here is said once and logged; the watcher goes on without its socket.
-
-The control API of a watcher: its desk, its server and the words of the status file, put together.
+Errors are reported once and logged; the watcher continues without its socket.
 """
 
 from __future__ import annotations
@@ -13,138 +11,116 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from watchtest.control.address import ensure_token
-from watchtest.control.gateway import Desk
-from watchtest.control.guard import Door, Guard, loopback_door
-from watchtest.control.sockets import Listener, PortListener
+from watchtest.control.gateway import ApiContext
+from watchtest.control.guard import AccessRules, Guard, loopback_access
+from watchtest.control.sockets import PortListener, SocketListener
 from watchtest.errors import ControlError
-from watchtest.views.dashboard.watcher_screen import ScreenServer
 
 if TYPE_CHECKING:
-    from watchtest.control.uvicorn_server import Server
+    from watchtest.control.uvicorn_server import UvicornServer
 
 log = logging.getLogger(__name__)
 START_LIMIT_S = 1.0
-"""So long it waits for the tests of a first run to begin: with every trigger off there is none."""
-LEAVE_LIMIT_S = 3.0
+"""How long to wait for the first tests; if every trigger is off there are none."""
+STOP_LIMIT_S = 3.0
 SOCKET, PORT = "control socket", "control port"
 
 
 @dataclass(frozen=True, slots=True)
-class PortWish:
-    """A port of the loopback to listen on, too, and the file of its token."""
+class TcpEndpoint:
+    """A port of the loopback interface to listen on, and the file of its token."""
 
     listen: str
     token_file: Path
 
 
 class ControlServer:
-    """Serves `desk` while entered. `status` gives the status document, `about` says who answers (`Served`)."""
+    """Serves the API while entered."""
 
     def __init__(
         self,
-        desk: Desk,
-        places: Sequence[Path],
+        context: ApiContext,
+        socket_paths: Sequence[Path],
         *,
-        status: Callable[[], dict[str, Any]],
-        about: dict[str, Any],
-        started_at: str,
-        screens: ScreenServer,
         say: Callable[[str], None],
-        port: PortWish | None = None,
+        port: TcpEndpoint | None = None,
         start_limit_s: float = START_LIMIT_S,
     ) -> None:
-        self._desk = desk
-        self._places = places
-        self._status = status
-        self._about = about
-        self._started_at = started_at
-        self._screens = screens
+        self._context = context
+        self._gateway = context.gateway
+        self._socket_paths = socket_paths
         self._say = say
         self._port = port
         self._start_limit_s = start_limit_s
-        self._reach: dict[str, str | None] = {"socket": None, "url": None, "token_file": None}
-        self._is_reach_known = asyncio.Event()
-        """Whether there is a port is known before anybody can ask for it on the socket."""
+        self._is_port_known = asyncio.Event()
+        """Set before the socket accepts requests, so that GET /info always includes the port."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks.append(asyncio.create_task(self._tell_of(self._serve_socket, SOCKET), name="control server"))
+        self._tasks.append(asyncio.create_task(self._report_errors(self._serve_socket, SOCKET), name=SOCKET))
         if self._port is None:
-            self._is_reach_known.set()
+            self._is_port_known.set()
         else:
-            self._tasks.append(asyncio.create_task(self._tell_of(self._serve_port, PORT), name="control port"))
+            self._tasks.append(asyncio.create_task(self._report_errors(self._serve_port, PORT), name=PORT))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._desk.close()
-        _, late = await asyncio.wait(self._tasks, timeout=LEAVE_LIMIT_S)
+        self._gateway.close()
+        _, late = await asyncio.wait(self._tasks, timeout=STOP_LIMIT_S)
         for task in late:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell_of(self, serve: Callable[[], Awaitable[None]], what: str) -> None:
-        """Whatever ends it early is said."""
+    async def _report_errors(self, serve: Callable[[], Awaitable[None]], what: str) -> None:
         try:
             await serve()
         except ControlError as error:
             self._say(f"no {what}: {error}")
         except Exception as error:
-            log.exception("the %s failed by a bug", what)
-            self._say(
-                f"the {what} is lost ({type(error).__name__}: {error}): `watchtest run`, `cancel` and `pause` "
-                "work again after the next start of the watcher"
-                if what == SOCKET
-                else f"the {what} is lost ({type(error).__name__}: {error}) until the next start of the watcher"
-            )
+            log.exception("a bug ended the %s", what)
+            lost = "`watchtest run`, `cancel` and `pause` do not work" if what == SOCKET else "it stays closed"
+            self._say(f"the {what} failed ({type(error).__name__}: {error}); {lost} until the watcher is started again")
         finally:
-            self._is_reach_known.set()
+            self._is_port_known.set()
 
     async def _serve_socket(self) -> None:
-        await self._desk.wait_for_tests(self._start_limit_s)
-        await self._is_reach_known.wait()
-        while not self._desk.is_closed:
-            with Listener(self._places) as listener:
+        await self._gateway.wait_for_tests(self._start_limit_s)
+        await self._is_port_known.wait()
+        while not self._gateway.is_closed:
+            with SocketListener(self._socket_paths) as listener:
                 log.info("the control socket is %s", listener.path)
-                self._reach["socket"] = listener.name
-                await self._serve(listener, Door())
+                self._context.addresses["socket"] = listener.name
+                await self._serve(listener, AccessRules())
 
     async def _serve_port(self) -> None:
-        wish = self._port
-        assert wish is not None
-        await self._desk.wait_for_tests(self._start_limit_s)
-        if self._desk.is_closed:
+        assert self._port is not None
+        await self._gateway.wait_for_tests(self._start_limit_s)
+        if self._gateway.is_closed:
             return
-        token = ensure_token(wish.token_file)
-        with PortListener(wish.listen) as listener:
+        token = ensure_token(self._port.token_file)
+        addresses = self._context.addresses
+        with PortListener(self._port.listen) as listener:
             log.info("the control API is at %s", listener.name)
-            self._reach |= {"url": listener.name, "token_file": str(wish.token_file)}
-            self._is_reach_known.set()
+            addresses.update(url=listener.name, token_file=str(self._port.token_file))
+            self._is_port_known.set()
             try:
-                await self._serve(listener, loopback_door(listener.port, token))
+                await self._serve(listener, loopback_access(listener.port, token))
             finally:
-                self._reach |= {"url": None, "token_file": None}
+                addresses.update(url=None, token_file=None)
 
-    async def _serve(self, listener: Listener | PortListener, door: Door) -> None:
-        server = await asyncio.to_thread(self._build, listener, door)
+    async def _serve(self, listener: SocketListener | PortListener, access: AccessRules) -> None:
+        server = await asyncio.to_thread(self._build, listener, access)
         await server.serve(sockets=[listener.socket])
 
-    def _build(self, listener: Listener | PortListener, door: Door) -> Server:
-        # Heavy, and needed by nobody but a watcher at work: imported in a thread, beside its first tests.
-        from watchtest.control.api.routes import Served, application
-        from watchtest.control.uvicorn_server import Server
+    def _build(self, listener: SocketListener | PortListener, access: AccessRules) -> UvicornServer:
+        # These imports are slow, so they happen in a thread while the first tests run.
+        from watchtest.control.api.routes import application
+        from watchtest.control.uvicorn_server import UvicornServer
 
-        served = Served(
-            desk=self._desk,
-            status=self._status,
-            about=self._about,
-            reach=lambda: dict(self._reach),
-            started_at=self._started_at,
-            screens=self._screens,
-        )
-        guarded = Guard(application(served), door)
-        return Server(guarded, is_there=listener.is_there, leaving=self._desk.closed)
+        guarded = Guard(application(self._context), access)
+        return UvicornServer(guarded, is_reachable=listener.is_reachable, stopped=self._gateway.closed)

@@ -1,7 +1,7 @@
-"""The watcher's ends: the control socket, made in one piece, 0600, and gone when it is left; and a port, if asked for.
+"""What the watcher listens on: the control socket, with mode 0600, and a port of the loopback interface if configured.
 
-Whoever holds the workspace's lock owns the socket: what lies in its place was left by a watcher that was killed. A port
-is of this machine alone, and whoever has it keeps it.
+The watcher holds the lock of the workspace, so it may replace an existing socket: a killed watcher left it behind. A
+port that is in use is an error.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from watchtest.workspace.user_dirs import is_private
 BACKLOG = 128
 
 
-class Listener:
-    """A socket that listens while entered; `is_there` tells whether others would still find it."""
+class SocketListener:
+    """A unix socket that listens while entered, at the first of these paths that works."""
 
-    def __init__(self, places: Sequence[Path]) -> None:
-        self._places = places
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
         self.path = Path()
         self.socket: socket.socket
         self._inode = 0
@@ -33,16 +33,16 @@ class Listener:
         family = getattr(socket, "AF_UNIX", None)
         if family is None:
             raise ControlError("this system has no unix sockets", hint="use the keys of the dashboard instead")
-        misses = []
-        for path in self._places:
+        errors = []
+        for path in self._paths:
             try:
                 self._listen(path, family)
             except OSError as error:
-                misses.append(f"{path}: {error.strerror or error}")
+                errors.append(f"{path}: {error.strerror or error}")
             else:
                 return self
         raise ControlError(
-            f"no place for the control socket ({'; '.join(misses) or 'all paths are too long'})",
+            f"no usable path ({'; '.join(errors) or 'all paths are too long'})",
             hint="set WATCHTEST_RUNTIME_DIR to a folder of your own with a short path",
         )
 
@@ -50,17 +50,17 @@ class Listener:
         folder = path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(folder):
-            raise OSError(f"{folder} is not a folder of yours alone")
-        fresh = path.with_name(f"{path.name}.new")
-        fresh.unlink(missing_ok=True)
+            raise OSError(f"{folder} is not a private folder of this user")
+        temporary = path.with_name(f"{path.name}.new")
+        temporary.unlink(missing_ok=True)
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listening.bind(str(fresh))
-            fresh.chmod(0o600)
+            listening.bind(str(temporary))
+            temporary.chmod(0o600)
             listening.listen(BACKLOG)
             listening.setblocking(False)
-            # Under its name only now: whoever finds it can connect, and a dead watcher's is replaced in one go.
-            fresh.replace(path)
+            # Renamed last, so that clients that find the socket can connect, and an old one is replaced atomically.
+            temporary.replace(path)
             self._inode = path.lstat().st_ino
         except BaseException:
             listening.close()
@@ -71,8 +71,8 @@ class Listener:
     def name(self) -> str:
         return str(self.path)
 
-    def is_there(self) -> bool:
-        """Cleaners of temporary folders take sockets away, too."""
+    def is_reachable(self) -> bool:
+        """Return False if the socket was removed, as cleaners of temporary folders do."""
         try:
             return self.path.lstat().st_ino == self._inode
         except OSError:
@@ -80,13 +80,13 @@ class Listener:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.socket.close()
-        if self.is_there():
-            with suppress(OSError):  # gone between the two looks
+        if self.is_reachable():
+            with suppress(OSError):  # removed in the meantime
                 self.path.unlink()
 
 
 class PortListener:
-    """A port of the loopback that listens while entered. The port 0 is any that is free."""
+    """A port of the loopback interface that listens while entered. Port 0 picks a free one."""
 
     def __init__(self, listen: str) -> None:
         self._listen = listen
@@ -96,10 +96,10 @@ class PortListener:
         self.socket: socket.socket
 
     def __enter__(self) -> Self:
-        is_six = ":" in self._host
-        listening = socket.socket(socket.AF_INET6 if is_six else socket.AF_INET, socket.SOCK_STREAM)
+        is_ipv6 = ":" in self._host
+        listening = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
         try:
-            if sys.platform != "win32":  # there it would let others take the port away
+            if sys.platform != "win32":  # where other processes could then take over the port
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((self._host, self.port))
             listening.listen(BACKLOG)
@@ -108,7 +108,7 @@ class PortListener:
             listening.close()
             raise ControlError(
                 f'api.listen = "{self._listen}": {error.strerror or error}',
-                hint='name another port, or ":0" for any that is free; `watchtest api url` tells which it is',
+                hint="choose another port, or port 0 for a free one; `watchtest api url` shows it",
             ) from error
         self.socket, self.port = listening, listening.getsockname()[1]
         return self
@@ -117,8 +117,7 @@ class PortListener:
     def name(self) -> str:
         return f"http://[{self._host}]:{self.port}" if ":" in self._host else f"http://{self._host}:{self.port}"
 
-    def is_there(self) -> bool:
-        """A port that is held stays."""
+    def is_reachable(self) -> bool:
         return True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -1,7 +1,7 @@
-"""uvicorn, as the control server needs it: in the watcher's own loop, leaving its signals and its log alone.
+"""uvicorn as the control server needs it: in the watcher's own event loop, without touching its signals or its log.
 
-A connection that takes nothing of what it asked for, or asks for nothing, is closed: it must not hold on to memory or
-to one of the files that the watcher may have open.
+A connection that sends no request, or does not read its answer, is closed, so that it cannot hold memory or one of the
+watcher's file descriptors.
 """
 
 from __future__ import annotations
@@ -19,72 +19,72 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from watchtest.control.guard import Application
 
-CONNECTIONS_LIMIT, CONNECTIONS_LEAST = 1000, 64
+CONNECTIONS_LIMIT, CONNECTIONS_MIN = 1000, 64
 FILES_SHARE = 4
-"""Of the files that the watcher may have open, the connections of one server take this part at most."""
-GOODBYE_S = 1
-LOOK_EVERY_S = 5.0
+"""The connections of one server may use at most this fraction (1/4) of the watcher's file descriptors."""
+SHUTDOWN_LIMIT_S = 1
+CHECK_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a connection may say nothing after it was made, and how long it may leave unread what it was sent."""
+class ConnectionTimeouts:
+    """How long a new connection may send no request, and how long a client may leave its answer unread."""
 
-    silence_s: float = 30.0
-    stall_s: float = 10.0
+    request_s: float = 30.0
+    read_s: float = 10.0
 
 
-class Protocol(H11Protocol):
-    """One connection."""
+class ConnectionProtocol(H11Protocol):
+    """One connection, with timeouts."""
 
-    def __init__(self, *, patience: Patience, **rest: Any) -> None:
+    def __init__(self, *, timeouts: ConnectionTimeouts, **rest: Any) -> None:
         super().__init__(**rest)
-        self._patience = patience
-        self.silence: asyncio.TimerHandle | None = None
-        self.stall: asyncio.TimerHandle | None = None
+        self._timeouts = timeouts
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > _connections_limit():
             transport.abort()
             return
-        self.silence = self.loop.call_later(self._patience.silence_s, transport.abort)
+        self._request_timer = self.loop.call_later(self._timeouts.request_s, transport.abort)
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.cycle is not None and self.silence is not None:
-            self.silence.cancel()
+        if self.cycle is not None and self._request_timer is not None:
+            self._request_timer.cancel()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.stall = self.loop.call_later(self._patience.stall_s, self.transport.abort)
+        self._read_timer = self.loop.call_later(self._timeouts.read_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self.stall is not None:
-            self.stall.cancel()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self.silence, self.stall):
+        for timer in (self._request_timer, self._read_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
 
-class Server(uvicorn.Server):
-    """Serves until `leaving` returns, or until `is_there` says that nobody can find its socket any more."""
+class UvicornServer(uvicorn.Server):
+    """Serves until `stopped` returns, or until `is_reachable` reports that its socket was removed."""
 
     def __init__(
         self,
         application: Application,
         *,
-        is_there: Callable[[], bool],
-        leaving: Callable[[], Awaitable[None]],
-        patience: Patience | None = None,
+        is_reachable: Callable[[], bool],
+        stopped: Callable[[], Awaitable[None]],
+        timeouts: ConnectionTimeouts | None = None,
     ) -> None:
         config = uvicorn.Config(
             application,
-            http=partial(Protocol, patience=patience or Patience()),  # type: ignore[arg-type]
+            http=partial(ConnectionProtocol, timeouts=timeouts or ConnectionTimeouts()),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             loop="none",
@@ -94,39 +94,39 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_graceful_shutdown=GOODBYE_S,
+            timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
         )
-        config.load()  # imports the rest: whoever makes a server does so beside the loop
+        config.load()  # slow imports; the caller runs this in a thread
         super().__init__(config)
-        self._is_there = is_there
-        self._leaving = leaving
+        self._is_reachable = is_reachable
+        self._stopped = stopped
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the watcher's."""
+        """Leave the signals to the watcher."""
         yield
 
     async def main_loop(self) -> None:
-        """Without the ten ticks a second of the original: a watcher at rest rests."""
-        while self._is_there():
+        """Wait without the ten wake-ups per second of the original, so that an idle watcher uses no CPU."""
+        while self._is_reachable():
             try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._leaving()
+                async with asyncio.timeout(CHECK_INTERVAL_S):
+                    await self._stopped()
             except TimeoutError:
                 continue
             return
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for connection in list(self.server_state.connections):
-            if isinstance(connection, Protocol) and connection.flow.write_paused:
-                connection.transport.abort()  # it does not read: nothing that is said to it now would be heard
+            if isinstance(connection, ConnectionProtocol) and connection.flow.write_paused:
+                connection.transport.abort()  # it does not read, so it would not get an answer
         await super().shutdown(sockets)
 
 
 def _connections_limit() -> int:
     try:
         import resource
-    except ImportError:  # Windows has no such limit
+    except ImportError:  # not on Windows
         return CONNECTIONS_LIMIT
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return CONNECTIONS_LIMIT if soft < 0 else max(CONNECTIONS_LEAST, min(CONNECTIONS_LIMIT, soft // FILES_SHARE))
+    return CONNECTIONS_LIMIT if soft < 0 else max(CONNECTIONS_MIN, min(CONNECTIONS_LIMIT, soft // FILES_SHARE))

@@ -10,7 +10,7 @@ import pytest
 from support.control_server import TEST, Bench, play
 
 from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, AttachedNotifier, RemoteBackend
-from watchtest.control.client import Declined
+from watchtest.control.client import RequestRefused
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
 from watchtest.errors import ControlError
 from watchtest.views.dashboard.actions import Action
@@ -34,7 +34,7 @@ def test_the_screen_is_as_high_as_asked_and_tells_what_keys_need() -> None:
         assert (await watcher.get("/screen?filter=other"))["choices"] == 0
         assert TEST in (await watcher.get("/output"))["text"]
         for query in ("height=0", "panel=x", "chosen=-1", "after=x", f"filter={'x' * 101}", "filter=%00", "x=1"):
-            with pytest.raises(Declined):
+            with pytest.raises(RequestRefused):
                 await watcher.get(f"/screen?{query}")
 
     play(story, policy=Policy.OFF)
@@ -69,7 +69,7 @@ def test_a_policy_counts_until_told_otherwise() -> None:
             {"policy": "all", "x": 1},
             {"policy": "all", "lane": "commit"},
         ):
-            with pytest.raises(Declined):
+            with pytest.raises(RequestRefused):
                 await watcher.post("/policy", dict(body))
 
     play(story)
@@ -84,10 +84,10 @@ def test_runs_are_asked_for_again_and_by_words_in_their_names() -> None:
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         await watcher.end_of((await watcher.post("/runs", {"again": True}))["id"])
         assert watcher.runs.started[-1].run.selection == Only((TEST,), because="the last tests again, asked for")
-        with pytest.raises(Declined, match="no known test has 'nothing'"):
+        with pytest.raises(RequestRefused, match="no known test has 'nothing'"):
             await watcher.post("/runs", {"matching": "nothing"})
         for body in ({"again": False}, {"again": True, "policy": "all"}, {"matching": ""}, {"matching": "a\nb"}):
-            with pytest.raises(Declined):
+            with pytest.raises(RequestRefused):
                 await watcher.post("/runs", dict(body))
 
     play(story, policy=Policy.OFF)

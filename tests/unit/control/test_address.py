@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from watchtest.commands.run import _from_workspace
-from watchtest.control.address import LONGEST, socket_places
+from watchtest.control.address import PATH_LIMIT, socket_paths
 from watchtest.workspace.user_dirs import is_private, runtime_dirs
 
 HEAVY = (
@@ -29,17 +29,17 @@ HEAVY = (
 
 def test_every_workspace_has_a_place_of_its_own_in_each_folder(tmp_path: Path) -> None:
     folders = [Path("/a"), Path("/b")]
-    first, second = socket_places(tmp_path / "one", folders), socket_places(tmp_path / "two", folders)
+    first, second = socket_paths(tmp_path / "one", folders), socket_paths(tmp_path / "two", folders)
     assert [place.parent for place in first] == folders
     assert set(first).isdisjoint(second)
-    assert first == socket_places(tmp_path / "one", folders)
+    assert first == socket_paths(tmp_path / "one", folders)
 
 
 def test_a_path_too_long_for_a_socket_is_left_out() -> None:
-    short, long = Path("/a"), Path("/") / ("ä" * (LONGEST // 2))
-    (place,) = socket_places(Path("/w"), [long, short])
+    short, long = Path("/a"), Path("/") / ("ä" * (PATH_LIMIT // 2))
+    (place,) = socket_paths(Path("/w"), [long, short])
     assert place.parent == short
-    assert len(os.fsencode(place)) <= LONGEST
+    assert len(os.fsencode(place)) <= PATH_LIMIT
 
 
 def test_a_folder_is_private_when_nobody_else_can_write_it(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_watcher_does_not_import_the_server_before_it_serves() -> None:
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30, check=True
     ).stdout.split()
     assert "watchtest.control.server" in loaded
-    assert {"starlette", "uvicorn", "prometheus_client", "watchtest.control.api.models"}.isdisjoint(loaded)
+    assert {"starlette", "uvicorn", "prometheus_client", "watchtest.control.api.request_models"}.isdisjoint(loaded)
 
 
 def test_files_are_named_from_where_the_user_stands(tmp_path: Path) -> None:

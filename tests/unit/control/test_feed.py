@@ -14,17 +14,18 @@ from support.control_server import TEST, Bench, bench, play, short_folder
 from support.event_client import EventClient, Heard, listening
 from support.watcher_states import BOX, failed, passed
 
-from watchtest.control.api.event_models import EVENTS
+from watchtest.control.api.request_models import component_name
 from watchtest.control.api.requests import Refusal
-from watchtest.control.client import Declined
-from watchtest.control.event_messages import Told
-from watchtest.control.feed import AT_A_TIME, Feed
+from watchtest.control.api.response_models import EVENTS
+from watchtest.control.client import RequestRefused
+from watchtest.control.event_messages import EventMessage
+from watchtest.control.feed import WAKE_BATCH, Feed
 from watchtest.core.events import BoxConnected, BoxLost, NoteAdded
 from watchtest.core.model import Lane, Outcome, Policy, Problem, Result
 
 
 def socket_of(watcher: Bench) -> Path:
-    return watcher.client.places[0]
+    return watcher.client.paths[0]
 
 
 def test_a_run_is_told_from_queue_to_end_with_each_result_and_every_event_has_its_shape() -> None:
@@ -66,7 +67,7 @@ def test_a_run_is_told_from_queue_to_end_with_each_result_and_every_event_has_it
 async def must_have_its_shape(watcher: Bench, heard: list[Heard]) -> None:
     document = await watcher.get("/openapi.json")
     for each in heard:
-        schema = {**document, "$ref": f"#/components/schemas/{EVENTS[each.kind].__name__}"}
+        schema = {**document, "$ref": f"#/components/schemas/{component_name(EVENTS[each.kind].__name__)}"}
         jsonschema.validate(each.data, schema, jsonschema.Draft202012Validator)
 
 
@@ -107,7 +108,7 @@ def test_an_id_of_another_watcher_is_answered_by_a_reset_and_how_things_stand(la
             reset, status = await client.next(), await client.next()
         assert reset is not None
         assert status is not None
-        assert (reset.kind, reset.data) == ("reset", {"reason": "that event is of another watcher"})
+        assert (reset.kind, reset.data) == ("reset", {"reason": "this event is from another watcher"})
         assert status.kind == "status"
         await must_have_its_shape(watcher, [reset, status])
 
@@ -123,7 +124,7 @@ def test_an_id_that_is_too_old_is_answered_by_a_reset() -> None:
                     seen = await client.until("status", paused=True)
                 for number in range(20):
                     watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), f"line {number}"))
-                await watcher.until("all is told", lambda: watcher.desk.feed.last >= 20)
+                await watcher.until("all is told", lambda: watcher.gateway.feed.last >= 20)
                 async with listening(socket_of(watcher), seen.id) as client:
                     reset = await client.next()
                     assert reset is not None
@@ -140,14 +141,14 @@ def test_the_end_of_the_watcher_is_told_and_ends_the_stream() -> None:
             async with bench(folder, policy=Policy.OFF) as watcher, listening(socket_of(watcher)) as client:
                 watcher.loop.quit()
                 heard = await client.rest()
-        assert (heard[-1].kind, heard[-1].data) == ("end", {"reason": "the watcher leaves"})
+        assert (heard[-1].kind, heard[-1].data) == ("end", {"reason": "the watcher is stopping"})
 
     asyncio.run(whole())
 
 
 def test_a_listener_gets_signs_of_life_when_nothing_happens() -> None:
     async def story(watcher: Bench) -> None:
-        watcher.desk.feed.heartbeat_s = 0.02
+        watcher.gateway.feed.heartbeat_s = 0.02
         async with listening(socket_of(watcher)) as client:
             assert (await client.block()).startswith("retry:")
             blocks = [await client.block() for _ in range(4)]
@@ -160,13 +161,13 @@ def test_a_client_that_leaves_is_forgotten() -> None:
     async def story(watcher: Bench) -> None:
         async with listening(socket_of(watcher)) as client:
             await client.next()
-            assert len(watcher.desk.feed.listeners) == 1
-        await watcher.until("it is forgotten", lambda: not watcher.desk.feed.listeners)
+            assert len(watcher.gateway.feed.clients) == 1
+        await watcher.until("it is forgotten", lambda: not watcher.gateway.feed.clients)
 
     play(story, policy=Policy.OFF)
 
 
-def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_cut_off() -> None:
+def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_disconnects() -> None:
     """What they cost a run is measured in tests/bench/event_clients.py."""
     long = tuple(failed(f"test_a.py::test_{number}", output="x" * 8000) for number in range(50))
     tests = tuple(passed(f"test_a.py::test_{number}") for number in range(20))
@@ -193,8 +194,8 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_c
                     watcher.runs.outcomes.put_nowait(Outcome.PASSED)
                     return str(asked["id"])
 
-                stuck, feed = await listener(), watcher.desk.feed
-                (held_up,) = feed.listeners
+                stuck, feed = await listener(), watcher.gateway.feed
+                (held_up,) = feed.clients
                 stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 await watcher.end_of(await run(*long))  # more than fits between the two
                 clients = [await listener() for _ in range(199)]
@@ -204,12 +205,12 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_c
                     assert numbers == [list(range(1, len(tests) + 2))] * len(clients)
                 for number in range(100):
                     watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), f"line {number}"))
-                await watcher.until("the stuck one fell behind", lambda: held_up.seen < feed.first - 1)
+                await watcher.until("the stuck one fell behind", lambda: held_up.position < feed.first - 1)
                 assert (await watcher.get("/health"))["status"] == "ok"
                 stuck.writer.transport.resume_reading()  # type: ignore[attr-defined]
                 with suppress(ConnectionError):  # on a slow machine it was given up already
                     await stuck.rest()
-                await watcher.until("it is cut off", lambda: held_up not in feed.listeners)
+                await watcher.until("it is cut off", lambda: held_up not in feed.clients)
 
     asyncio.run(whole())
 
@@ -217,20 +218,20 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_c
 # -- the feed by itself ----------------------------------------------------------------------------
 
 
-def note(number: int) -> Told:
-    return Told("note", lambda: {"number": number})
+def note(number: int) -> EventMessage:
+    return EventMessage("note", lambda: {"number": number})
 
 
 def test_a_listener_that_fell_behind_the_ring_is_let_go() -> None:
     async def whole() -> None:
         feed = Feed(list, events_limit=5)
-        with feed.listen() as listener:
+        with feed.connect() as listener:
             assert (await listener.read()).startswith(b"retry:")
             feed.publish(map(note, range(5)))
             assert (await listener.read()).count(b"event: note") == 5
             feed.publish(map(note, range(6)))
             assert await listener.read() == b""
-        assert feed.cut_off == 1
+        assert feed.disconnects == 1
 
     asyncio.run(whole())
 
@@ -238,11 +239,11 @@ def test_a_listener_that_fell_behind_the_ring_is_let_go() -> None:
 def test_no_more_than_a_few_are_woken_at_once_and_all_of_them_in_turn() -> None:
     async def whole() -> None:
         feed = Feed(list)
-        count = AT_A_TIME * 3 + 1
+        count = WAKE_BATCH * 3 + 1
         order: list[int] = []
 
         async def hear(number: int) -> None:
-            with feed.listen() as listener:
+            with feed.connect() as listener:
                 await listener.read()
                 assert b"event: note" in await listener.read()
                 order.append(number)
@@ -257,19 +258,19 @@ def test_no_more_than_a_few_are_woken_at_once_and_all_of_them_in_turn() -> None:
         await asyncio.gather(*tasks)
         assert order == list(range(count))
         steps = [after - before for before, after in pairwise(seen)]
-        assert max(steps) <= AT_A_TIME
+        assert max(steps) <= WAKE_BATCH
 
     asyncio.run(whole())
 
 
 def test_the_number_of_listeners_is_bounded() -> None:
     async def whole() -> None:
-        feed = Feed(list, listeners_limit=1)
-        with feed.listen():
+        feed = Feed(list, clients_limit=1)
+        with feed.connect():
             with pytest.raises(Refusal) as refused:
-                feed.listen()
+                feed.connect()
             assert (refused.value.status, refused.value.code) == (503, "too_many")
-        with feed.listen():
+        with feed.connect():
             pass
 
     asyncio.run(whole())
@@ -277,7 +278,7 @@ def test_the_number_of_listeners_is_bounded() -> None:
 
 def test_parameters_of_the_stream_are_refused() -> None:
     async def story(watcher: Bench) -> None:
-        with pytest.raises(Declined, match="unknown parameter"):
+        with pytest.raises(RequestRefused, match="unknown parameter"):
             await watcher.get("/events?after=1")
 
     play(story, policy=Policy.OFF)

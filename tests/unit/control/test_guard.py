@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.control_server import short_folder
 
-from watchtest.control.guard import Application, Door, Guard, Message, Receive, Send
-from watchtest.control.sockets import Listener
-from watchtest.control.uvicorn_server import CONNECTIONS_LEAST, Patience, Server
+from watchtest.control.guard import AccessRules, Application, Guard, Message, Receive, Send
+from watchtest.control.sockets import SocketListener
+from watchtest.control.uvicorn_server import CONNECTIONS_MIN, ConnectionTimeouts, UvicornServer
 
-QUICK = Patience(silence_s=0.1, stall_s=0.1)
+QUICK = ConnectionTimeouts(request_s=0.1, read_s=0.1)
 LIMIT_S = 5.0
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -30,7 +30,9 @@ async def plenty(_scope: Message, _receive: Receive, send: Send) -> None:
 
 
 def served(
-    application: Application, story: Callable[[Connect, Server], Awaitable[None]], patience: Patience = QUICK
+    application: Application,
+    story: Callable[[Connect, UvicornServer], Awaitable[None]],
+    timeouts: ConnectionTimeouts = QUICK,
 ) -> None:
     async def whole() -> None:
         leaving = asyncio.Event()
@@ -38,8 +40,8 @@ def served(
         async def left() -> None:
             await leaving.wait()
 
-        with short_folder() as folder, Listener([folder / "test.sock"]) as listener:
-            server = Server(application, is_there=listener.is_there, leaving=left, patience=patience)
+        with short_folder() as folder, SocketListener([folder / "test.sock"]) as listener:
+            server = UvicornServer(application, is_reachable=listener.is_reachable, stopped=left, timeouts=timeouts)
             serving = asyncio.create_task(server.serve(sockets=[listener.socket]))
             try:
                 await story(lambda: asyncio.open_unix_connection(str(listener.path), limit=1000), server)
@@ -50,7 +52,7 @@ def served(
     asyncio.run(whole())
 
 
-async def until_none_is_left(server: Server) -> None:
+async def until_none_is_left(server: UvicornServer) -> None:
     async with asyncio.timeout(LIMIT_S):
         while server.server_state.connections:  # noqa: ASYNC110  it tells nobody
             await asyncio.sleep(0.01)
@@ -58,7 +60,7 @@ async def until_none_is_left(server: Server) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT"])
 def test_a_connection_that_asks_for_nothing_is_closed(said: bytes) -> None:
-    async def story(connect: Connect, server: Server) -> None:
+    async def story(connect: Connect, server: UvicornServer) -> None:
         reader, writer = await connect()
         writer.write(said)
         assert await asyncio.wait_for(reader.read(), LIMIT_S) == b""
@@ -69,7 +71,7 @@ def test_a_connection_that_asks_for_nothing_is_closed(said: bytes) -> None:
 
 
 def test_a_connection_that_does_not_read_is_closed_and_one_that_does_is_not() -> None:
-    async def story(connect: Connect, server: Server) -> None:
+    async def story(connect: Connect, server: UvicornServer) -> None:
         stuck, stuck_writer = await connect()
         stuck_writer.transport.pause_reading()  # type: ignore[attr-defined]
         stuck_writer.write(GET)
@@ -87,7 +89,7 @@ def test_a_connection_that_does_not_read_is_closed_and_one_that_does_is_not() ->
 
 
 def test_leaving_does_not_wait_for_a_client_that_does_not_read(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(connect: Connect, server: Server) -> None:
+    async def story(connect: Connect, server: UvicornServer) -> None:
         _, writer = await connect()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(GET)
@@ -97,21 +99,21 @@ def test_leaving_does_not_wait_for_a_client_that_does_not_read(caplog: pytest.Lo
         await server.shutdown()
         writer.close()
 
-    served(plenty, story, Patience())
+    served(plenty, story, ConnectionTimeouts())
     assert "graceful shutdown exceeded" not in caplog.text
 
 
 def test_there_are_never_more_connections_than_the_watcher_can_spare() -> None:
-    async def story(connect: Connect, server: Server) -> None:
+    async def story(connect: Connect, server: UvicornServer) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         # A part of that is less than the least; twice as many, for both ends, fit into it.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 4 * CONNECTIONS_LEAST - 1), hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 4 * CONNECTIONS_MIN - 1), hard))
         try:
-            made = [await connect() for _ in range(CONNECTIONS_LEAST + 5)]
+            made = [await connect() for _ in range(CONNECTIONS_MIN + 5)]
             for _, writer in made:
                 writer.write(b"GET / ")
             await asyncio.sleep(0.05)
-            assert len(server.server_state.connections) <= CONNECTIONS_LEAST
+            assert len(server.server_state.connections) <= CONNECTIONS_MIN
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for _, writer in made:
@@ -129,12 +131,12 @@ def test_requests_at_a_time_are_bounded_and_the_next_hears_why() -> None:
             await going.wait()
 
         async def receive() -> Message:
-            raise AssertionError("nobody reads the body of what is refused")
+            raise AssertionError("the body of a refused request is not read")
 
         async def send(message: Message) -> None:
             sent.append(message)
 
-        guard = Guard(waiting, Door(), requests_limit=1)
+        guard = Guard(waiting, AccessRules(), requests_limit=1)
         first = asyncio.create_task(guard({"headers": []}, receive, send))
         await asyncio.sleep(0)
         await guard({"headers": []}, receive, send)

@@ -9,12 +9,11 @@ from support.control_server import TEST, Bench, play
 from support.watcher_states import BOX, Story, failed, passed
 
 from watchtest.control.feed import Feed
-from watchtest.control.metric_counts import BUCKETS, Durations, Tally
+from watchtest.control.metric_counts import BUCKETS, Histogram, MetricCounts
 from watchtest.control.metrics import Metrics
 from watchtest.core.events import BoxConnected, BoxLost, ServicesChanged
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
 from watchtest.core.transitions import transitions
-from watchtest.views.status.status_document import activity
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -28,11 +27,11 @@ def parsed(text: str) -> dict[tuple[str, Labels], float]:
 
 
 def told(story: Story) -> dict[tuple[str, Labels], float]:
-    tally = Tally()
+    counts = MetricCounts()
     for before, after, event in story.steps:
-        tally.follow(transitions(before, after, event), event.at)
-    metrics = Metrics(lambda: story.state, tally, activity=activity, feed=Feed(list), version="1.2")
-    return parsed(metrics.exposed("")[0].decode())
+        counts.follow(transitions(before, after, event), event.at)
+    metrics = Metrics(lambda: story.state, counts, Feed(list), "1.2")
+    return parsed(metrics.render("")[0].decode())
 
 
 def test_runs_and_tests_are_counted_by_how_they_ended() -> None:
@@ -75,10 +74,10 @@ def test_what_waits_and_what_is_wrong_shows() -> None:
 
 
 def test_buckets_add_up_as_prometheus_wants_them() -> None:
-    durations = Durations()
+    histogram = Histogram()
     for seconds in (0.01, BUCKETS[0], 0.2, 10_000, -5):
-        durations.observe(seconds)
-    counts = list(Tally().cumulative(durations).values())
+        histogram.observe(seconds)
+    counts = [count for _, count in histogram.cumulative]
     assert counts[0] == 3
     assert counts[2] == 4
     assert (counts[-2], counts[-1]) == (4, 5)

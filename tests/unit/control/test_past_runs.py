@@ -10,7 +10,7 @@ import pytest
 from support.control_server import bench, short_folder
 from support.history_records import FAILED, PASSED, SNAPSHOT
 
-from watchtest.control.api.models import RunsQuery
+from watchtest.control.api.request_models import RunsQuery
 from watchtest.control.past_runs import PastRuns
 from watchtest.core.model import All, Lane, Only, Policy, Run, RunState, Trigger
 from watchtest.errors import ControlError

@@ -9,9 +9,9 @@ import pytest
 from support.control_server import TEST, Bench, KeptRuns, bench, old, play, short_folder
 from support.watcher_states import Story, failed, passed
 
-from watchtest.control.client import Declined
-from watchtest.control.result_log import PAST, Journals, page_of
-from watchtest.control.run_reports import Reports, RunReport
+from watchtest.control.client import RequestRefused
+from watchtest.control.result_log import HISTORY_OFFSET, ResultLogs, page_of
+from watchtest.control.run_reports import RunReport, RunReports
 from watchtest.core.events import RunEnded, Unchanged
 from watchtest.core.model import Lane, Outcome, Policy, Result, RunState, Trigger
 from watchtest.core.state import Executing, Working
@@ -42,7 +42,7 @@ def test_runs_that_wait_run_and_ended_are_listed_newest_first() -> None:
         assert [run["state"] for run in answer["runs"]][0::2] == ["queued", "failed"]
         assert answer["next"] is None
         assert answer["runs"][2]["selected"] == 1
-        assert answer["runs"][1]["because"] == "all tests were asked for"
+        assert answer["runs"][1]["because"] == "all tests were requested"
         assert ids(await watcher.get("/runs?state=failed")) == [ended]
         assert ids(await watcher.get("/runs?state=queued&lane=save")) == [waiting]
         assert ids(await watcher.get("/runs?lane=commit")) == []
@@ -102,13 +102,13 @@ def test_what_is_remembered_outweighs_what_was_written_down_before() -> None:
         ("lane=stag", "bad_request", "no such lane"),
         ("state=red", "bad_request", "no such state"),
         ("order=up", "bad_request", "unknown parameter 'order'"),
-        ("before=..%2F", "bad_request", "not the id of a run"),
+        ("before=..%2F", "bad_request", "not a run id"),
         ("before=none.1", "no_such_run", "no run none.1"),
     ],
 )
 def test_a_list_that_cannot_be_had_is_refused(query: str, code: str, words: str) -> None:
     async def story(watcher: Bench) -> None:
-        with pytest.raises(Declined, match=words) as refused:
+        with pytest.raises(RequestRefused, match=words) as refused:
             await watcher.get(f"/runs?{query}")
         assert refused.value.reason == code
 
@@ -130,12 +130,12 @@ def test_a_run_that_had_to_wait_keeps_the_time_at_which_it_was_asked_for() -> No
 def test_a_run_that_had_nothing_to_do_has_an_end_for_whoever_asks_but_is_in_no_list() -> None:
     story = Story().change("code.py").sync("tree1")
     working = story.working
-    reports = Reports()
+    reports = RunReports()
     story.on(RunEnded(Lane.SAVE, 2.0, working.run.id, Unchanged(working.snapshot)))  # type: ignore[arg-type]
     (told,) = reports.follow(tuple(transitions(*story.steps[-1])), story.state, 2.0)
     assert (told.state, told.reason, told.has_ended) == (RunState.CANCELLED, NOTHING_NEW, True)
     assert reports.find(story.state, working.run.id) == told
-    assert reports.known(story.state) == ()
+    assert reports.all(story.state) == ()
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -188,13 +188,13 @@ def test_results_of_a_past_run_come_from_the_history_by_numbers_of_their_own() -
             async with bench(folder, policy=Policy.OFF, past=past) as watcher:
                 first = await watcher.get("/runs/old.1/results?limit=2")
                 assert [each["test"] for each in first["results"]] == ["test_0", "test_1"]
-                assert (first["next"], first["reset"], first["ended"]) == (PAST + 2, False, True)
+                assert (first["next"], first["reset"], first["ended"]) == (HISTORY_OFFSET + 2, False, True)
                 rest = await watcher.get(f"/runs/old.1/results?after={first['next']}")
                 assert [each["test"] for each in rest["results"]] == ["test_2", "test_3", "test_4"]
                 assert rest["results"][0]["duration_s"] == 0.0
                 anew = await watcher.get("/runs/old.1/results?after=3")  # a number of when it was remembered
                 assert (anew["reset"], len(anew["results"])) == (True, 5)
-                with pytest.raises(Declined, match=r"no run old\.2"):
+                with pytest.raises(RequestRefused, match=r"no run old\.2"):
                     await watcher.get("/runs/old.2/results")
 
     asyncio.run(whole())
@@ -209,24 +209,24 @@ def test_a_page_ends_where_it_would_be_too_long() -> None:
 
 
 def test_of_ended_runs_only_as_many_results_are_kept_as_fit() -> None:
-    journals = Journals(budget=5000)
+    logs = ResultLogs(size_limit=5000)
     story = Story()
     runs = []
     for number in range(4):
         story.run(f"tree{number}", failed("test_a.py::test_red", output="x" * 2000))
         runs.append(story.state.top.runs.last.run.id)  # type: ignore[union-attr]
     for before, after, event in story.steps:
-        journals.follow(tuple(transitions(before, after, event)))
-    assert [journals.page(run, 0, 10) is not None for run in runs] == [False, False, True, True]
+        logs.follow(tuple(transitions(before, after, event)))
+    assert [logs.page(run, 0, 10) is not None for run in runs] == [False, False, True, True]
 
 
 def test_a_file_that_cannot_be_collected_is_among_the_results() -> None:
-    journals = Journals()
+    logs = ResultLogs()
     story = Story().change("code.py").sync("tree1")
     run = story.working.run.id
     story.end("tree1", [], exit_code=2, collection_errors=(failed("test_broken.py"),))
     for before, after, event in story.steps:
-        journals.follow(tuple(transitions(before, after, event)))
-    page = journals.page(run, 0, 10)
+        logs.follow(tuple(transitions(before, after, event)))
+    page = logs.page(run, 0, 10)
     assert page is not None
     assert [(number, result.test) for number, result in page.results] == [(1, "test_broken.py")]

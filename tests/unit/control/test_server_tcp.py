@@ -15,8 +15,8 @@ import pytest
 from support.control_server import Bench, bench, short_folder
 
 from watchtest.config import load
-from watchtest.control.address import ensure_token, kept_token, token_file
-from watchtest.control.guard import Door, loopback_door
+from watchtest.control.address import ensure_token, read_token, token_file
+from watchtest.control.guard import AccessRules, loopback_access
 from watchtest.core.events import SourceChanged
 from watchtest.core.model import Lane, Outcome, Policy
 from watchtest.errors import ConfigError, ControlError
@@ -55,7 +55,7 @@ def on_a_port(story: Callable[[Bench, int, str], Awaitable[None]], listen: str =
         with short_folder() as folder:
             async with bench(folder, policy=Policy.OFF, listen=listen) as watcher:
                 url = (await watcher.get("/info"))["url"]
-                await story(watcher, int(url.rpartition(":")[2]), kept_token(folder / "token"))
+                await story(watcher, int(url.rpartition(":")[2]), read_token(folder / "token"))
             assert watcher.says == []
 
     asyncio.run(whole())
@@ -65,7 +65,7 @@ def test_with_the_token_every_route_answers_as_on_the_socket() -> None:
     async def story(watcher: Bench, port: int, token: str) -> None:
         info = await watcher.get("/info")
         assert info["url"] == f"http://127.0.0.1:{port}"
-        assert kept_token(Path(info["token_file"])) == token
+        assert read_token(Path(info["token_file"])) == token
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
             status, answer, _ = await asked(port, token=token, host=host)
             assert (status, answer["status"]) == (200, "ok")
@@ -169,30 +169,30 @@ def test_a_token_that_cannot_be_kept_is_said_and_the_socket_serves_on() -> None:
             (folder / "token").mkdir()
             async with bench(folder, listen=ANY_PORT) as watcher:
                 await watcher.until("it says so", lambda: bool(watcher.says))
-                assert "the token cannot be kept in" in watcher.says[0]
+                assert "the token cannot be written to" in watcher.says[0]
                 assert (await watcher.get("/health"))["status"] == "ok"
 
     asyncio.run(whole())
 
 
-# -- doors and tokens by themselves ----------------------------------------------------------------
+# -- accesss and tokens by themselves ----------------------------------------------------------------
 
 
-def test_the_door_of_the_socket_asks_for_nothing_but_no_origin() -> None:
-    assert Door().refusal([(b"host", b"anything")]) is None
-    refusal = Door().refusal([(b"origin", b"http://localhost")])
+def test_the_access_of_the_socket_asks_for_nothing_but_no_origin() -> None:
+    assert AccessRules().refusal([(b"host", b"anything")]) is None
+    refusal = AccessRules().refusal([(b"origin", b"http://localhost")])
     assert refusal is not None
     assert refusal.status == 403
 
 
 def test_no_host_and_two_hosts_are_foreign() -> None:
-    door = loopback_door(7357, "secret")
+    access = loopback_access(7357, "secret")
     right = (b"host", b"localhost:7357")
     for headers in ([], [right, right]):
-        refusal = door.refusal([*headers, (b"authorization", b"Bearer secret")])
+        refusal = access.refusal([*headers, (b"authorization", b"Bearer secret")])
         assert refusal is not None
         assert refusal.code == "foreign_host"
-    assert door.refusal([right, (b"authorization", b"bearer secret")]) is None
+    assert access.refusal([right, (b"authorization", b"bearer secret")]) is None
 
 
 def test_a_token_is_made_once_and_for_the_user_alone(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_token_is_made_once_and_for_the_user_alone(tmp_path: Path) -> None:
     assert len(token) >= 40
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert ensure_token(file) == kept_token(file) == token
+    assert ensure_token(file) == read_token(file) == token
     assert token_file(tmp_path / "state", Path("/other")) != file
     assert list(file.parent.iterdir()) == [file]
 
@@ -222,16 +222,16 @@ def test_a_token_that_others_may_know_is_made_anew(tmp_path: Path, spoil: str) -
         case _:
             file.rename(tmp_path / "elsewhere")
             file.symlink_to(tmp_path / "elsewhere")
-    assert kept_token(file) == ""
+    assert read_token(file) == ""
     fresh = ensure_token(file)
     assert fresh != token
     assert not file.is_symlink()
-    assert kept_token(file) == fresh
+    assert read_token(file) == fresh
 
 
 def test_a_token_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ControlError, match="cannot be kept in"):
+    with pytest.raises(ControlError, match="cannot be written to"):
         ensure_token(tmp_path / "file" / "token")
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, made from its operations and their models. Imports no server."""
+"""The OpenAPI document of the API, generated from its operations and their models. Imports no server."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
-from watchtest.control.api import models
-from watchtest.control.api.event_models import EVENTS
-from watchtest.control.api.operations import OPERATIONS, Answer, Named, Operation, Text
+from watchtest.control.api.operations import OPERATIONS, NamedSchema, Operation, ResponseBody, TextBody
+from watchtest.control.api.request_models import component_name
 from watchtest.control.api.requests import RUN_ID
+from watchtest.control.api.response_models import EVENTS, RefusedModel
 from watchtest.views.status.status_schema import status_schema
 
 Document = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"
-ALWAYS = (400, 401, 403, 500, 503)
-"""A parameter that nobody reads, no token or a foreign host (over TCP), a bug, too much to do or no time left."""
-WITH_BODY = (408, 413)
-WORDS = {
-    400: "It is not understood.",
-    401: "The token is missing or wrong (over TCP).",
-    403: "The host or the origin is a foreign one.",
-    404: "There is no such thing.",
-    408: "The body has not come in time.",
-    409: "That lane is off.",
+COMMON_ERRORS = (400, 401, 403, 500, 503)
+BODY_ERRORS = (408, 413)
+ERRORS = {
+    400: "The request is invalid.",
+    401: "The token is missing or wrong (TCP only).",
+    403: "The Host or Origin header is not allowed.",
+    404: "Not found.",
+    408: "The body did not arrive in time.",
+    409: "The lane is off.",
     413: "The body is too large.",
-    429: "Too much waits already.",
-    500: "A bug of watchtest; its log has the details.",
-    503: "The watcher is busy, or leaving.",
+    429: "Too many requests are waiting.",
+    500: "A bug in watchtest; see its log for details.",
+    503: "The watcher is busy or stopping.",
 }
+
+
+class _ComponentSchema(GenerateJsonSchema):
+    def normalize_name(self, name: str) -> str:
+        return component_name(super().normalize_name(name))
 
 
 def document(version: str) -> Document:
@@ -44,9 +48,10 @@ def document(version: str) -> Document:
         "info": {
             "title": "watchtest",
             "version": version,
-            "summary": "Speak with a running watcher.",
-            "description": "On a unix socket that only its user can open, and, if api.listen says so, on a port of "
-            "the loopback with a token. `watchtest api url` and `watchtest api token` tell both.",
+            "summary": "Control a running watcher.",
+            "description": "The watcher serves this API on a unix socket that only its user can open. If api.listen is "
+            "set, it also listens on a port of the loopback interface and requires a token. `watchtest api url` and "
+            "`watchtest api token` print the URL and the token.",
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
@@ -59,7 +64,7 @@ def document(version: str) -> Document:
 
 
 def _operation(operation: Operation) -> Document:
-    statuses = sorted({*ALWAYS, *operation.errors, *(WITH_BODY if operation.body else ())})
+    statuses = sorted({*COMMON_ERRORS, *operation.errors, *(BODY_ERRORS if operation.body else ())})
     described: Document = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -79,18 +84,18 @@ def _operation(operation: Operation) -> Document:
     return described
 
 
-def _answer(answer: Answer) -> Document:
+def _answer(answer: ResponseBody) -> Document:
     match answer:
-        case Text(media_type=media_type):
+        case TextBody(media_type=media_type):
             return {"description": "Text.", "content": {media_type: {"schema": {"type": "string"}}}}
-        case Named(name=name):
+        case NamedSchema(name=name):
             return _json("A document.", {"$ref": REFERENCE.format(model=name)})
         case model:
             return _json(_first_line(model), _reference(model))
 
 
 def _error(status: int) -> Document:
-    return _json(WORDS[status], _reference(models.Refused))
+    return _json(ERRORS[status], _reference(RefusedModel))
 
 
 def _json(description: str, schema: Document) -> Document:
@@ -98,7 +103,7 @@ def _json(description: str, schema: Document) -> Document:
 
 
 def _first_line(model: type[BaseModel]) -> str:
-    return (model.__doc__ or "").strip().partition("\n")[0] or "It is done."
+    return (model.__doc__ or "").strip().partition("\n")[0] or "The request succeeded."
 
 
 def _path_parameters(operation: Operation) -> Iterator[Document]:
@@ -107,8 +112,8 @@ def _path_parameters(operation: Operation) -> Iterator[Document]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": "The id of a run; `current` is the one under way, `last`, `last-failed` and `last-green` "
-            "are those of the history.",
+            "description": "The id of a run. `current` is the run in progress; `last`, `last-failed` and `last-green` "
+            "are the latest such runs of the history.",
             "schema": {"type": "string", "pattern": f"^{RUN_ID.pattern}$"},
         }
 
@@ -119,7 +124,7 @@ def _query_parameters(operation: Operation) -> Iterator[Document]:
     schema = operation.query.model_json_schema()
     for name, described in schema["properties"].items():
         own = {key: value for key, value in described.items() if key not in ("title", "description")}
-        if "anyOf" in own:  # what may be left out is not sent as null
+        if "anyOf" in own:  # an optional parameter is omitted, never null
             own = own["anyOf"][0]
         if "$ref" in own:
             own = {"$ref": REFERENCE.format(model=own["$ref"].rpartition("/")[2])}
@@ -134,32 +139,30 @@ def _query_parameters(operation: Operation) -> Iterator[Document]:
 
 def _headers(operation: Operation) -> Iterator[Document]:
     for name, description in operation.headers.items():
-        yield {"name": name, "in": "header", "required": False, "description": description, "schema": STRING}
-
-
-STRING = {"type": "string"}
+        schema = {"type": "string"}
+        yield {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
 def _reference(model: type[BaseModel]) -> Document:
-    return {"$ref": REFERENCE.format(model=model.__name__)}
+    return {"$ref": REFERENCE.format(model=component_name(model.__name__))}
 
 
 def _models() -> Document:
-    asked = {operation.body for operation in OPERATIONS if operation.body}
-    asked |= {operation.query for operation in OPERATIONS if operation.query}
-    told = {answer for operation in OPERATIONS for answer in operation.answers.values() if isinstance(answer, type)}
-    told |= {models.Refused, *EVENTS.values()}
+    requests = {operation.body for operation in OPERATIONS if operation.body}
+    requests |= {operation.query for operation in OPERATIONS if operation.query}
+    answers = {answer for operation in OPERATIONS for answer in operation.answers.values() if isinstance(answer, type)}
+    answers |= {RefusedModel, *EVENTS.values()}
     both: list[tuple[type[BaseModel], JsonSchemaMode]] = [
-        *((model, "validation") for model in sorted(asked, key=lambda model: model.__name__)),
-        *((model, "serialization") for model in sorted(told, key=lambda model: model.__name__)),
+        *((model, "validation") for model in sorted(requests, key=lambda model: model.__name__)),
+        *((model, "serialization") for model in sorted(answers, key=lambda model: model.__name__)),
     ]
-    defined: Document = models_json_schema(both, ref_template=REFERENCE)[1]["$defs"]
+    defined: Document = models_json_schema(both, ref_template=REFERENCE, schema_generator=_ComponentSchema)[1]["$defs"]
     queries = {operation.query.__name__ for operation in OPERATIONS if operation.query}
     return {name: schema for name, schema in defined.items() if name not in queries}
 
 
 def _status(schema: Mapping[str, Any]) -> Document:
-    """With its parts beside it: a reference in an OpenAPI document begins at the document's own top."""
+    """Return the status schema and its parts as components: references in an OpenAPI document start at its root."""
     parts = {f"Status-{name}": part for name, part in schema["$defs"].items()}
     whole = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}
     moved: Document = _moved({"Status": whole, **parts})

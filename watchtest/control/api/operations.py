@@ -1,6 +1,6 @@
-"""Every route of the API, described once: the server serves these, and the OpenAPI document is made from them.
+"""Every route of the API, described once: the server serves these, and the OpenAPI document is generated from them.
 
-A new route is an entry here and a handler of the same name in `routes`.
+To add a route, add an entry here and a handler of the same name in `routes`.
 """
 
 from __future__ import annotations
@@ -10,195 +10,201 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from watchtest.control.api import models
+from watchtest.control.api import request_models, response_models
 from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """An answer that is no JSON."""
+class TextBody:
+    """An answer that is not JSON."""
 
     media_type: str
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A JSON document whose schema is kept elsewhere, under this name."""
+class NamedSchema:
+    """A JSON document whose schema is not one of our models, but a component of this name."""
 
     name: str
 
 
-Answer = type[BaseModel] | Text | Named
+ResponseBody = type[BaseModel] | TextBody | NamedSchema
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`answers` and `errors` by status. What any request may be answered by is not repeated here."""
+    """A route, with its answers and errors by status. Errors that every request can cause are not listed here."""
 
     name: str
     method: str
     path: str
     summary: str
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, ResponseBody]
     errors: tuple[int, ...] = ()
     query: type[BaseModel] | None = None
     body: type[BaseModel] | None = None
     needs_body: bool = False
     body_limit: int = BODY_LIMIT
     headers: Mapping[str, str] = field(default_factory=dict)
-    """What it reads of the headers, and what for."""
+    """The request headers that it reads, with their descriptions."""
 
 
-STOPPED: Mapping[int, Answer] = {200: models.Run, 202: models.Run}
+STOPPED: Mapping[int, ResponseBody] = {200: response_models.RunModel, 202: response_models.RunModel}
 
 OPERATIONS = (
-    Operation("health", "GET", "/health", "Who answers.", {200: models.Health}),
-    Operation("info", "GET", "/info", "The watcher, and where it can be reached.", {200: models.Info}),
-    Operation("schema", "GET", "/schema", "JSON Schemas of the status and of the settings.", {200: models.Schemas}),
-    Operation("openapi", "GET", "/openapi.json", "This document.", {200: Named("OpenAPI")}),
-    Operation("status", "GET", "/status", "The status document, as of now.", {200: Named("Status")}),
-    Operation("metrics", "GET", "/metrics", "For Prometheus.", {200: Text("text/plain")}),
+    Operation("health", "GET", "/health", "Check that the watcher is running.", {200: response_models.HealthModel}),
+    Operation("info", "GET", "/info", "Describe the watcher and its addresses.", {200: response_models.InfoModel}),
+    Operation(
+        "schema",
+        "GET",
+        "/schema",
+        "Get the JSON Schemas of the status document and of the settings.",
+        {200: response_models.SchemasModel},
+    ),
+    Operation("openapi", "GET", "/openapi.json", "Get this document.", {200: NamedSchema("OpenAPI")}),
+    Operation("status", "GET", "/status", "Get the current status document.", {200: NamedSchema("Status")}),
+    Operation("metrics", "GET", "/metrics", "Get metrics for Prometheus.", {200: TextBody("text/plain")}),
     Operation(
         "events",
         "GET",
         "/events",
-        "What happens, as server-sent events; x-events has the shape of each kind. Whoever comes without an id is "
-        "told how things stand first. A client that does not read is cut off, and may come back.",
-        {200: Text("text/event-stream")},
-        headers={"Last-Event-ID": "Go on behind this event; where that cannot be done, `reset` says so."},
+        "Subscribe to server-sent events; x-events describes each kind. A client that sends no id first gets the "
+        "status of every lane. A client that does not read is disconnected; it may connect again.",
+        {200: TextBody("text/event-stream")},
+        headers={"Last-Event-ID": "Continue after this event. If that is impossible, a `reset` event is sent first."},
     ),
     Operation(
         "runs",
         "GET",
         "/runs",
-        "Runs that wait, are under way or have ended, newest first.",
-        {200: models.Runs},
+        "List the queued, current and ended runs, newest first.",
+        {200: response_models.RunsModel},
         errors=(404,),
-        query=models.RunsQuery,
+        query=request_models.RunsQuery,
     ),
     Operation(
         "run",
         "POST",
         "/runs",
-        "Ask for a run. It is accepted (202) and will reach an end, or refused.",
-        {202: models.Run},
+        "Request a run. It is either accepted (202), and then always reaches a final state, or refused.",
+        {202: response_models.RunModel},
         errors=(404, 409, 429),
-        body=models.RunRequest,
+        body=request_models.RunRequest,
     ),
     Operation(
         "report",
         "GET",
         "/runs/{id}",
-        "A run, on its way or past; `current` is the one under way.",
-        {200: models.Run},
+        "Get a run; `current` is the one in progress.",
+        {200: response_models.RunModel},
         errors=(404,),
     ),
     Operation(
         "results",
         "GET",
         "/runs/{id}/results",
-        "The results of a run, those that are there while it runs; none of them twice.",
-        {200: models.Results},
+        "Get the results of a run, also while it is in progress. With `after`, no result is sent twice.",
+        {200: response_models.ResultsModel},
         errors=(404,),
-        query=models.ResultsQuery,
+        query=request_models.ResultsQuery,
     ),
     Operation(
         "cancel",
         "POST",
         "/runs/{id}/cancel",
-        "End a run: 202 while it is being ended, 200 once it has. Asking twice changes nothing.",
+        "Cancel a run: 202 while it is stopping, 200 if it has ended. Cancelling it twice changes nothing.",
         STOPPED,
         errors=(404,),
-        body=models.Nothing,
+        body=request_models.NothingModel,
     ),
     Operation(
         "kill",
         "POST",
         "/runs/{id}/kill",
-        "The same, at once, without a chance to clean up.",
+        "Kill a run at once, without giving it time to clean up. Otherwise the same as cancel.",
         STOPPED,
         errors=(404,),
-        body=models.Nothing,
+        body=request_models.NothingModel,
     ),
     Operation(
         "pause",
         "POST",
         "/pause",
-        "Begin no more runs.",
-        {200: models.Paused},
+        "Start no more runs until resumed.",
+        {200: response_models.PausedModel},
         errors=(409,),
-        body=models.LaneRequest,
+        body=request_models.LaneRequest,
     ),
     Operation(
         "resume",
         "POST",
         "/resume",
-        "Go on.",
-        {200: models.Paused},
+        "Start runs again.",
+        {200: response_models.PausedModel},
         errors=(409,),
-        body=models.LaneRequest,
+        body=request_models.LaneRequest,
     ),
     Operation(
         "look",
         "POST",
         "/look",
-        "Look at the source now, as if all of it had changed; a tree that has not is not run again.",
-        {200: models.Rest},
+        "Check the source for changes now. If its tree has not changed, nothing runs again.",
+        {200: response_models.RestModel},
         errors=(409,),
-        body=models.LookRequest,
+        body=request_models.LookRequest,
     ),
     Operation(
         "rest",
         "GET",
         "/look",
-        "Whether a lane rests: everything that it was told of is judged.",
-        {200: models.Rest},
+        "Ask whether a lane has settled: it has a verdict on every change that it knows of.",
+        {200: response_models.RestModel},
         errors=(409,),
-        query=models.LookQuery,
+        query=request_models.LookQuery,
     ),
     Operation(
         "policy",
         "POST",
         "/policy",
-        "How much a change runs, until told otherwise.",
-        {200: models.PolicySet},
+        "Set which tests a change runs from now on.",
+        {200: response_models.PolicySetModel},
         errors=(409,),
-        body=models.PolicyRequest,
+        body=request_models.PolicyRequest,
         needs_body=True,
     ),
     Operation(
         "screen",
         "GET",
         "/screen",
-        "The dashboard, row by row, as the watcher itself would draw it.",
-        {200: models.Screen},
-        query=models.ScreenQuery,
+        "Get the rows of the dashboard, as the watcher itself would draw them.",
+        {200: response_models.ScreenModel},
+        query=request_models.ScreenQuery,
     ),
     Operation(
         "output",
         "GET",
         "/output",
-        "All that the failures and the runner have said; of one failure, if one is chosen.",
-        {200: models.Output},
-        query=models.ScreenQuery,
+        "Get the complete output of the failures and of the runner, or of the chosen failure only.",
+        {200: response_models.OutputModel},
+        query=request_models.ScreenQuery,
     ),
     Operation(
         "why",
         "GET",
         "/why",
-        "Why a test ran or did not, or who depends on a file.",
-        {200: models.Explained},
+        "Explain why a test ran or did not run, or which tests depend on a file.",
+        {200: response_models.ExplainedModel},
         errors=(404, 409),
-        query=models.WhyQuery,
+        query=request_models.WhyQuery,
     ),
     Operation(
         "validate",
         "POST",
         "/config/validate",
-        "What is wrong with the text of a config file.",
-        {200: models.Checked},
+        "Check the content of a config file.",
+        {200: response_models.CheckedModel},
         errors=(429,),
-        body=models.ConfigRequest,
+        body=request_models.ConfigRequest,
         needs_body=True,
         body_limit=CONFIG_LIMIT,
     ),

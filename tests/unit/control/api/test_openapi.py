@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 from starlette.routing import Route
 from support.control_server import KeptRuns
@@ -11,8 +12,8 @@ from support.watcher_states import start
 
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS
-from watchtest.control.api.routes import Served, application
-from watchtest.control.gateway import Desk
+from watchtest.control.api.routes import application
+from watchtest.control.gateway import ApiContext, Gateway
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 
 DOCUMENT = document("1")
@@ -25,9 +26,9 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
         return None
 
     state = start()
-    desk = Desk(lambda: state, lambda _event: None, KeptRuns(), explain)
+    gateway = Gateway(lambda: state, lambda _event: None, KeptRuns(), explain)
     screens = ScreenServer(LocalBackend(lambda: state, lambda event: None, "", ""), lambda: state)
-    served = application(Served(desk, dict, {}, dict, "", screens))
+    served = application(ApiContext(gateway, dict, screens, Path(), ""))
     routes = {
         (route.path, method)
         for route in served.routes

@@ -13,7 +13,7 @@ import pytest
 from support.control_server import TEST, Bench, KeptRuns, bench, play, short_folder
 
 from watchtest.control.api.requests import BODY_LIMIT
-from watchtest.control.client import Client, Declined
+from watchtest.control.client import ControlClient, RequestRefused
 from watchtest.control.run_reports import RunReport
 from watchtest.core.events import SourceChanged, SourceCompared
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, RunState, Trigger
@@ -85,7 +85,7 @@ def test_runs_wait_in_line_each_under_its_own_id_and_none_is_lost() -> None:
         asked = [(await watcher.post("/runs", {"tests": [f"test_{n}.py"]}))["id"] for n in range(5)]
         assert len(set(asked)) == 5
         waiting = await watcher.get(f"/runs/{asked[3]}")
-        assert (waiting["state"], waiting["reason"]) == ("queued", f"run {asked[0]} is under way")
+        assert (waiting["state"], waiting["reason"]) == ("queued", f"run {asked[0]} is in progress")
         for _ in asked:
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         ends = [await watcher.end_of(run) for run in asked]
@@ -101,7 +101,7 @@ def test_a_full_queue_refuses_the_next_run_in_words() -> None:
             for _ in range(200):
                 await watcher.post("/runs", {"tests": [TEST]})
 
-        with pytest.raises(Declined) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await ask_without_end()
         assert refused.value.reason == "queue_full"
         for lane in watcher.loop.state.ranked:
@@ -122,7 +122,7 @@ def test_the_run_under_way_is_ended_once_however_often_it_is_asked(verb: str, st
         for _ in range(2):
             again = await watcher.post(f"/runs/{asked['id']}/{verb}")
             assert (again["id"], again["state"]) == (asked["id"], state)
-        with pytest.raises(Declined, match="nothing is running"):
+        with pytest.raises(RequestRefused, match="nothing is running"):
             await watcher.post(f"/runs/current/{verb}")
 
     play(story, policy=Policy.OFF)
@@ -172,7 +172,7 @@ def test_with_nothing_under_way_a_cancel_calls_off_the_next_attempt() -> None:
         asked = await watcher.post("/runs")
         watcher.runs.outcomes.put_nowait(EngineError("the engine is away"))
         assert (await watcher.end_of(asked["id"]))["state"] == "broken"
-        with pytest.raises(Declined, match="will not try again by itself"):
+        with pytest.raises(RequestRefused, match="will not retry by itself"):
             await watcher.post("/runs/current/cancel")
         await asyncio.sleep(0.7)  # the first attempt would have come after half a second
         assert len(watcher.runs.started) == 1
@@ -215,7 +215,7 @@ def test_runs_that_memory_has_lost_come_from_the_history() -> None:
                 assert (report["state"], report["counts"]["failed"]) == ("failed", 2)
                 assert (await watcher.post("/runs/old.1/kill"))["state"] == "failed"
                 for path in ("/runs/none.1", "/runs/..", "/runs/a%00b", "/runs/" + "9" * 500):
-                    with pytest.raises(Declined):
+                    with pytest.raises(RequestRefused):
                         await watcher.get(path)
 
     asyncio.run(whole())
@@ -240,9 +240,9 @@ def test_runs_that_memory_has_lost_come_from_the_history() -> None:
         (b'{"tests": ["test_a.py\\u0000"]}', "not a test"),
         (b'{"tests": ["test_a.py\\n-x"]}', "not a test"),
         (b'{"tests": ["\\ud800"]}', "not valid Unicode"),
-        (b'{"tests": ["../other/test_a.py"]}', "outside of the workspace"),
-        (b'{"tests": ["/etc/passwd"]}', "outside of the workspace"),
-        (b'{"tests": ["C:\\\\test_a.py"]}', "outside of the workspace"),
+        (b'{"tests": ["../other/test_a.py"]}', "outside the workspace"),
+        (b'{"tests": ["/etc/passwd"]}', "outside the workspace"),
+        (b'{"tests": ["C:\\\\test_a.py"]}', "outside the workspace"),
         (b'{"tests": ["' + b"a" * 5000 + b'"]}', "the limit"),
         (b'{"policy": "off"}', "no such policy"),
         (b'{"policy": ["all"]}', "no such policy"),
@@ -314,7 +314,7 @@ def test_only_the_user_can_reach_the_socket_and_it_goes_with_the_watcher() -> No
         with short_folder() as folder:
             runtime = folder / "run"
             async with bench(runtime) as watcher:
-                path = watcher.client.places[0]
+                path = watcher.client.paths[0]
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600
                 assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
                 assert (await watcher.get("/status"))["schema"] == "watchtest.status"
@@ -329,7 +329,7 @@ def test_a_socket_that_a_dead_watcher_left_is_replaced() -> None:
 
         with short_folder() as folder:
             async with bench(folder, is_awaited=False) as watcher:
-                stale = watcher.client.places[0]
+                stale = watcher.client.paths[0]
             left = socket.socket(socket.AF_UNIX)
             left.bind(str(stale))
             left.close()
@@ -345,7 +345,7 @@ def test_a_folder_that_others_can_write_is_passed_over_by_both_ends() -> None:
             folder.chmod(0o777)
             async with bench(folder, is_awaited=False) as watcher:
                 await watcher.until("it says so", lambda: bool(watcher.says))
-                assert "not a folder of yours alone" in watcher.says[0]
+                assert "not a private folder" in watcher.says[0]
                 watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
                 await watcher.until("the watcher goes on", lambda: len(watcher.runs.started) == 1)
                 watcher.runs.outcomes.put_nowait(Outcome.PASSED)
@@ -358,7 +358,7 @@ def test_a_server_that_fails_by_a_bug_is_said_once_and_the_watcher_goes_on() -> 
     async def whole() -> None:
         async with bench(Path("/nowhere\0"), is_awaited=False) as watcher:
             await watcher.until("it says so", lambda: bool(watcher.says))
-            assert watcher.says[0].startswith("the control socket is lost (ValueError")
+            assert watcher.says[0].startswith("the control socket failed (ValueError")
             watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
             await watcher.until("the watcher goes on", lambda: len(watcher.runs.started) == 1)
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
@@ -379,14 +379,14 @@ def test_a_request_that_fails_by_a_bug_is_answered_and_the_next_is_served(caplog
                 assert (await watcher.get("/health"))["status"] == "ok"
 
     asyncio.run(whole())
-    assert "a control request failed by a bug" in caplog.text
+    assert "a bug ended a control request" in caplog.text
 
 
 def test_a_socket_that_was_swept_away_is_made_again() -> None:
     async def whole() -> None:
         with short_folder() as folder:
             async with bench(folder) as watcher:
-                path = watcher.client.places[0]
+                path = watcher.client.paths[0]
                 path.unlink()
                 await watcher.until("it is there again", path.exists)
                 deadline = asyncio.get_running_loop().time() + 5
@@ -405,7 +405,7 @@ def test_who_waits_for_an_answer_hears_that_the_watcher_leaves() -> None:
     async def whole() -> None:
         with short_folder() as folder:
             async with bench(folder) as watcher:
-                watcher.desk.close()
+                watcher.gateway.close()
                 with pytest.raises(ControlError):
                     await watcher.post("/runs")
 
@@ -414,7 +414,7 @@ def test_who_waits_for_an_answer_hears_that_the_watcher_leaves() -> None:
 
 def test_a_client_that_says_nothing_holds_up_nobody() -> None:
     async def story(watcher: Bench) -> None:
-        mute = [await asyncio.open_unix_connection(str(watcher.client.places[0])) for _ in range(20)]
+        mute = [await asyncio.open_unix_connection(str(watcher.client.paths[0])) for _ in range(20)]
         mute[0][1].write(b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
         assert (await asyncio.wait_for(watcher.post("/pause"), 2))["lanes"] == {"save": {"paused": True}}
         for _, writer in mute:
@@ -424,8 +424,8 @@ def test_a_client_that_says_nothing_holds_up_nobody() -> None:
 
 
 def test_a_client_finds_nobody_where_nobody_listens(tmp_path: Path) -> None:
-    with pytest.raises(ControlError, match="nobody listens"):
-        Client([tmp_path / "none.sock"]).get("/health")
+    with pytest.raises(ControlError, match="no watcher listens"):
+        ControlClient([tmp_path / "none.sock"]).get("/health")
 
 
 def _request(method: str, path: str, body: bytes) -> bytes:

@@ -12,8 +12,8 @@ from support.config_command import watchtest
 from support.control_server import Bench, bench, play, short_folder
 
 from watchtest.config.loader import WORKSPACE_FILES, check_text
-from watchtest.control.api.models import ConfigRequest
-from watchtest.control.client import Declined
+from watchtest.control.api.request_models import ConfigRequest
+from watchtest.control.client import RequestRefused
 from watchtest.core.model import Policy
 
 TEXTS = [
@@ -74,7 +74,7 @@ def test_it_answers_over_the_socket() -> None:
 )
 def test_what_is_no_text_is_refused(body: dict[str, object], words: str) -> None:
     async def story(watcher: Bench) -> None:
-        with pytest.raises(Declined, match=words):
+        with pytest.raises(RequestRefused, match=words):
             await watcher.post("/config/validate", body)
 
     play(story, policy=Policy.OFF)
@@ -88,7 +88,7 @@ def test_only_a_few_texts_are_checked_at_a_time() -> None:
                 answers = await asyncio.gather(
                     *(watcher.post("/config/validate", body) for _ in range(12)), return_exceptions=True
                 )
-                refused = [answer for answer in answers if isinstance(answer, Declined)]
+                refused = [answer for answer in answers if isinstance(answer, RequestRefused)]
                 assert all(answer.reason == "busy" for answer in refused)
                 assert 0 < len(refused) < 12
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from support.control_server import Bench, KeptRuns, bench, old, short_folder
 from support.watcher_states import failed, passed, start
 
-from watchtest.control.address import kept_token
+from watchtest.control.address import read_token
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS, Operation
 from watchtest.core.model import Lane, Outcome, Policy
@@ -64,7 +64,7 @@ def address() -> Iterator[Address]:
                 listen="127.0.0.1:0",
                 status=lambda: status_document(start(), seq=1, now=1.0, writer=writer),
             ) as watcher:
-                found.append(Address((await watcher.get("/info"))["url"], kept_token(folder / "token")))
+                found.append(Address((await watcher.get("/info"))["url"], read_token(folder / "token")))
                 ready.set()
                 going = asyncio.create_task(passing(watcher))
                 await asyncio.to_thread(leave.wait)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.control_server import Bench, bench, short_folder
 
-from watchtest.control.client import Declined
+from watchtest.control.client import RequestRefused
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Lane, Outcome, Policy
 
@@ -61,11 +61,11 @@ def test_a_look_during_a_run_waits_for_the_run_after_it() -> None:
 def test_a_lane_that_is_off_and_words_that_nobody_knows_are_refused() -> None:
     async def story(watcher: Bench) -> None:
         for path in ("/look?lane=commit", "/look?lane=save&lane=x", "/look?tree=1"):
-            with pytest.raises(Declined):
+            with pytest.raises(RequestRefused):
                 await watcher.get(path)
-        with pytest.raises(Declined, match="the stage lane is off"):
+        with pytest.raises(RequestRefused, match="the stage lane is off"):
             await watcher.post("/look", {"lane": "stage"})
-        with pytest.raises(Declined, match="unknown member"):
+        with pytest.raises(RequestRefused, match="unknown member"):
             await watcher.post("/look", {"paths": ["a.py"]})
 
     play(story, policy=Policy.OFF)
