@@ -24,14 +24,14 @@ from random import Random
 
 from watchtest.core.model import All, Failure, Lane, Location, Only, Outcome, Result, Run, RunState, Trigger
 from watchtest.history.queries.flaky_tests import flaky_now
-from watchtest.history.store.change_chain import pack_link
 from watchtest.history.store.columns import OUTCOME_CODES, RED_STATES
 from watchtest.history.store.database import Connection, transaction
 from watchtest.history.store.database_file import history_path, open_for_writing
 from watchtest.history.store.failure_texts import add_failure
-from watchtest.history.store.flaky_evidence import compare_with_others
+from watchtest.history.store.flaky_evidence import add_contradictions
 from watchtest.history.store.pack import add_pack
 from watchtest.history.store.store import Store
+from watchtest.history.store.tree_changes import pack_link
 
 LIMIT_S = 0.300
 SIZE_LIMIT_MB = 256
@@ -79,7 +79,7 @@ def fill(connection: Connection, workspace: str, runs: int, tests: int, random: 
             "INSERT INTO changes (run, since, paths) VALUES (?, ?, ?)", (number, number - 1, pack_link(before, after))
         )
         if number % 4 == 0:
-            compare_with_others(connection, number, at)
+            add_contradictions(connection, number, at)
 
 
 def _add_run(connection: Connection, workspace: str, number: int, at: float, codes: bytearray, random: Random) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from watchtest.core.model import Lane
 from watchtest.errors import UsageError, WatchtestError, WorkspaceError
+from watchtest.workspace.folder import FOLDER, find_workspace
 
 if TYPE_CHECKING:
     from watchtest.history.queries.run_queries import PastRun
@@ -42,20 +43,9 @@ def add_filters(parser: argparse.ArgumentParser, *, lane: bool = True, since: st
         parser.add_argument("--since", type=parse_age, default=parse_age(since), metavar="AGE", help=text)
 
 
-def workspace_of(arguments: argparse.Namespace) -> Path:
-    from watchtest.workspace.folder import find_workspace
-
-    try:
-        return find_workspace(arguments.workspace or Path.cwd())
-    except FileNotFoundError as error:
-        raise WorkspaceError(
-            "the current folder no longer exists", hint="change to another folder, or name one with -C"
-        ) from error
-
-
 def chosen_workspace(arguments: argparse.Namespace) -> str | None:
     """Return the workspace to query, or None for all worktrees of the repository."""
-    return None if arguments.all_worktrees else str(workspace_of(arguments))
+    return None if arguments.all_worktrees else str(find_workspace(arguments.workspace))
 
 
 def chosen_lane(arguments: argparse.Namespace) -> Lane | None:
@@ -70,7 +60,7 @@ def history_file(arguments: argparse.Namespace) -> Path:
     from watchtest.history.store.database_file import history_path
     from watchtest.workspace.user_dirs import state_dir
 
-    return history_path(state_dir(), workspace_of(arguments))
+    return history_path(state_dir(), find_workspace(arguments.workspace))
 
 
 def query_history(
@@ -187,7 +177,6 @@ def end_dead_runs(path: Path) -> None:
     from watchtest.history.queries.run_queries import workspaces_with_open_runs
     from watchtest.history.store.database_file import open_for_reading
     from watchtest.history.store.store import Store
-    from watchtest.workspace.folder import FOLDER
 
     with open_for_reading(path) as connection:
         found = workspaces_with_open_runs(connection)
@@ -209,8 +198,6 @@ def end_dead_runs(path: Path) -> None:
 def _exclusive_access(workspace: Path, name: str) -> Iterator[bool]:
     """Take the lock if no live process holds it, and yield whether that worked."""
     from filelock import FileLock, Timeout
-
-    from watchtest.workspace.folder import FOLDER
 
     folder = workspace / FOLDER
     if not folder.is_dir():

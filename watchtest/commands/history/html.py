@@ -18,11 +18,11 @@ from watchtest.client.history_access import (
     parse_limit,
     query_history,
     since_time,
-    workspace_of,
     write_report,
 )
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
+from watchtest.workspace.folder import find_workspace
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.reports.html_page import PageOptions, page, page_data
 
     options = PageOptions(
-        name=workspace_of(arguments).name,
+        name=find_workspace(arguments.workspace).name,
         workspace=chosen_workspace(arguments),
         now=time.time(),
         since=since_time(arguments),

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from watchtest.client.history_access import (
     REPORT_FORMATS,
     history_file,
-    workspace_of,
 )
 from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError, WorkspaceError
+from watchtest.workspace.folder import find_workspace
 
 if TYPE_CHECKING:
     from watchtest.history.reports.report_import import ImportedReport
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.history.reports.report_import import add_report, under_known_names
     from watchtest.history.store.store import Store
 
-    workspace = workspace_of(arguments)
+    workspace = find_workspace(arguments.workspace)
     # Read all of them before the first one is stored.
     reports = [
         (file, content, _read(content, file, arguments.format, workspace)) for file, content in _contents(arguments)

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from watchtest.history.queries.test_names import lineages
 from watchtest.history.queries.timeline import PackReader
-from watchtest.history.store.change_chain import Versions
 from watchtest.history.store.columns import JUDGED_SQL, JUDGED_STATES
 from watchtest.history.store.database import Connection
-from watchtest.history.store.tree_changes import changes_between
+from watchtest.history.store.tree_changes import Versions, changes_between
 
 MIN_SIMILARITY = 0.6
 """The part of all test names that two files with different content must have in common to be the same file."""

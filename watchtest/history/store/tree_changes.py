@@ -1,4 +1,7 @@
-"""Store what changed from the tree of one run to that of the next, in the caller's transaction.
+"""What changed between the trees of two runs, and its storage in the caller's transaction.
+
+Trees themselves are not stored. Each run stores how its tree differs from that of an earlier run; these links form a
+chain. A path that was changed and changed back between two runs counts as unchanged.
 
 The last tree of each lane is held in memory. After a start it is rebuilt from the one complete tree (the manifest) that
 the file has for the lane, and the changes since then.
@@ -6,22 +9,109 @@ the file has for the lane, and the changes since then.
 
 from __future__ import annotations
 
+import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtest.core.model import Snapshot
-from watchtest.history.store.change_chain import (
-    Link,
-    Versions,
-    changed_between,
-    net_changes,
-    pack_link,
-    pack_versions,
-    unpack_link,
-    unpack_versions,
-    versions,
-    versions_between,
-)
+from watchtest.core.model import Delta, Entry, Snapshot, difference
 from watchtest.history.store.database import Connection
+
+DIGEST_LENGTH = 16
+"""This many characters of a digest suffice to tell the versions of one path apart."""
+
+Versions = Mapping[str, str | None]
+"""The version of each path; None if the path does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How the tree of a run differs from that of the run `since`."""
+
+    run: int
+    since: int
+    before: Versions
+    after: Versions
+
+
+def version(entry: Entry) -> str:
+    return f"{entry.digest[:DIGEST_LENGTH]}{entry.mode & 0o111:o}"
+
+
+def versions(entries: Mapping[str, Entry]) -> dict[str, str | None]:
+    return {path: version(entry) for path, entry in entries.items()}
+
+
+def changed_between(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[Versions, Versions]:
+    """Return the versions of all differing paths before and after."""
+    delta: Delta = difference(old, new)
+    paths = sorted((*delta.write, *delta.remove))
+    before = {path: version(old[path]) if path in old else None for path in paths}
+    return before, {path: version(new[path]) if path in new else None for path in paths}
+
+
+def versions_between(old: Versions, new: Versions) -> tuple[Versions, Versions]:
+    """Like `changed_between`, for trees of which only the versions are known."""
+    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+    return {path: old.get(path) for path in paths}, {path: new.get(path) for path in paths}
+
+
+def pack_link(before: Versions, after: Versions) -> bytes:
+    return _pack([[path, before[path], after[path]] for path in after])
+
+
+def unpack_link(run: int, since: int, blob: bytes) -> Link:
+    rows = json.loads(zlib.decompress(blob))
+    return Link(run, since, {path: old for path, old, _ in rows}, {path: new for path, _, new in rows})
+
+
+def pack_versions(tree: Versions) -> bytes:
+    return _pack(tree)
+
+
+def unpack_versions(blob: bytes) -> dict[str, str | None]:
+    tree = json.loads(zlib.decompress(blob))
+    return tree if isinstance(tree, dict) else {}
+
+
+def _pack(content: object) -> bytes:
+    return zlib.compress(json.dumps(content, separators=(",", ":")).encode("utf-8", "backslashreplace"), 1)
+
+
+def net_changes(links: Mapping[int, Link], earlier: int, later: int) -> tuple[Versions, Versions] | None:
+    """Return the versions of all paths that differ between the trees of two runs, or None if the chain is broken."""
+    if earlier == later:
+        return {}, {}
+    before_earlier, before_later = _ancestors(links, earlier), _ancestors(links, later)
+    common = next((run for run in before_later if run in set(before_earlier)), None)
+    if common is None:
+        return None
+    first, second = _changes_since(links, before_earlier, common), _changes_since(links, before_later, common)
+    paths = sorted(first.keys() | second.keys())
+    old = {path: first[path][1] if path in first else second[path][0] for path in paths}
+    new = {path: second[path][1] if path in second else first[path][0] for path in paths}
+    differ = [path for path in paths if old[path] != new[path]]
+    return {path: old[path] for path in differ}, {path: new[path] for path in differ}
+
+
+def _ancestors(links: Mapping[int, Link], run: int) -> list[int]:
+    """Return the run and those that its tree derives from, newest first."""
+    runs = [run]
+    while runs[-1] in links and links[runs[-1]].since < runs[-1]:
+        runs.append(links[runs[-1]].since)
+    return runs
+
+
+def _changes_since(links: Mapping[int, Link], runs: list[int], common: int) -> dict[str, tuple[str | None, str | None]]:
+    """Return for each changed path its version in `common` and in the first of `runs`."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    for run in reversed(runs[: runs.index(common)]):
+        link = links[run]
+        for path, new in link.after.items():
+            was = found[path][0] if path in found else link.before[path]
+            found[path] = (was, new)
+    return found
+
 
 MANIFEST_AGE = 200
 """After this many runs the manifest is written again, because the runs in between may be dropped one day."""

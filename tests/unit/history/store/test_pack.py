@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, EntryKind, Failure, Location
-from watchtest.history.store.change_chain import Link, changed_between, net_changes, pack_link, unpack_link
 from watchtest.history.store.failure_texts import SIGNATURE_LIMIT, mask, signature
 from watchtest.history.store.pack import (
     pack_durations,
@@ -18,6 +17,7 @@ from watchtest.history.store.pack import (
     unpack_roster,
 )
 from watchtest.history.store.test_lineage import moved_files
+from watchtest.history.store.tree_changes import Link, changed_between, net_changes, pack_link, unpack_link
 
 # -- packs -----------------------------------------------------------------------------------------
 
