@@ -21,7 +21,7 @@ POLL_S = 0.2
 END_LIMIT_S = 10.0
 
 
-def run_on_new_terminal(command: list[str], environ: Mapping[str, str]) -> int:
+def run_on_new_terminal(command: list[str], environ: Mapping[str, str], inherited_fd: int) -> int:
     """Run the command to its end, restore our terminal and return the exit status."""
     ours, theirs = pty.openpty()
     try:
@@ -34,6 +34,7 @@ def run_on_new_terminal(command: list[str], environ: Mapping[str, str]) -> int:
                     stderr=theirs,
                     env=dict(environ),
                     start_new_session=True,
+                    pass_fds=(inherited_fd,),
                 )
             finally:
                 os.close(theirs)

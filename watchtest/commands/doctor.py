@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from watchtest.core.model import BoxInfo
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
-LACKS = ("no sandbox", "not isolated", "without effect")
+LACKS = ("no sandbox", "not isolated", "no effect")
 MARKS = {GOOD: "✔", WARNING: "!", BAD: "✘"}
 
 

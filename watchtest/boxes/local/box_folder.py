@@ -1,4 +1,4 @@
-"""The folder of a local box: how it is laid out, whose it is, and how it is thrown away with all that runs in it."""
+"""The folder of a local box: its layout, its owner, and how to remove it with all processes that run in it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from watchtest.errors import BoxError
 from watchtest.workspace.machine import machine_id
 
 SANDBOX = "WATCHTEST_SANDBOX"
-"""The variable by which a sandboxed agent is found again, from outside its pid namespace; the value is its home."""
+"""The variable that identifies a sandboxed agent from outside its pid namespace; its value is the home of the box."""
 TREE, HOME, TEMPORARY = "tree", "home", "tmp"
 WORKSPACE, HOST, IDENTITY = "workspace", "host", "id"
-"""Files that say whose box it is, out of the box's own reach."""
+"""Files that identify the box; the box itself cannot change them."""
 
 
 def make_folder(folder: Path, workspace: str) -> None:
@@ -29,44 +29,43 @@ def make_folder(folder: Path, workspace: str) -> None:
         _write(folder / HOST, machine_id())
     except OSError as error:
         raise BoxError(
-            f"the folder {error.filename} of the local box cannot be made: {error.strerror}",
-            hint="free it, or set XDG_CACHE_HOME to a folder you may write",
+            f"the folder {error.filename} of the local box cannot be created: {error.strerror}",
+            hint="make it writable, or set XDG_CACHE_HOME to a folder that you can write",
         ) from error
 
 
 def identity_of(folder: Path) -> str:
-    """Another after it was thrown away and made anew: what is known of the old box does not hold for the new one."""
+    """Return the id of the box. A recreated box has a new id, because nothing known about the old one applies."""
     return _text(folder / IDENTITY)
 
 
 def workspace_of(folder: Path) -> str:
-    """The workspace that this box belongs to; nothing if the folder is no box."""
+    """Return the workspace of this box, or "" if the folder is not a box."""
     return _text(folder / WORKSPACE)
 
 
 def boxes_of(workspace: str, boxes: Path) -> Iterator[Path]:
-    """Every box of a workspace among those in a folder."""
+    """Yield the boxes of a workspace in the folder `boxes`."""
     for folder in sorted(boxes.iterdir()) if boxes.is_dir() else ():
         if workspace_of(folder) == workspace:
             yield folder
 
 
 def remove_box(folder: Path) -> None:
-    """The folder, and before it every process of the box that still runs."""
+    """End every process of the box, then remove its folder."""
     end_agent(folder)
     end_processes(folder)
     try:
-        # Out of the way first: a watcher may be making it anew at this very moment.
-        doomed = folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(4)}"))
-        _remove_tree(doomed)
+        # Rename it first: a watcher may recreate it at this moment.
+        _remove_tree(folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")))
     except FileNotFoundError:
-        return  # somebody was quicker
+        return  # already removed
     except OSError as error:
         raise BoxError(f"{error.filename} of the local box cannot be removed: {error.strerror}") from error
 
 
 def end_agent(folder: Path) -> None:
-    """The agent of this box, sandboxed or not: a watcher that has it finds out, and makes the box anew."""
+    """End the agent of this box, sandboxed or not. Its watcher notices and recreates the box."""
     from watchtest.agent import box_lock  # not on every system
 
     end_sandbox(folder)
@@ -74,14 +73,14 @@ def end_agent(folder: Path) -> None:
 
 
 def end_sandbox(folder: Path) -> None:
-    """The agent of this box, if it is sandboxed, and with it all that is in its namespace."""
+    """End the agent of this box if it is sandboxed, and everything in its namespace with it."""
     from watchtest.agent import box_lock  # not on every system
 
     box_lock.kill_marked(SANDBOX, str(folder / HOME))
 
 
 def end_processes(folder: Path) -> None:
-    """What was left running in this box, by whatever hand."""
+    """End all jobs, services and detached commands of this box."""
     from watchtest.agent import box_lock
 
     for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
@@ -92,7 +91,7 @@ def _remove_tree(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
     except PermissionError:
-        # Tests leave folders behind that even their owner may not write.
+        # Tests leave folders behind that even their owner cannot write.
         for path, _, _ in os.walk(folder):
             Path(path).chmod(0o700)
         shutil.rmtree(folder)

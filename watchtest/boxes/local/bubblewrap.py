@@ -1,19 +1,15 @@
-"""Bubblewrap: whether it works here, and the command that puts walls around another one.
+"""Find out whether bubblewrap works here, plan what a sandbox shows of the host, and build its command.
 
-Inside: the box's own folders alone can be written, homes and workspace are not to be seen, /tmp is private, processes
-have a pid, ipc and uts namespace of their own. When the command ends, everything it ever started ends with it.
-
-What of the host a sandboxed box sees: plans the walls, touches nothing.
-
-The whole system is there, read-only; homes, the workspace, other disks and the sockets of services are empty folders.
-Below those, only what the box cannot do without is shown again, read-only, with every symlink on the way to it.
+Inside the sandbox the whole system is visible, read-only. Homes, the workspace, other disks and the sockets of services
+are empty folders; below them, only what the box needs is shown again, with every symlink on the way to it. Only the
+box's own folders are writable. /tmp is private, and so are the pid, ipc and uts namespaces: when the command ends,
+everything that it started ends with it.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -27,100 +23,106 @@ HOMES = ("/home", "/root")
 HIDDEN = (*HOMES, "/run", "/mnt", "/media")
 """/run holds the sockets of engines, desktop buses and key agents; other disks hold other people's homes."""
 SCRATCH = ("/tmp", "/var/tmp", "/dev")
-"""Hidden, too, by something private that may be written."""
+"""Replaced by private folders that are writable."""
 RESOLVER = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/localtime")
-"""Often symlinks into what is hidden; without them no name would be found."""
-MOST_LINKS = 40
+"""Often symlinks into hidden folders; without them name resolution fails."""
+MAX_LINKS = 40
+
+
+# -- mounts ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BoxFolders:
-    """Where the box itself lies on the host; the only folders that can be written."""
+    """The folders of the box on the host; only these are writable."""
 
     tree: Path
     home: Path
     temporary: Path
-    """Its /tmp. It lies beside what the box can write, so that the box cannot put a link in its place."""
+    """Its /tmp. It lies outside the other two, so that the box cannot replace it by a link."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxMounts:
-    """All paths are real ones, except where links lead to them."""
+    """What a sandbox shows of the host. All paths are resolved, except those of links."""
 
     hidden: tuple[str, ...]
     """Folders that are empty inside, none below another."""
     readable: tuple[str, ...]
-    """What lies below a hidden folder and is shown all the same."""
+    """Paths below hidden folders that are shown nevertheless."""
     links: tuple[tuple[str, str], ...]
-    """Symlinks below hidden folders that are made again: where, and to what."""
+    """Symlinks below hidden folders to recreate: path and target."""
     writable: tuple[str, ...]
     temporary: str | None
-    """What is mounted as /tmp; None: memory, because something of the box lies below the host's /tmp itself."""
+    """The folder to mount as /tmp; None for a tmpfs, because the box itself lies below the host's /tmp."""
 
 
 def plan_mounts(
-    folders: BoxFolders, *, workspace: str, environ: Mapping[str, str], needed: Iterable[str], welcome: Iterable[str]
+    folders: BoxFolders, *, workspace: str, environ: Mapping[str, str], required: Iterable[str], optional: Iterable[str]
 ) -> SandboxMounts:
-    """`needed` must be seen: its absence is an error. `welcome` is shown where that gives nothing private away."""
+    """Plan the mounts. Raise if a required path would expose private folders; skip an optional one then."""
     private = _private(workspace, environ)
-    out_of_sight = (*private, *(os.path.realpath(folder) for folder in SCRATCH))
+    scratch = tuple(os.path.realpath(folder) for folder in SCRATCH)
+    out_of_sight = (*private, *scratch)
     writable = tuple(os.path.realpath(folder) for folder in (folders.tree, folders.home))
     shown: set[str] = set()
     links: dict[str, str] = {}
-    for path, is_needed in (*((path, True) for path in needed), *((path, False) for path in (*welcome, *RESOLVER))):
-        on_the_way, real = _way(path)
+    for path, is_required in (
+        *((path, True) for path in required),
+        *((path, False) for path in (*optional, *RESOLVER)),
+    ):
+        links_on_path, real = _resolve(path)
         if not os.path.lexists(real) or Path(real).is_symlink() or _is_below(real, writable):
             continue
         if _is_below(real, out_of_sight):
             if any(_is_below(folder, (real,)) for folder in out_of_sight):
-                if is_needed:
+                if is_required:
                     raise _exposes_too_much(path, real)
                 continue
             shown.add(real)
-        links |= {where: target for where, target in on_the_way.items() if _is_below(where, out_of_sight)}
+        links |= {link: target for link, target in links_on_path.items() if _is_below(link, out_of_sight)}
     readable = _topmost(shown)
     visible = (*readable, *writable)
-    remade = sorted((where, target) for where, target in links.items() if not _is_below(where, visible))
     is_below_tmp = any(_is_below(path, (os.path.realpath("/tmp"),)) for path in (*visible, *links))
-    scratch = tuple(os.path.realpath(folder) for folder in SCRATCH)
     return SandboxMounts(
         hidden=tuple(folder for folder in _topmost(private) if not _is_below(folder, scratch)),
         readable=readable,
-        links=tuple(remade),
+        links=tuple(sorted((link, target) for link, target in links.items() if not _is_below(link, visible))),
         writable=writable,
         temporary=None if is_below_tmp else str(folders.temporary),
     )
 
 
 def _private(workspace: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Folders that nobody in the box has any business in. A home of "/" is that of a system user, and no home."""
-    candidates = (environ.get("HOME", ""), _home_of_user(), workspace, *HIDDEN)
+    """Return the folders that are private to the user. A home of "/" belongs to a system user and is none."""
+    candidates = (environ.get("HOME", ""), _home_in_passwd(), workspace, *HIDDEN)
     real = [os.path.realpath(folder) for folder in candidates if folder and Path(folder).is_dir()]
     return tuple(dict.fromkeys(folder for folder in real if folder != "/"))
 
 
-def _home_of_user() -> str:
-    """As the system has it, whatever HOME says."""
+def _home_in_passwd() -> str:
+    import pwd  # not on Windows
+
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         return ""  # a user without an entry, as in many containers
 
 
-def _way(path: str) -> tuple[dict[str, str], str]:
-    """Every symlink that is followed on the way to a path, and where it ends."""
+def _resolve(path: str) -> tuple[dict[str, str], str]:
+    """Resolve a path. Return every symlink on the way with its target, and the real path."""
     links: dict[str, str] = {}
-    hops = 0
     real, rest = "/", list(reversed(str(Path(path).absolute()).split("/")))
+    hops = 0
     while rest:
         part = rest.pop()
         if part in ("", "."):
             continue
         if part == "..":
-            real = os.path.dirname(real)  # noqa: PTH120  "/" stays "/", as the kernel has it
+            real = os.path.dirname(real)  # noqa: PTH120  the parent of "/" is "/", as in the kernel
             continue
         step = str(Path(real, part))
-        if hops == MOST_LINKS or not Path(step).is_symlink():
+        if hops == MAX_LINKS or not Path(step).is_symlink():
             real = step
             continue
         hops += 1
@@ -131,7 +133,7 @@ def _way(path: str) -> tuple[dict[str, str], str]:
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    """At or below one of them."""
+    """Return whether the path is one of the folders or below one."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
@@ -145,16 +147,21 @@ def _topmost(paths: Iterable[str]) -> tuple[str, ...]:
 
 def _exposes_too_much(path: str, real: str) -> BoxError:
     return BoxError(
-        f"the local box needs {path}, but showing {real} would show all that bubblewrap shall hide",
+        f"the local box needs {path}, but showing {real} would expose everything that bubblewrap should hide",
         hint='set box.python to an interpreter elsewhere, or box.sandbox = "off"',
     )
 
 
+# -- bubblewrap ------------------------------------------------------------------------------------
+
 PROBE_LIMIT_S = 10.0
-APART = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL")
+START_TRIES = 4
+SETUP_FAILED = 1
+"""bubblewrap's exit code if it cannot set up the sandbox."""
+ISOLATION = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL")
 SYSTEM = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 ROOT_CAN_WRITE = ("sys", "sysrq-trigger", "bus", "irq", "fs", "acpi", "scsi", "mtrr")
-"""Of /proc: the kernel lets root write these without any capability, and they are the whole machine's."""
+"""Parts of /proc that root can write without any capability, although they belong to the whole machine."""
 INSTALL = "install the package bubblewrap"
 NO_NAMESPACES = (
     "user namespaces seem to be off: allow them (sysctl kernel.unprivileged_userns_clone=1, or "
@@ -162,66 +169,90 @@ NO_NAMESPACES = (
 )
 
 
+def mount_vanished(stderr: str) -> bool:
+    """Return whether bubblewrap failed because a mount of the host disappeared meanwhile; then a retry helps.
+
+    bubblewrap copies the mounts of the host and remounts each one. A container that ends at this moment takes its
+    overlay mount away.
+    """
+    return "Unable to apply mount flags" in stderr or "Unable to remount" in stderr
+
+
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """It is there and works."""
+    """A bubblewrap that works."""
 
     program: str
     version: str
 
-    def command(self, walls: SandboxMounts, *, cwd: str, is_cut_off: bool, dies_with_parent: bool = False) -> list[str]:
-        """What goes in front of a command. `is_cut_off`: no network but a loopback of its own.
+    def command(
+        self,
+        mounts: SandboxMounts,
+        *,
+        cwd: str,
+        is_offline: bool,
+        dies_with_parent: bool = False,
+        status_fd: int = -1,
+    ) -> list[str]:
+        """Return what to put in front of a command. With `is_offline` it has only a loopback network of its own.
 
-        `dies_with_parent` only from a thread that lives as long as the command shall: the kernel means threads.
+        Use `dies_with_parent` only in a thread that outlives the command: the kernel watches the thread.
         """
         return [
             self.program,
-            *APART,
-            *(("--unshare-net",) if is_cut_off else ()),
+            *ISOLATION,
+            *(("--unshare-net",) if is_offline else ()),
             *(("--die-with-parent",) if dies_with_parent else ()),
-            *_mounts(walls),
+            *(("--json-status-fd", str(status_fd)) if status_fd >= 0 else ()),
+            *_mount_options(mounts),
             *("--chdir", cwd),
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class NoBubblewrap:
-    """Why there is none, and what to do about it."""
+    """Why bubblewrap cannot be used, and how to change that."""
 
     reason: str
     hint: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.hint}" if self.hint else self.reason
 
-def find_bubblewrap(environ: Mapping[str, str], *, is_cut_off: bool = False) -> Bubblewrap | NoBubblewrap:
-    """Tried once a process; where it is installed it may still not be allowed to do anything."""
+
+def find_bubblewrap(environ: Mapping[str, str], *, is_offline: bool = False) -> Bubblewrap | NoBubblewrap:
+    """Find bubblewrap and try it, once per process: where it is installed, it may still lack permissions."""
     if not sys.platform.startswith("linux"):
-        return NoBubblewrap("bubblewrap exists on Linux only")
+        return NoBubblewrap("bubblewrap exists only on Linux")
     program = shutil.which("bwrap", path=environ.get("PATH"))
-    return _tried(program, is_cut_off) if program else NoBubblewrap("bubblewrap is not installed", INSTALL)
+    return _probe(program, is_offline) if program else NoBubblewrap("bubblewrap is not installed", INSTALL)
 
 
 @functools.cache
-def _tried(program: str, is_cut_off: bool) -> Bubblewrap | NoBubblewrap:
-    network = ("--unshare-net",) if is_cut_off else ()
-    command = [program, *APART, *network, *SYSTEM, *_covers(), "--", program, "--version"]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=PROBE_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return NoBubblewrap(f"bubblewrap does not answer within {PROBE_LIMIT_S:g} s ({program})")
-    except OSError as error:
-        return NoBubblewrap(f"bubblewrap cannot be started: {error.strerror} ({program})")
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return NoBubblewrap(f"bubblewrap does not work here: {lines[-1]}", _advice(lines[-1]))
-    return Bubblewrap(program, done.stdout.strip())
+def _probe(program: str, is_offline: bool) -> Bubblewrap | NoBubblewrap:
+    network = ("--unshare-net",) if is_offline else ()
+    command = [program, *ISOLATION, *network, *SYSTEM, *_proc_covers(), "--", program, "--version"]
+    for _ in range(START_TRIES):
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=PROBE_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return NoBubblewrap(f"bubblewrap does not answer within {PROBE_LIMIT_S:g} s ({program})")
+        except OSError as error:
+            return NoBubblewrap(f"bubblewrap cannot be started: {error.strerror} ({program})")
+        if done.returncode == 0:
+            return Bubblewrap(program, done.stdout.strip())
+        if not mount_vanished(done.stderr):
+            break
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return NoBubblewrap(f"bubblewrap does not work here: {lines[-1]}", _advice(lines[-1]))
 
 
 def _advice(message: str) -> str:
@@ -231,27 +262,27 @@ def _advice(message: str) -> str:
     return NO_NAMESPACES if any(word in message for word in words) else ""
 
 
-def _mounts(walls: SandboxMounts) -> list[str]:
-    """In this order: what is hidden, then what is shown again inside it, and only then is the empty part closed."""
-    mounts = [*SYSTEM, *_covers()]
-    for folder in walls.hidden:
-        mounts += ("--tmpfs", folder)
+def _mount_options(mounts: SandboxMounts) -> list[str]:
+    """Return the options in this order: hide folders, show paths inside them, make the hidden folders read-only."""
+    options = [*SYSTEM, *_proc_covers()]
+    for folder in mounts.hidden:
+        options += ("--tmpfs", folder)
     temporary = os.path.realpath("/tmp")
-    mounts += ("--bind", walls.temporary, temporary) if walls.temporary else ("--tmpfs", temporary)
+    options += ("--bind", mounts.temporary, temporary) if mounts.temporary else ("--tmpfs", temporary)
     if not Path("/var/tmp").is_symlink():
-        mounts += ("--tmpfs", "/var/tmp")
-    for path in walls.readable:
-        mounts += ("--ro-bind", path, path)
-    for where, target in walls.links:
-        mounts += ("--symlink", target, where)
-    for folder in walls.writable:
-        mounts += ("--bind", folder, folder)
-    for folder in walls.hidden:
-        mounts += ("--remount-ro", folder)
-    return mounts
+        options += ("--tmpfs", "/var/tmp")
+    for path in mounts.readable:
+        options += ("--ro-bind", path, path)
+    for link, target in mounts.links:
+        options += ("--symlink", target, link)
+    for folder in mounts.writable:
+        options += ("--bind", folder, folder)
+    for folder in mounts.hidden:
+        options += ("--remount-ro", folder)
+    return options
 
 
-def _covers() -> list[str]:
+def _proc_covers() -> list[str]:
     if os.geteuid() != 0:
         return []
     found = [f"/proc/{name}" for name in ROOT_CAN_WRITE if Path("/proc", name).exists()]

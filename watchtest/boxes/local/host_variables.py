@@ -1,13 +1,8 @@
-"""Which variables of the host's environment a local box has. Everything else stays out: tokens, keys, agents' sockets.
+"""Choose the variables of the host's environment that a local box gets; tokens, keys and agent sockets stay out.
 
-Carried are the language, the clock, the terminal and the programs with what they need, and the host's way to the
-package index, because the local box goes that same way. Names are spelled out: a prefix such as UV_ would also let its
-tokens in.
-
-What the host's toolchains for Go, Rust and JavaScript need to be of use in a local box, whose home is another one.
-
-What they build and download belongs to the box. Where they themselves lie, and their way to the packages, is the
-host's; names are spelled out, because files and variables beside these hold tokens.
+The box gets the language, the time zone, the terminal, PATH, and the settings for package indexes and toolchains. What
+toolchains build and download stays in the box, which has a home of its own. Every name is spelled out, because a
+prefix such as UV_ would also let tokens in.
 """
 
 from __future__ import annotations
@@ -27,9 +22,9 @@ PACKAGES = (
 )
 VERSIONS = ("GOROOT", "GOTOOLCHAIN", "CGO_ENABLED", "CC", "CXX", "RUSTUP_TOOLCHAIN", "RUSTUP_AUTO_INSTALL", "JAVA_HOME")
 CACHES = ("GOCACHE", "GOMODCACHE")
-"""Written by every build: of use only where there is no wall around them."""
+"""Every build writes to these, so they are useless in a sandbox."""
 HOMES = {"RUSTUP_HOME": ".rustup", "NVM_DIR": ".nvm", "VOLTA_HOME": ".volta", "ASDF_DATA_DIR": ".asdf"}
-"""Where programs on PATH look for what they start, and where in a home that is unless the variable says otherwise."""
+"""Variables by which programs on PATH find their installation, and their default folders in the user's home."""
 REGISTRY = re.compile(r"^\s*registry\s*=\s*(\S+)\s*$", re.MULTILINE)
 
 
@@ -38,28 +33,28 @@ def toolchain_variables(environ: Mapping[str, str], *, is_sandboxed: bool) -> di
     kept = {name: environ[name] for name in names if name in environ}
     home = environ.get("HOME", "")
     for name, folder in HOMES.items():
-        place = environ.get(name) or (str(Path(home, folder)) if home else "")
-        if place and Path(place).is_dir():
-            kept[name] = place
+        path = environ.get(name) or (str(Path(home, folder)) if home else "")
+        if path and Path(path).is_dir():
+            kept[name] = path
     if home and not {"npm_config_registry", "NPM_CONFIG_REGISTRY"} & kept.keys():
         kept |= _registry(Path(home, ".npmrc"))
     return kept
 
 
 def installations(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Folders of the host that programs on this PATH cannot do without, beside those they lie in."""
+    """Return the folders of the host that programs on this PATH need, besides the folders on PATH."""
     found = [variables[name] for name in (*HOMES, "GOROOT", "JAVA_HOME") if name in variables]
     for folder in map(Path, variables.get("PATH", "").split(os.pathsep)):
         packages = folder.parent / "lib" / "node_modules"
         if packages.is_dir():
-            found.append(str(packages))  # npm and its kin are links into it
+            found.append(str(packages))  # npm and similar tools are links into it
         if (folder.parent / "src" / "runtime").is_dir() and (folder / "go").exists():
             found.append(str(folder.parent))
     return tuple(dict.fromkeys(path for path in found if path.startswith("/")))
 
 
 def _registry(settings: Path) -> dict[str, str]:
-    """Of the user's settings only this line: the others may be tokens."""
+    """Return only the registry from the user's npm settings; other lines may be tokens."""
     try:
         found = REGISTRY.search(settings.read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -67,7 +62,7 @@ def _registry(settings: Path) -> dict[str, str]:
     return {"npm_config_registry": found[1]} if found else {}
 
 
-PLAIN = ("LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "USER", "LOGNAME", "LD_LIBRARY_PATH")
+GENERAL = ("LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "USER", "LOGNAME", "LD_LIBRARY_PATH")
 CERTIFICATES = (*CA_VARIABLES, "SSL_CERT_DIR")
 FIND_LINKS = ("PIP_FIND_LINKS", "UV_FIND_LINKS")
 PACKAGE_INDEX = (
@@ -95,10 +90,10 @@ PIP_SETTINGS = (".config/pip/pip.conf", "Library/Application Support/pip/pip.con
 
 
 def box_environ(environ: Mapping[str, str], *, certificates: str, is_sandboxed: bool) -> dict[str, str]:
-    """`certificates` as in box.ca: auto (the host's variables), off, or the path of a bundle."""
-    names = [*PLAIN, *PACKAGE_INDEX, *(CERTIFICATES if certificates == "auto" else ())]
+    """Return the environment of a local box. `certificates` is box.ca: auto, off, or the path of a bundle."""
+    names = [*GENERAL, *PACKAGE_INDEX, *(CERTIFICATES if certificates == "auto" else ())]
     if not is_sandboxed:
-        names.append("TMPDIR")  # else /tmp is the box's own
+        names.append("TMPDIR")  # in a sandbox, /tmp is private
     kept = {name: environ[name] for name in names if name in environ}
     kept |= {name: value for name, value in environ.items() if name.startswith("LC_")}
     kept |= toolchain_variables(environ, is_sandboxed=is_sandboxed)
@@ -108,13 +103,13 @@ def box_environ(environ: Mapping[str, str], *, certificates: str, is_sandboxed: 
         kept |= dict.fromkeys(CA_VARIABLES, bundle)
     settings = _pip_settings(environ)
     if settings and "PIP_CONFIG_FILE" not in kept:
-        # The home in the box is another one, and pip would not find them there.
+        # pip would not find them in the home of the box.
         kept["PIP_CONFIG_FILE"] = settings
     return kept
 
 
 def files_named(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Files and folders of the host that these variables point at."""
+    """Return the files and folders of the host that these variables name."""
     single = [variables.get(name, "") for name in (*CERTIFICATES, "PIP_CONFIG_FILE", "PIP_CONSTRAINT")]
     several = [path for name in FIND_LINKS for path in variables.get(name, "").replace(",", " ").split()]
     named = [path for path in (*single, *several) if path.startswith("/")]
@@ -129,7 +124,7 @@ def _pip_settings(environ: Mapping[str, str]) -> str:
 
 
 def _path_without_virtualenv(environ: Mapping[str, str]) -> str:
-    """The user's activated virtualenv must not leak into the box's own."""
+    """Return PATH without the user's active virtualenv, which must not leak into the box."""
     folders = (environ.get("PATH") or os.defpath).split(os.pathsep)
     active = environ.get("VIRTUAL_ENV")
     if active:

@@ -1,4 +1,4 @@
-"""Commands of the user in a local box, sandboxed or not: on our own streams, on a terminal, or left running."""
+"""Run commands of the user in a local box, sandboxed or not: attached, on a terminal or detached."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import os
 import secrets
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from watchtest.boxes.exit_signals import exit_on_signals
+from watchtest.boxes.local.bubblewrap import SETUP_FAILED, START_TRIES
 from watchtest.boxes.protocols import ExecMode
 
 DETACHED = "WATCHTEST_DETACHED"
-"""The variable by which a command that was left running is found again; the value is the box's home."""
+"""The variable that identifies a detached command; its value is the home of the box."""
 COMMAND = "WATCHTEST_COMMAND"
 INTERRUPT_GRACE_S = 5.0
 START_LIMIT_S = 10.0
 
-Wrap = Callable[[list[str], bool], list[str]]
-"""Puts the sandbox around a command; whether it shall die with the thread that starts it."""
+
+class Sandbox(Protocol):
+    def __call__(self, command: list[str], *, dies_with_parent: bool = False, status_fd: int = -1) -> list[str]:
+        """Return the command with the sandbox around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,11 @@ class ExecTarget:
     home: str
     root: str
     python: str
-    wrap: Wrap | None
-    """None: there is no sandbox, the command runs as it is."""
+    sandbox: Sandbox | None
 
 
-LEAVE_RUNNING = '"$@" </dev/null >/dev/null 2>&1 &'
-# In a session of its own, so that Ctrl-C reaches the command alone and not the sandbox around it.
+DETACH = '"$@" </dev/null >/dev/null 2>&1 &'
+# In a session of its own, so that Ctrl-C reaches only the command and not the sandbox around it.
 TAKE_TERMINAL = """
 import fcntl, os, sys, termios
 try:
@@ -50,37 +54,37 @@ except OSError as error:
 """
 
 
-def run(argv: list[str], environ: Mapping[str, str], mode: ExecMode, inside: ExecTarget) -> int:
-    """The exit code; 0 at once if it is left running."""
-    wrap = inside.wrap
+def run(argv: list[str], environ: Mapping[str, str], mode: ExecMode, target: ExecTarget) -> int:
+    """Run a command and return its exit code; a detached command returns 0 at once."""
+    sandbox = target.sandbox
     if mode is ExecMode.DETACHED:
-        return _leave_running(argv, environ, inside)
-    if wrap is None:
-        return _run_plainly(argv, environ, inside.root, is_terminal=mode is ExecMode.TERMINAL)
+        return _run_detached(argv, environ, target)
+    if sandbox is None:
+        return _run_unsandboxed(argv, environ, target.root, is_terminal=mode is ExecMode.TERMINAL)
     if mode is ExecMode.TERMINAL:
-        return _run_on_new_terminal([inside.python, "-I", "-c", TAKE_TERMINAL, *argv], environ, wrap)
-    return _run_sandboxed(argv, environ, wrap)
+        return _run_on_new_terminal([target.python, "-I", "-c", TAKE_TERMINAL, *argv], environ, sandbox)
+    return _run_sandboxed(argv, environ, sandbox)
 
 
-def _run_plainly(argv: list[str], environ: Mapping[str, str], root: str, *, is_terminal: bool) -> int:
+def _run_unsandboxed(argv: list[str], environ: Mapping[str, str], root: str, *, is_terminal: bool) -> int:
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(argv, cwd=root, env=dict(environ))
 
     if not is_terminal:
-        # A terminal has told the command already.
-        return _run_to_its_end(start, lambda: None, lambda process: process.kill())
-    # What runs on our terminal answers to its Ctrl-C; we only wait for it.
+        # Ctrl-C has reached the command already, through the terminal.
+        return _run_to_end(start, lambda: None, lambda process: process.kill())
+    # The command handles Ctrl-C on our terminal; we only wait.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return _code(start().wait())
+        return _exit_code(start().wait())
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _run_sandboxed(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> int:
-    """In a session of its own: a command on our terminal could type into it, and Ctrl-C would end the sandbox first."""
+def _run_sandboxed(argv: list[str], environ: Mapping[str, str], sandbox: Sandbox) -> int:
+    """Run in a session of its own: the command must not inject input, and Ctrl-C must not end the sandbox first."""
     token = secrets.token_hex(8)
-    command = wrap(["/usr/bin/env", f"{COMMAND}={token}", *argv], _lives_as_long())
+    marked = ["/usr/bin/env", f"{COMMAND}={token}", *argv]
 
     def interrupt() -> None:
         from watchtest.agent import box_lock  # not on every system
@@ -88,25 +92,46 @@ def _run_sandboxed(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> i
         for pid in box_lock.marked_pids(COMMAND, token):
             _signal(pid, signal.SIGINT)
 
-    return _run_to_its_end(
-        lambda: subprocess.Popen(command, env=dict(environ), start_new_session=True),
-        interrupt,
-        lambda process: _signal(-process.pid, signal.SIGKILL),
-    )
+    def attempt(status_fd: int) -> int:
+        command = sandbox(marked, dies_with_parent=_is_main_thread(), status_fd=status_fd)
+        return _run_to_end(
+            lambda: subprocess.Popen(command, env=dict(environ), start_new_session=True, pass_fds=(status_fd,)),
+            interrupt,
+            lambda process: _signal(-process.pid, signal.SIGKILL),
+        )
+
+    return _until_set_up(attempt)
 
 
-def _run_on_new_terminal(argv: list[str], environ: Mapping[str, str], wrap: Wrap) -> int:
+def _run_on_new_terminal(argv: list[str], environ: Mapping[str, str], sandbox: Sandbox) -> int:
     from watchtest.boxes.terminal import run_on_new_terminal  # not on every system
 
-    return _code(run_on_new_terminal(wrap(argv, _lives_as_long()), environ))
+    def attempt(status_fd: int) -> int:
+        command = sandbox(argv, dies_with_parent=_is_main_thread(), status_fd=status_fd)
+        return _exit_code(run_on_new_terminal(command, environ, status_fd))
+
+    return _until_set_up(attempt)
 
 
-def _leave_running(argv: list[str], environ: Mapping[str, str], inside: ExecTarget) -> int:
-    command = inside.wrap(argv, False) if inside.wrap is not None else argv
+def _until_set_up(attempt: Callable[[int], int]) -> int:
+    """Call `attempt` again while bubblewrap fails before the command has started; see `mount_vanished`."""
+    for _ in range(START_TRIES - 1):
+        with tempfile.TemporaryFile() as status:
+            code = attempt(status.fileno())
+            status.seek(0)
+            # bubblewrap reports an exit code only if the sandbox was complete.
+            if code != SETUP_FAILED or b"exit-code" in status.read():
+                return code
+    with tempfile.TemporaryFile() as status:
+        return attempt(status.fileno())
+
+
+def _run_detached(argv: list[str], environ: Mapping[str, str], target: ExecTarget) -> int:
+    command = target.sandbox(argv) if target.sandbox is not None else argv
     return subprocess.run(
-        ["/bin/sh", "-c", LEAVE_RUNNING, "sh", *command],
-        cwd=inside.root,
-        env={**environ, DETACHED: inside.home},
+        ["/bin/sh", "-c", DETACH, "sh", *command],
+        cwd=target.root,
+        env={**environ, DETACHED: target.home},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         timeout=START_LIMIT_S,
@@ -114,19 +139,19 @@ def _leave_running(argv: list[str], environ: Mapping[str, str], inside: ExecTarg
     ).returncode
 
 
-def _run_to_its_end(
+def _run_to_end(
     start: Callable[[], subprocess.Popen[bytes]],
     interrupt: Callable[[], None],
     kill: Callable[[subprocess.Popen[bytes]], None],
 ) -> int:
-    """After Ctrl-C it may still clean up behind itself."""
+    """Run a process to its end. After Ctrl-C or a signal it has some time to clean up."""
     with exit_on_signals(is_deferred=True) as accept_signals:
         process = start()
         try:
             accept_signals()
-            return _code(process.wait())
-        except (KeyboardInterrupt, SystemExit) as left:
-            if isinstance(left, SystemExit):
+            return _exit_code(process.wait())
+        except (KeyboardInterrupt, SystemExit) as reason:
+            if isinstance(reason, SystemExit):
                 process.terminate()
             interrupt()
             try:
@@ -144,10 +169,10 @@ def _signal(pid: int, number: int) -> None:
         pass  # it has just ended
 
 
-def _lives_as_long() -> bool:
-    """The kernel watches the thread that started a command; only the main one lives as long as the process."""
+def _is_main_thread() -> bool:
+    """Return whether a process may die with this thread: only the main thread lives as long as our process."""
     return threading.current_thread() is threading.main_thread()
 
 
-def _code(status: int) -> int:
+def _exit_code(status: int) -> int:
     return status if status >= 0 else 128 - status

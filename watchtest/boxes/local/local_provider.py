@@ -1,7 +1,7 @@
 """The embedded box: the same agent as a subprocess, on a mirror of the workspace in the user's cache folder.
 
-It keeps the workspace untouched, has a virtualenv, a home and an environment of its own, and stands within bubblewrap
-where that works. What it does not isolate, it says.
+It leaves the workspace untouched and has its own virtualenv, home and environment. It runs in bubblewrap where that
+works, and reports what it does not isolate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -32,15 +32,23 @@ from watchtest.boxes.local.box_folder import (
     make_folder,
     remove_box,
 )
-from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
+from watchtest.boxes.local.bubblewrap import (
+    START_TRIES,
+    BoxFolders,
+    Bubblewrap,
+    NoBubblewrap,
+    find_bubblewrap,
+    mount_vanished,
+    plan_mounts,
+)
 from watchtest.boxes.local.host_variables import box_environ, files_named
 from watchtest.boxes.local.pipe_stream import PipeStream
 from watchtest.boxes.protocols import ExecMode, Note, OpenBox, Recipe
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BoxError, ConfigError, UsageError
 
-ASK_LIMIT_S = 30.0
-WHERE_IT_LIVES = """
+PROBE_LIMIT_S = 30.0
+PYTHON_FOLDERS = """
 import json, sys
 folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
 print(json.dumps([sys.executable, getattr(sys, "_base_executable", sys.executable), *folders]))
@@ -49,7 +57,7 @@ print(json.dumps([sys.executable, getattr(sys, "_base_executable", sys.executabl
 
 @dataclass(frozen=True, slots=True)
 class LocalSpec:
-    """Everything that makes a local box what it is."""
+    """The settings of a local box."""
 
     folder: Path
     workspace: str
@@ -58,11 +66,11 @@ class LocalSpec:
     network: str = "on"
     certificates: str = "auto"
     without_effect: tuple[str, ...] = ()
-    """Settings that the user made and that only a container obeys."""
+    """Settings of the user that only apply to containers."""
 
 
 class LocalProvider:
-    """A folder of the cache: `tree` is the mirror, `home` holds agent and virtualenv, `tmp` is its /tmp."""
+    """Provides a box in a cache folder: `tree` is the mirror, `home` holds agent and virtualenv, `tmp` is its /tmp."""
 
     engine = "local"
     variables: Mapping[str, str] = MappingProxyType({})
@@ -71,8 +79,8 @@ class LocalProvider:
 
     def __init__(self, spec: LocalSpec, environ: Mapping[str, str]) -> None:
         self._spec = spec
-        self._bubblewrap = _chosen(spec, environ)
-        # The bare interpreter: a virtualenv around watchtest itself is none of the box's business.
+        self._bubblewrap = _choose_sandbox(spec, environ)
+        # The base interpreter: the box must not depend on the virtualenv of watchtest itself.
         self.image = spec.python or str(getattr(sys, "_base_executable", None) or sys.executable)
         self.root = str(spec.folder / TREE)
         self.home = str(spec.folder / HOME)
@@ -81,52 +89,64 @@ class LocalProvider:
             environ, certificates=spec.certificates, is_sandboxed=isinstance(self._bubblewrap, Bubblewrap)
         )
         self._environ["HOME"] = f"{self.home}/user"
-        self._has_spoken = False
+        self._has_noted_limits = False
 
     # -- the box -----------------------------------------------------------------------------------
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox:
         is_new = not Path(self.home).exists()
         make_folder(self._spec.folder, self._spec.workspace)
-        self._speak_once(note)
-        # In a sandbox no new agent could reach the old one, whose host is gone or has lost it.
+        self._note_limits_once(note)
+        # A new agent cannot reach an old one in another sandbox, so end the old one here.
         end_sandbox(self._spec.folder)
-        stream = PipeStream(*self._start(agent))
-        try:
-            stream.write(agent)
-        except OSError as error:
-            stream.close()
-            raise BoxError(f"the agent did not start: {stream.stderr_tail() or error}") from error
-        return OpenBox(self._info("running", ("created" if is_new else "adopted",)), stream)
+        stream = self._start_agent(agent)
+        info = self._info("running", ("created" if is_new else "adopted",))
+        return OpenBox(replace(info, is_new=is_new), stream)
 
-    def _start(self, agent: bytes) -> tuple[list[str], Mapping[str, str]]:
+    def _start_agent(self, agent: bytes) -> PipeStream:
+        tries = START_TRIES
+        while True:
+            tries -= 1
+            stream = PipeStream(*self._agent_command(agent))
+            try:
+                stream.write(agent)  # more than a pipe holds, so the agent must read it
+            except OSError as error:
+                stream.close()
+                while stream.read():
+                    pass  # the end of its output closes the pipe
+                if not tries or not mount_vanished(stream.stderr_tail()):
+                    raise BoxError(f"the agent did not start: {stream.stderr_tail() or error}") from error
+            else:
+                return stream
+
+    def _agent_command(self, agent: bytes) -> tuple[list[str], Mapping[str, str]]:
         if not isinstance(self._bubblewrap, Bubblewrap):
             return start_command(self.image, self.home, self.root, agent), self._environ
-        # No death with the parent: it would come with the end of the thread that calls this, which is soon. At the end
-        # of its input the agent ends, and with it all that is in its namespace.
+        # Not `dies_with_parent`: the calling thread ends soon. The agent ends at the end of its input, and everything
+        # in its namespace with it.
         command = start_command(self._interpreter[0], self.home, self.root, agent)
-        return [*self._walled("/"), *command], {**self._environ, SANDBOX: self.home}
+        return self._sandboxed(command, cwd="/"), {**self._environ, SANDBOX: self.home}
 
-    def _speak_once(self, note: Note) -> None:
-        if self._has_spoken:
+    def _note_limits_once(self, note: Note) -> None:
+        if self._has_noted_limits:
             return
-        self._has_spoken = True
+        self._has_noted_limits = True
         if isinstance(self._bubblewrap, NoBubblewrap) and self._spec.sandbox == "auto":
-            note(f"the local box has no sandbox: {_because(self._bubblewrap)}")
+            note(f"the local box has no sandbox: {self._bubblewrap}")
         if self._spec.without_effect:
-            note(f"without effect in the local box: {', '.join(self._spec.without_effect)}")
+            note(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
 
     def image_name(self, recipe: Recipe) -> str:
         return self.image
 
     def image_id(self, recipe: Recipe) -> str:
-        return ""  # the interpreter is all it grows from, and names itself
+        return ""  # the name of the interpreter identifies it
 
     def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
-        """The folder stays as it is."""
+        """Do nothing: the folder persists."""
 
     def allow_network(self, is_allowed: bool) -> None:
-        """Network for setup alone was refused when the place was made."""
+        """Do nothing: the constructor rejects a network for setup only."""
 
     def is_prepared(self) -> bool:
         try:
@@ -136,7 +156,7 @@ class LocalProvider:
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         raise UsageError(
-            "snapshot: the local box cannot be multiplied; it stays as it is from run to run anyway",
+            "snapshot: the local box cannot be copied; its content persists from run to run anyway",
             hint="put what other boxes need into box.setup, or use a container engine",
         )
 
@@ -155,10 +175,10 @@ class LocalProvider:
         if isinstance(self._bubblewrap, Bubblewrap):
             lines.append(f"sandbox: {self._bubblewrap.version} ({self._bubblewrap.program})")
         else:
-            lines.append(f"no sandbox: {_because(self._bubblewrap)}")
+            lines.append(f"no sandbox: {self._bubblewrap}")
         lines.append(f"not isolated: {self._isolation}")
         if self._spec.without_effect:
-            lines.append(f"without effect in the local box: {', '.join(self._spec.without_effect)}")
+            lines.append(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
         return tuple(lines)
 
     def close(self) -> None:
@@ -173,62 +193,64 @@ class LocalProvider:
         environ = {**self._environ, **env}
         environ["PATH"] = os.pathsep.join([*path_first, environ["PATH"]])
         program = shutil.which(argv[0], path=environ["PATH"]) or argv[0]
-        is_walled = isinstance(self._bubblewrap, Bubblewrap)
-        inside = local_exec.ExecTarget(
+        is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
+        target = local_exec.ExecTarget(
             home=self.home,
             root=self.root,
-            python=self._interpreter[0] if is_walled else self.image,
-            wrap=self._wrapped if is_walled else None,
+            python=self._interpreter[0] if is_sandboxed else self.image,
+            sandbox=self._sandboxed if is_sandboxed else None,
         )
         try:
-            return local_exec.run([program, *argv[1:]], environ, mode, inside)
+            return local_exec.run([program, *argv[1:]], environ, mode, target)
         except OSError as error:
             raise BoxError(f"cannot start {argv[0]}: {error.strerror}") from error
 
-    def _wrapped(self, command: list[str], dies_with_parent: bool) -> list[str]:
-        return [*self._walled(self.root, dies_with_parent=dies_with_parent), *command]
-
     # -- the sandbox -------------------------------------------------------------------------------
 
-    def _walled(self, cwd: str, *, dies_with_parent: bool = False) -> list[str]:
-        from watchtest.boxes.local.bubblewrap import BoxFolders, plan_mounts  # Linux only
-
+    def _sandboxed(
+        self, command: list[str], *, cwd: str = "", dies_with_parent: bool = False, status_fd: int = -1
+    ) -> list[str]:
         assert isinstance(self._bubblewrap, Bubblewrap)
         folder = self._spec.folder
-        walls = plan_mounts(
+        mounts = plan_mounts(
             BoxFolders(folder / TREE, folder / HOME, folder / TEMPORARY),
             workspace=self._spec.workspace,
             environ=self._host_environ,
-            needed=self._interpreter,
-            welcome=(*self._programs(), *files_named(self._environ)),
+            required=self._interpreter,
+            optional=(*self._program_folders(), *files_named(self._environ)),
         )
-        is_cut_off = self._spec.network == "off"
-        command = self._bubblewrap.command(walls, cwd=cwd, is_cut_off=is_cut_off, dies_with_parent=dies_with_parent)
-        return [*command, "--"]
+        sandbox = self._bubblewrap.command(
+            mounts,
+            cwd=cwd or self.root,
+            is_offline=self._spec.network == "off",
+            dies_with_parent=dies_with_parent,
+            status_fd=status_fd,
+        )
+        return [*sandbox, "--", *command]
 
-    def _programs(self) -> list[str]:
-        """The folders of PATH, and the installations behind the shims of pyenv and its kin."""
+    def _program_folders(self) -> list[str]:
+        """Return the folders of PATH, and the installations behind the shims of pyenv and similar tools."""
         folders = [Path(folder) for folder in self._environ["PATH"].split(os.pathsep) if folder.startswith("/")]
         return [str(folder.parent if folder.name == "shims" else folder) for folder in folders]
 
     @cached_property
     def _interpreter(self) -> tuple[str, ...]:
-        """The interpreter itself, then all the folders it needs to see."""
-        command = [self.image, "-I", "-c", WHERE_IT_LIVES]
+        """The interpreter itself, followed by all paths that it needs to see."""
+        command = [self.image, "-I", "-c", PYTHON_FOLDERS]
         hint = "set box.python to an interpreter that exists, Python 3.8 or newer"
         try:
             done = subprocess.run(
-                command, env=self._environ, cwd="/", capture_output=True, timeout=ASK_LIMIT_S, check=True
+                command, env=self._environ, cwd="/", capture_output=True, timeout=PROBE_LIMIT_S, check=True
             )
             found = [str(path) for path in json.loads(done.stdout) if path]
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise BoxError(f"cannot start the Python of the local box, {self.image}: {why}", hint=hint) from error
-        # As it was named, too: setup calls it by that name.
+        # Also under its configured name, which setup uses.
         named = shutil.which(self.image, path=self._environ["PATH"]) or self.image
         return (*found, named)
 
-    # -- words ---------------------------------------------------------------------------------------
+    # -- descriptions ------------------------------------------------------------------------------
 
     @property
     def _isolation(self) -> str:
@@ -240,7 +262,7 @@ class LocalProvider:
         return ", ".join(parts)
 
     def _info(self, state: str, notes: tuple[str, ...]) -> BoxInfo:
-        is_walled = isinstance(self._bubblewrap, Bubblewrap)
+        is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
         return BoxInfo(
             engine=self.engine,
             id=identity_of(self._spec.folder),
@@ -248,35 +270,32 @@ class LocalProvider:
             state=state,
             since=time.time(),
             isolation=self._isolation,
-            notes=(*notes, "sandboxed by bubblewrap" if is_walled else "no sandbox"),
+            notes=(*notes, "sandboxed by bubblewrap" if is_sandboxed else "no sandbox"),
         )
 
 
-def _chosen(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap | NoBubblewrap:
-    """What box.sandbox and box.network come to here; an error where a wish cannot be granted."""
+def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap | NoBubblewrap:
+    """Choose the sandbox for box.sandbox and box.network; raise if they cannot be satisfied here."""
     if spec.network == "setup":
         raise ConfigError(
-            'box.network = "setup": the local box cannot be cut off once setup is done',
+            'box.network = "setup": the local box cannot be disconnected after setup',
             hint='use a container engine (box.engine), or box.network = "on" or "off"',
         )
-    is_cut_off = spec.network == "off"
+    is_offline = spec.network == "off"
     if spec.sandbox == "off":
         found: Bubblewrap | NoBubblewrap = NoBubblewrap('box.sandbox = "off"')
     else:
-        found = find_bubblewrap(environ, is_cut_off=is_cut_off)
+        found = find_bubblewrap(environ, is_offline=is_offline)
     if isinstance(found, Bubblewrap):
         return found
-    if is_cut_off:
+    if is_offline:
         raise ConfigError(
-            f'box.network = "off": the local box needs its sandbox for that: {_because(found)}',
+            f'box.network = "off": the local box needs its sandbox for that: {found}',
             hint='use a container engine (box.engine), or set box.network = "on"',
         )
     if spec.sandbox == "on":
         raise ConfigError(
-            f'box.sandbox = "on": {found.reason}', hint=found.hint or 'set box.sandbox = "auto" to go without'
+            f'box.sandbox = "on": {found.reason}',
+            hint=found.hint or 'set box.sandbox = "auto" to run without a sandbox',
         )
     return found
-
-
-def _because(absent: NoBubblewrap) -> str:
-    return f"{absent.reason}; {absent.hint}" if absent.hint else absent.reason

@@ -1,4 +1,4 @@
-"""The pipes of a subprocess as a byte stream, for an agent on this machine."""
+"""A byte stream over the pipes of a subprocess, for an agent on this machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from watchtest.errors import BoxError
 
 END_LIMIT_S = 2.0
-LAST_WORDS = 8 * 1024
+STDERR_LIMIT = 8 * 1024
 
 
 class PipeStream:
-    """A process in a session of its own, so that Ctrl-C on our terminal is ours to handle, not the agent's."""
+    """A process in a session of its own, so that Ctrl-C on our terminal does not reach the agent."""
 
     def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
         self._last_words = ""
@@ -26,7 +26,7 @@ class PipeStream:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                bufsize=0,  # no lock of Python's own between a blocked write and `close`
+                bufsize=0,  # a buffer has a lock, which a blocked write would hold against `close`
                 cwd="/",
                 env=dict(environ),
                 start_new_session=True,
@@ -42,7 +42,7 @@ class PipeStream:
         assert self._process.stdout is not None
         piece = os.read(self._process.stdout.fileno(), 256 * 1024)
         if not piece:
-            self._process.stdout.close()  # here and not in `close`: nobody else may be reading it
+            self._process.stdout.close()  # not in `close`, because this thread might still read it
         return piece
 
     def write(self, data: bytes) -> None:
@@ -52,12 +52,12 @@ class PipeStream:
             rest = rest[os.write(self._process.stdin.fileno(), rest) :]
 
     def close(self) -> None:
-        """End of input tells the agent to end its job and itself."""
+        """End the input, which makes the agent end its job and itself; kill it if it does not."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
         except OSError:
-            pass  # the agent has ended before us
+            pass  # the agent has already ended
         try:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -66,7 +66,7 @@ class PipeStream:
         self._stderr.close()
 
     def _kill(self) -> None:
-        # The group, not the process: around a sandboxed agent stands bubblewrap, whose death alone would not end it.
+        # Kill the process group: killing only bubblewrap would not end the agent inside.
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -77,4 +77,4 @@ class PipeStream:
         if self._stderr.closed:
             return self._last_words
         size = os.fstat(self._stderr.fileno()).st_size
-        return os.pread(self._stderr.fileno(), LAST_WORDS, max(0, size - LAST_WORDS)).decode("utf-8", "replace")
+        return os.pread(self._stderr.fileno(), STDERR_LIMIT, max(0, size - STDERR_LIMIT)).decode("utf-8", "replace")

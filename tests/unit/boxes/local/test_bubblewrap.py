@@ -1,4 +1,4 @@
-"""What of the host is behind the walls of a sandboxed box, and what is shown through them."""
+"""What a sandboxed box hides of the host, and what it shows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Host:
             made.mkdir(parents=True)
         (self.python / "bin" / "python").touch()
 
-    def walls(self, needed: tuple[Path, ...] = (), welcome: tuple[Path, ...] = ()) -> SandboxMounts:
+    def mounts(self, required: tuple[Path, ...] = (), optional: tuple[Path, ...] = ()) -> SandboxMounts:
         return plan_mounts(
             BoxFolders(self.box / "tree", self.box / "home", self.box / "tmp"),
             workspace=str(self.workspace),
             environ={"HOME": str(self.home)},
-            needed=map(str, needed),
-            welcome=map(str, welcome),
+            required=map(str, required),
+            optional=map(str, optional),
         )
 
 
@@ -38,32 +38,32 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_only_tree_and_home_of_the_box_can_be_written(host: Host) -> None:
-    assert host.walls().writable == (str(host.box / "tree"), str(host.box / "home"))
+    assert host.mounts().writable == (str(host.box / "tree"), str(host.box / "home"))
 
 
 def test_homes_and_sockets_are_hidden(host: Host) -> None:
-    hidden = host.walls().hidden
+    hidden = host.mounts().hidden
     assert {folder for folder in ("/home", "/root", "/run") if Path(folder).is_dir()} <= set(hidden)
 
 
 def test_a_workspace_outside_of_all_homes_is_hidden_too(host: Host) -> None:
-    walls = plan_mounts(
+    mounts = plan_mounts(
         BoxFolders(host.box / "tree", host.box / "home", host.box / "tmp"),
         workspace="/usr/share",
         environ={"HOME": "/"},
-        needed=(),
-        welcome=(),
+        required=(),
+        optional=(),
     )
-    assert "/usr/share" in walls.hidden
-    assert "/" not in walls.hidden
+    assert "/usr/share" in mounts.hidden
+    assert "/" not in mounts.hidden
 
 
 def test_an_interpreter_in_a_home_is_shown_with_every_link_on_the_way(host: Host) -> None:
     (host.home / "versions" / "3.13").symlink_to("3.13.1")
     (host.home / "python").symlink_to(host.home / "versions" / "3.13" / "bin" / "python")
-    walls = host.walls(needed=(host.home / "python", host.python))
-    assert walls.readable == (str(host.python),)
-    assert dict(walls.links) == {
+    mounts = host.mounts(required=(host.home / "python", host.python))
+    assert mounts.readable == (str(host.python),)
+    assert dict(mounts.links) == {
         str(host.home / "python"): str(host.home / "versions" / "3.13" / "bin" / "python"),
         str(host.home / "versions" / "3.13"): "3.13.1",
     }
@@ -71,24 +71,24 @@ def test_an_interpreter_in_a_home_is_shown_with_every_link_on_the_way(host: Host
 
 def test_links_inside_of_what_is_shown_anyway_are_not_made_again(host: Host) -> None:
     (host.python / "bin" / "python3").symlink_to("python")
-    walls = host.walls(needed=(host.python, host.python / "bin" / "python3"))
-    assert (walls.readable, walls.links) == ((str(host.python),), ())
+    mounts = host.mounts(required=(host.python, host.python / "bin" / "python3"))
+    assert (mounts.readable, mounts.links) == ((str(host.python),), ())
 
 
 def test_links_that_lead_in_a_circle_end_the_search(host: Host) -> None:
     (host.home / "a").symlink_to("b")
     (host.home / "b").symlink_to("a")
-    assert host.walls(welcome=(host.home / "a",)).readable == ()
+    assert host.mounts(optional=(host.home / "a",)).readable == ()
 
 
 def test_what_would_show_a_whole_home_is_an_error_if_needed_and_left_out_if_not(host: Host) -> None:
-    assert host.walls(welcome=(host.home, host.home.parent)).readable == ()
-    with pytest.raises(BoxError, match="would show all that bubblewrap shall hide") as caught:
-        host.walls(needed=(host.home,))
+    assert host.mounts(optional=(host.home, host.home.parent)).readable == ()
+    with pytest.raises(BoxError, match="would expose everything that bubblewrap should hide") as caught:
+        host.mounts(required=(host.home,))
     assert "box.python" in caught.value.hint
 
 
 def test_a_box_below_tmp_has_its_tmp_in_memory(host: Host) -> None:
     """Its own folder would have to be mounted inside a folder that it can write, where it could lay a trap."""
     is_below_tmp = str(host.box).startswith("/tmp/")
-    assert host.walls().temporary == (None if is_below_tmp else str(host.box / "tmp"))
+    assert host.mounts().temporary == (None if is_below_tmp else str(host.box / "tmp"))

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 from support import TESTS
+from support.containers import recipe
 
+from watchtest.boxes.box import agent_zip
 from watchtest.boxes.local.box_folder import boxes_of, workspace_of
-from watchtest.boxes.local.bubblewrap import NoBubblewrap, find_bubblewrap
+from watchtest.boxes.local.bubblewrap import START_TRIES, Bubblewrap, NoBubblewrap, find_bubblewrap
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 from watchtest.boxes.protocols import ExecMode
 from watchtest.errors import BoxError, ConfigError
@@ -110,6 +112,102 @@ def test_a_bubblewrap_that_does_not_work_is_named_with_its_reason(
     assert any(reason in line for line in provider.describe()), "auto goes without it, and says why"
 
 
+FAKE_BUBBLEWRAP = """#!{python}
+import os, subprocess, sys
+from pathlib import Path
+arguments, folder = sys.argv[1:], Path(__file__).parent
+if arguments == ["--version"]:
+    sys.exit(print("bubblewrap 9.9"))
+with (folder / "starts").open("a") as starts:
+    starts.write("+")
+failures = (folder / "failures").read_text().splitlines()
+if failures:
+    (folder / "failures").write_text("".join(line + chr(10) for line in failures[1:]))
+    sys.exit("bwrap: " + failures[0])
+command = arguments[arguments.index("--") + 1 :]
+if "--json-status-fd" not in arguments:
+    os.execvp(command[0], command)
+code = subprocess.call(command, cwd=arguments[arguments.index("--chdir") + 1])
+os.write(int(arguments[arguments.index("--json-status-fd") + 1]), b'{{ "exit-code": %d }}' % code)
+sys.exit(code)
+"""
+VANISHED = (
+    "Can't bind mount /oldroot/ on /newroot/: Unable to apply mount flags: "
+    'remount "/newroot/var/lib/docker/overlay2/1f/merged": No such file or directory'
+)
+
+
+class FakeBubblewrap:
+    """A bubblewrap without walls that fails as often as asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.fail()
+        program = folder / "bwrap"
+        program.write_text(FAKE_BUBBLEWRAP.format(python=sys.executable))
+        program.chmod(0o755)
+        self.environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+    def fail(self, *messages: str) -> None:
+        (self._folder / "failures").write_text("".join(f"{message}\n" for message in messages))
+        (self._folder / "starts").write_text("")
+
+    @property
+    def starts(self) -> int:
+        return len((self._folder / "starts").read_text())
+
+
+@pytest.fixture
+def bubblewrap(tmp_path: Path) -> FakeBubblewrap:
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    return FakeBubblewrap(folder)
+
+
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bubblewrap is a program of Linux")
+
+
+@linux_only
+def test_bubblewrap_is_tried_again_if_a_mount_of_the_host_vanished(bubblewrap: FakeBubblewrap) -> None:
+    bubblewrap.fail(*[VANISHED] * (START_TRIES - 1))
+    assert isinstance(find_bubblewrap(bubblewrap.environ), Bubblewrap)
+    assert bubblewrap.starts == START_TRIES
+
+
+@linux_only
+@pytest.mark.parametrize(("failures", "starts"), [([VANISHED] * 9, START_TRIES), (["Can't mkdir /home"], 1)])
+def test_an_agent_is_started_again_if_a_mount_of_the_host_vanished_but_not_for_ever(
+    bubblewrap: FakeBubblewrap, boxes: Path, failures: list[str], starts: int
+) -> None:
+    provider = LocalProvider(LocalSpec(boxes / "one", "", sandbox="on"), bubblewrap.environ)
+    bubblewrap.fail(*[VANISHED] * (START_TRIES - 1))
+    opened = provider.open(agent_zip(), recipe(), lambda _text: None)
+    assert b"hello" in opened.stream.read()
+    assert bubblewrap.starts == START_TRIES
+    opened.close()
+    while opened.stream.read():
+        pass
+    bubblewrap.fail(*failures)
+    with pytest.raises(BoxError, match=f"the agent did not start: bwrap: {failures[0][:10]}"):
+        provider.open(agent_zip(), recipe(), lambda _text: None)
+    assert bubblewrap.starts == starts
+
+
+@linux_only
+def test_a_command_is_started_again_if_its_sandbox_failed_and_never_if_it_has_run(
+    bubblewrap: FakeBubblewrap, boxes: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    provider = LocalProvider(LocalSpec(boxes / "one", "", sandbox="on"), bubblewrap.environ)
+    bubblewrap.fail(VANISHED, VANISHED)
+    assert sh(provider, "echo ran >> log; exit 1") == 1
+    assert bubblewrap.starts == 3
+    assert Path(provider.root, "log").read_text() == "ran\n"
+    bubblewrap.fail(*[VANISHED] * 9)
+    assert sh(provider, "echo ran >> log") == 1
+    assert bubblewrap.starts == START_TRIES
+    assert VANISHED in capfd.readouterr().err
+
+
 def test_a_command_that_is_not_there_is_named(boxes: Path) -> None:
     provider = LocalProvider(LocalSpec(boxes / "one", "", sandbox="off"), os.environ)
     with pytest.raises(BoxError, match="cannot start no-such-command"):
@@ -132,7 +230,7 @@ def test_what_is_not_isolated_is_said(boxes: Path) -> None:
     told = provider.describe()
     assert "not isolated: processes, the network, files outside the mirror, use of memory and processors" in told
     assert 'no sandbox: box.sandbox = "off"' in told
-    assert "without effect in the local box: box.memory" in told
+    assert "no effect in the local box: box.memory" in told
 
 
 @pytest.mark.bubblewrap
