@@ -43,7 +43,7 @@ def _programs(*names: str) -> Callable[[], str | None]:
 
 
 def _bubblewrap() -> str | None:
-    found = find_bubblewrap(os.environ, is_cut_off=True)
+    found = find_bubblewrap(os.environ, is_offline=True)
     return f"{found.reason} ({found.hint})" if isinstance(found, NoBubblewrap) else None
 
 
