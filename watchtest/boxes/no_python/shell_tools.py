@@ -1,4 +1,4 @@
-"""What an engine must offer to a box without Python. Every call is blocking and bounded in time."""
+"""What an engine must offer for a box without Python. Every call blocks, for a bounded time."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from typing import IO, Protocol
 STDOUT, STDERR = 1, 2
 
 
-class StartedCommand(Protocol):
-    """A command that was started in the box, with its stdout and stderr. Its input ends when it is closed."""
+class RunningCommand(Protocol):
+    """A command in the box, with its stdout and stderr. Its stdin ends when it is closed."""
 
     def read(self) -> list[tuple[int, bytes]]:
-        """Some pieces, each of STDOUT or STDERR; none at the end of the stream, which is not yet its own."""
+        """Return some output as pairs of STDOUT or STDERR and bytes; an empty list at the end of the stream.
+
+        The command itself may still be running then.
+        """
 
     def exit_code(self) -> int | None:
-        """How it ended; None if it has not, or nobody knows."""
+        """Return its exit code; None if it is still running, or unknown."""
 
     def close(self) -> None:
-        """A blocked `read` returns."""
+        """Close the connection; a blocked `read` returns."""
 
 
 class ShellTools(Protocol):
-    """One container, without an agent in it. May be called from several threads."""
+    """A container without an agent. May be called from several threads."""
 
     def put(self, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar archive in a folder that is there."""
+        """Unpack a tar archive into an existing folder."""
 
     def get(self, path: str, limit: int) -> bytes | None:
-        """The content of a file; None if there is none, or it is larger than the limit."""
+        """Return the content of a file; None if it is missing or larger than the limit."""
 
-    def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> StartedCommand: ...
+    def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> RunningCommand: ...
 
     def why_gone(self) -> str:
-        """Why it is not the living container any more that was opened; "" while it is."""
+        """Return why the container that was opened no longer runs; "" while it does."""
 
     def restart(self) -> None:
-        """End every process in it, and start it again."""
+        """Kill every process in the container and start it again."""
 
     def close(self) -> None: ...

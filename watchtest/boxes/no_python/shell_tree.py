@@ -1,7 +1,6 @@
-"""The tree of a box without Python, as values: what is sent to bring it somewhere, and what a listing says of it.
+"""The tree of a box without Python as values: the archive that updates it, and what a listing proves about it.
 
-Nothing is believed that a listing does not prove: a path whose line is missing, double or not understood is not what it
-should be, and will be written anew.
+Only what a listing proves is believed: a path whose line is missing, duplicate or not understood is written again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from watchtest.core.model import Delta, Entry, EntryKind
 from watchtest.errors import BoxError
 
 HASHES = {"sha256sum": "sha256", "sha1sum": "sha1", "md5sum": "md5"}
-"""What may be in an image to tell one content from another, and its name here; the first that is there is used."""
+"""The hash tools that an image may have, and their names in hashlib; the first one that exists is used."""
 KEPT_FOLDER = ".watchtest"
 STAGE = f"{KEPT_FOLDER}/stage"
 IN_MEMORY = 32 * 1024 * 1024
@@ -34,7 +33,7 @@ HASHED = re.compile(rb"\\?([0-9a-f]{32,64}) [ *]\./(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class OwnedPath:
-    """A path that was brought into the box, and the hash of its content by the box's own tool."""
+    """A path that was written into the box, and the hash of its content by the box's own tool."""
 
     entry: Entry
     hash: str
@@ -43,12 +42,12 @@ class OwnedPath:
 Tree = Mapping[str, OwnedPath]
 
 
-# -- the way in ------------------------------------------------------------------------------------
+# -- the archive -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FileOwner:
-    """Who the files in the box belong to."""
+    """The user and group that own the files in the box."""
 
     uid: int
     gid: int
@@ -57,11 +56,11 @@ class FileOwner:
 def prepare(
     old: Tree, lost: Iterable[str], delta: Delta, read: ContentReader, hash_tool: str, owner: FileOwner
 ) -> tuple[dict[str, OwnedPath], IO[bytes]]:
-    """The tree after this delta, and the archive that brings it: contents, and the lists that `box.sh apply` reads."""
+    """Return the tree after this delta, and the archive for it: contents, and the lists that `box.sh apply` reads."""
     gone = [*delta.remove, *(path for path in lost if path not in delta.write)]
     for path in (*gone, *delta.write):
         _check(path)
-    archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  whoever uploads it closes it
+    archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
         with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar:
             packing = _ArchiveBuilder(tar, owner)
@@ -70,7 +69,7 @@ def prepare(
             for name, content in _lists(tree, gone, delta, packing.symlinks, {*old, *lost}, hash_tool).items():
                 packing.file(name, content, 0o600)
             end = tar.offset
-        # Without the padding that Python adds: podman has stopped reading by then, and calls that a failure.
+        # Without the padding that Python adds: podman stops reading before it, and reports that as a failure.
         archive.truncate(end + 2 * tarfile.BLOCKSIZE)
         archive.seek(0)
     except BaseException:
@@ -85,7 +84,7 @@ def _pack(packing: _ArchiveBuilder, path: str, entry: Entry, read: ContentReader
         return OwnedPath(entry, "")
     content = read(path, entry)
     if len(content) != entry.size or _blob_id(content) != entry.digest:
-        raise BoxError(f"{path} was damaged on its way")
+        raise BoxError(f"{path} was damaged in transit")
     packing.parents(f"tree/{path}")
     if entry.kind is EntryKind.SYMLINK:
         packing.symlinks.append(content + b"\0./" + path_bytes(path))
@@ -95,7 +94,7 @@ def _pack(packing: _ArchiveBuilder, path: str, entry: Entry, read: ContentReader
 
 
 class _ArchiveBuilder:
-    """An archive in the making. Folders are members of their own, so that they belong to the box's user."""
+    """Builds an archive. Folders are members of their own, so that the box's user owns them."""
 
     def __init__(self, tar: tarfile.TarFile, owner: FileOwner) -> None:
         self._tar = tar
@@ -103,7 +102,7 @@ class _ArchiveBuilder:
         self._folders: set[str] = set()
         self._now = int(time.time())
         self.symlinks: list[bytes] = []
-        """Target and path of each. An engine would refuse the target of one that leads out of the stage."""
+        """Target and path of each. They are not members, because an engine refuses targets outside of the stage."""
         self.folder("tree")
 
     def folder(self, name: str) -> None:
@@ -132,12 +131,12 @@ class _ArchiveBuilder:
 def _lists(
     tree: Tree, gone: list[str], delta: Delta, symlinks: list[bytes], owned: set[str], hash_tool: str
 ) -> dict[str, bytes]:
-    """By their names on the stage. Folders that may be empty now are those above what goes, the deepest first."""
+    """Return the lists by their names on the stage. `hollow`: folders that may be empty now, the deepest first."""
     deepest_first = sorted(gone, key=lambda path: -path.count("/"))
     hollow = sorted(_folders_above(gone) | set(gone), key=lambda path: -path.count("/"))
     kinds = {kind: [path for path, one in tree.items() if one.entry.kind is kind] for kind in EntryKind}
     return {
-        # As the agent's ledger has it, too: should a Python come into this box, its agent knows what is ours.
+        # The format of the agent's ledger: if Python is installed in this box later, its agent knows what is ours.
         "owned": b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(owned | tree.keys())),
         "remove": _named(deepest_first),
         "hollow": _named(hollow),
@@ -169,10 +168,10 @@ def _check(path: str) -> None:
     if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise BoxError(f"refusing the path {path!r}: it could leave the workspace")
     if parts[0] == KEPT_FOLDER:
-        raise BoxError(f"refusing the path {path!r}: the folder is watchtest's own")
+        raise BoxError(f"refusing the path {path!r}: the folder belongs to watchtest")
 
 
-# -- what is there ---------------------------------------------------------------------------------
+# -- manifest and listing --------------------------------------------------------------------------
 
 
 def manifest(tree: Tree, hash_tool: str) -> bytes:
@@ -184,7 +183,7 @@ def manifest(tree: Tree, hash_tool: str) -> bytes:
 
 
 def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, OwnedPath]:
-    """What was last brought here; nothing if it is damaged, or hashed by another tool: it is then all written anew."""
+    """Return what was last written to the box; nothing if it is damaged, or hashed by another tool."""
     try:
         document = json.loads(content or b"{}")
         if document.get("hash") != hash_tool:
@@ -198,7 +197,7 @@ def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, OwnedPath]
 
 
 def read_ledger(content: bytes | None) -> set[str]:
-    """The paths that are ours, as the agent's ledger has them."""
+    """Return the paths that are ours, from a file in the format of the agent's ledger."""
     paths: set[str] = set()
     for record in (content or b"").split(b"\0")[:-1]:
         (paths.add if record[:1] == b"+" else paths.discard)(path_text(record[1:]))
@@ -206,22 +205,22 @@ def read_ledger(content: bytes | None) -> set[str]:
 
 
 def can_be_proved(path: str) -> bool:
-    """A listing has lines: of a name that has some itself it says nothing, so it is written anew each time."""
+    """Return whether a listing can prove this path. One with a newline is written again each time."""
     return "\n" not in path
 
 
-def still_right(tree: Tree, listing: bytes) -> set[str]:
-    """The paths that a listing proves to be what they should be."""
+def proved_paths(tree: Tree, listing: bytes) -> set[str]:
+    """Return the paths that the listing proves to be as they should be."""
     found = _Listing(listing, [path for path, one in tree.items() if one.entry.kind is EntryKind.SYMLINK])
     return {path for path, owned in tree.items() if found.proves(path, owned)}
 
 
 class _Listing:
-    """What `box.sh list` printed."""
+    """The output of `box.sh list`."""
 
     def __init__(self, listing: bytes, links: list[str]) -> None:
         parts = re.split(rb"(?m)^== (?:stat|hash|links|end)\n", listing)
-        # A name with our own heading in it confuses us, and so proves nothing.
+        # A file name that contains one of our headings makes the listing unusable, so it proves nothing.
         _, stats, hashes, targets, _ = parts if len(parts) == 5 else [b""] * 5
         self._stats: dict[str, tuple[int, int] | None] = {}
         for line in stats.split(b"\n"):
@@ -261,7 +260,7 @@ class _Listing:
 
 
 def _unescaped(name: bytes) -> bytes:
-    """coreutils writes a name with a newline or a backslash so, and says it by a backslash before the line."""
+    """Undo the escapes of coreutils, which puts a backslash before the line of such a name."""
     return re.sub(rb"\\(.)", lambda found: {b"n": b"\n", b"r": b"\r"}.get(found[1], found[1]), name)
 
 
