@@ -6,7 +6,9 @@ import functools
 import os
 import sys
 from os.path import realpath
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
+from typing import Any, Callable, FrozenSet, List, Optional, Tuple
+
+from .rows import ProjectModulesRow, RowKind
 
 
 def third_party(known: FrozenSet[str], root: str) -> List[Tuple[str, bool]]:
@@ -23,7 +25,7 @@ def third_party(known: FrozenSet[str], root: str) -> List[Tuple[str, bool]]:
     return found
 
 
-def project_modules_row(own: Callable[[str], str]) -> Dict[str, Any]:
+def project_modules_row(own: Callable[[str], str]) -> ProjectModulesRow:
     """Return a row with the files of the project's modules and the top-level names of all modules.
 
     `own` returns a path relative to the project, or "" for a path outside it.
@@ -36,7 +38,7 @@ def project_modules_row(own: Callable[[str], str]) -> Dict[str, Any]:
             if own_path:
                 modules[name] = own_path
     tops = sorted({name.partition(".")[0] for name in list(sys.modules)})
-    return {"k": "modules_of_project", "modules": modules, "tops": tops}
+    return ProjectModulesRow(k=RowKind.PROJECT_MODULES, modules=modules, tops=tops)
 
 
 def is_rewritten(module: Any) -> bool:

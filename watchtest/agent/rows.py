@@ -11,12 +11,8 @@ import json
 import os
 import signal
 from os import getpid, write
-from typing import Any, Dict, List, Mapping, Optional, Tuple, TypedDict
+from typing import Any, Dict, Final, List, Literal, Mapping, Optional, Tuple, TypedDict
 
-COLLECTED, COLLECTION_END, COLLECTION_ERROR = "collected", "collection_end", "collection_error"
-START, TEST, FINISH, INTERNAL_ERROR = "start", "test", "finish", "internal_error"
-COLD, RESTART, MODULES = "cold", "restart", "modules"
-CODES, SCOPE, PROJECT_MODULES = "codes", "scope", "modules_of_project"
 SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 """The fields of a ScopeRow that are sets of words."""
 IDS_PER_ROW = 500
@@ -25,6 +21,24 @@ ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 UntrustedRow = Dict[str, Any]
 """A row as it was read: any field may be missing or of another type."""
+
+
+class RowKind:
+    """The values of `k`, by which a row is recognised."""
+
+    COLLECTED: Final = "collected"
+    COLLECTION_END: Final = "collection_end"
+    COLLECTION_ERROR: Final = "collection_error"
+    START: Final = "start"
+    TEST: Final = "test"
+    FINISH: Final = "finish"
+    INTERNAL_ERROR: Final = "internal_error"
+    COLD: Final = "cold"
+    RESTART: Final = "restart"
+    MODULES: Final = "modules"
+    CODES: Final = "codes"
+    SCOPE: Final = "scope"
+    PROJECT_MODULES: Final = "modules_of_project"
 
 
 class Crash(TypedDict):
@@ -50,29 +64,29 @@ class FailureRow(TypedDict, total=False):
 class CollectedRow(TypedDict):
     """Tests that are about to run; a CollectionEndRow follows the last one."""
 
-    k: str
+    k: Literal["collected"]
     tests: List[str]
 
 
 class CollectionEndRow(TypedDict):
-    k: str
+    k: Literal["collection_end"]
 
 
 class CollectionErrorRow(TypedDict):
     """A file, or whatever else stands in for `test`, that cannot be collected."""
 
-    k: str
+    k: Literal["collection_error"]
     test: str
     failure: FailureRow
 
 
 class StartRow(TypedDict):
-    k: str
+    k: Literal["start"]
     test: str
 
 
 class _TestFields(TypedDict):
-    k: str
+    k: Literal["test"]
     test: str
     outcome: str
     duration_s: float
@@ -88,20 +102,20 @@ class TestRow(_TestFields, total=False):
 class FinishRow(TypedDict):
     """The session is over. `withdrawn`: why it ended before all announced tests ran."""
 
-    k: str
+    k: Literal["finish"]
     exit_code: int
     withdrawn: str
 
 
 class InternalErrorRow(TypedDict):
-    k: str
+    k: Literal["internal_error"]
     text: str
 
 
 class ColdRow(TypedDict):
     """A warm run must be repeated in a fresh process, without preloading the modules in `avoid`. Read by the agent."""
 
-    k: str
+    k: Literal["cold"]
     why: str
     avoid: List[str]
 
@@ -109,22 +123,22 @@ class ColdRow(TypedDict):
 class RestartRow(TypedDict):
     """All rows so far are void, because the run starts again in a fresh process. Written by the agent."""
 
-    k: str
+    k: Literal["restart"]
 
 
 class ModulesRow(TypedDict):
     """Third-party modules that the run imported, each with whether pytest rewrote it. Read by the agent."""
 
-    k: str
+    k: Literal["modules"]
     names: List[Tuple[str, bool]]
 
 
-CodesRow = TypedDict("CodesRow", {"k": str, "from": int, "codes": List[Tuple[str, int, str]]})
+CodesRow = TypedDict("CodesRow", {"k": Literal["codes"], "from": int, "codes": List[Tuple[str, int, str]]})
 """File, first line and name of functions. They are numbered consecutively, beginning with `from`."""
 
 
 class _ScopeFields(TypedDict):
-    k: str
+    k: Literal["scope"]
     scope: str
 
 
@@ -144,7 +158,7 @@ class ScopeRow(_ScopeFields, total=False):
 class ProjectModulesRow(TypedDict):
     """The files of the project's modules, and the top-level names of all imported modules."""
 
-    k: str
+    k: Literal["modules_of_project"]
     modules: Dict[str, str]
     tops: List[str]
 
@@ -160,6 +174,11 @@ def parse_row(line: bytes) -> Optional[UntrustedRow]:
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def parse_rows(lines: bytes) -> List[UntrustedRow]:
+    """Return the rows in these lines, without other lines: a test may have written those to our pipe."""
+    return [row for row in map(parse_row, lines.splitlines()) if row is not None]
 
 
 def encode_row(row: Row) -> bytes:
@@ -194,8 +213,8 @@ class RowWriter:
     def announce(self, tests: List[str]) -> None:
         """Report every test that is about to run."""
         for start in range(0, len(tests), IDS_PER_ROW):
-            self.send(CollectedRow(k=COLLECTED, tests=tests[start : start + IDS_PER_ROW]))
-        self.send(CollectionEndRow(k=COLLECTION_END))
+            self.send(CollectedRow(k=RowKind.COLLECTED, tests=tests[start : start + IDS_PER_ROW]))
+        self.send(CollectionEndRow(k=RowKind.COLLECTION_END))
 
 
 def inherited_fd(name: str) -> int:

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from watchtest.agent.frames import Frame
+from watchtest.agent.rows import UntrustedRow
 from watchtest.boxes.no_python.shell_tools import ShellTools
 from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, StopReason
 from watchtest.errors import BoxError, ChannelLost
@@ -20,7 +21,7 @@ Note = Callable[[str], None]
 """Shows the user a line of progress."""
 ContentReader = Callable[[str, Entry], bytes]
 """Returns the content of a path; raises if the path no longer holds that entry."""
-OnResults = Callable[[list[dict[str, Any]]], None]
+OnResults = Callable[[list[UntrustedRow]], None]
 OnOutput = Callable[[str], None]
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import BODY_PIECE, encode, in_pieces
+from watchtest.agent.jobs.job_limits import hard_limit_s, join_output
+from watchtest.agent.rows import parse_rows
 from watchtest.boxes.channel import AgentChannel, Conversation
 from watchtest.boxes.protocols import (
     REPORT,
@@ -36,7 +38,7 @@ HELLO_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 60.0
 COMMIT_LIMIT_S = 300.0
 PRINTS_LIMIT_S = 120.0
-STOP_SLACK_S = 60.0
+AGENT_SLACK_S = 30.0
 WRITE_BUFFER = 512 * 1024
 ID_LIMIT = 4096
 TEXT_LIMIT = 1024 * 1024
@@ -196,7 +198,7 @@ class Session:
         self, conversation: Conversation, job: JobSpec, on_results: OnResults, on_output: OnOutput
     ) -> JobResult:
         # The agent enforces the limits. This one catches an agent that answers pings but never ends its job.
-        limit_s = job.limits.run_s + 3 * job.limits.grace_s + STOP_SLACK_S
+        limit_s = hard_limit_s(job.limits.run_s, job.limits.grace_s) + AGENT_SLACK_S
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output = ""
         report = bytearray()
@@ -205,7 +207,7 @@ class Session:
                 while True:
                     header, body = await conversation.receive(limit_s)
                     if header["t"] == "results":
-                        on_results(_result_rows(body))
+                        on_results(parse_rows(body))
                     elif header["t"] == "report":
                         report += body
                         if len(report) > REPORT_LIMIT:
@@ -296,28 +298,14 @@ def _generation(header: Mapping[str, Any]) -> int:
     return generation
 
 
-def _result_rows(body: bytes) -> list[dict[str, Any]]:
-    """Parse one JSON object per line. Skip other lines: they come from a test that wrote to our pipe."""
-    rows = []
-    for line in body.splitlines():
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
-
-
 def _job_end(header: Mapping[str, Any], output: str, report: bytes) -> JobResult:
     exit_code, stopped, duration = header.get("exit_code"), header.get("stopped"), header.get("duration_s")
     dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:TEXT_LIMIT]
-    gap = f"\n[... {dropped} bytes of output left out ...]\n" if isinstance(dropped, int) and dropped else ""
     return JobResult(
         exit_code=exit_code if isinstance(exit_code, int) else None,
         stopped=stopped if stopped in ("cancelled", "killed", "timed_out") else None,
         reason=str(header.get("reason", ""))[:2000],
-        output=output + gap + tail,
+        output=join_output(output, dropped if isinstance(dropped, int) else 0, tail),
         stacks=str(header.get("stacks", ""))[:TEXT_LIMIT],
         duration_s=duration if isinstance(duration, float) and math.isfinite(duration) else 0.0,
         full_disk=str(header.get("full_disk") or "")[:400],

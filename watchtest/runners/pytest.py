@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.agent.in_pytest.pytest_command import NO_PYTEST
+from watchtest.agent.rows import RowKind, UntrustedRow
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
 from watchtest.core.verdict import file_of
 from watchtest.runners.runner import InvocationEnd
@@ -56,28 +57,28 @@ class PytestReader:
         self._has_finished = False
         self._internal_error = ""
 
-    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+    def take(self, rows: list[UntrustedRow]) -> tuple[frozenset[str], tuple[Result, ...]]:
         """The tests that are promised, all at once when the collection ends, and the results newly there."""
         promised: frozenset[str] = frozenset()
         results: list[Result] = []
         for row in rows:
             match row.get("k"):
-                case "collected":
+                case RowKind.COLLECTED:
                     tests = row.get("tests")
                     self.promised.update(filter(_is_id, tests)) if isinstance(tests, list) else None
-                case "test":
+                case RowKind.TEST:
                     results += [result for result in _results(row) if self._counts(result)]
-                case "collection_end":
+                case RowKind.COLLECTION_END:
                     self._has_collected = True
                     promised = frozenset(self.promised)
-                case "collection_error":
+                case RowKind.COLLECTION_ERROR:
                     self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
-                case "restart":
+                case RowKind.RESTART:
                     # A warm run found out that a fresh process would be another: it all begins anew.
                     self._begin()
-                case "internal_error":
+                case RowKind.INTERNAL_ERROR:
                     self._internal_error = _text(row.get("text"))
-                case "finish":
+                case RowKind.FINISH:
                     self._has_finished = True
                     self._withdrawn = _text(row.get("withdrawn"))
         self.results |= {result.test: result for result in results}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from watchtest.agent.rows import SCOPE_SETS, RowKind, UntrustedRow
 from watchtest.core.recorded import TEST, Dependencies, FileFingerprint, ImportName, RunRecording, Unit
 
 WORD_LIMIT = 4096
-SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 
 
 def parse_fingerprint(row: Any) -> FileFingerprint:
@@ -63,29 +63,29 @@ class RecordingRows:
         self._ended: set[str] = set()
         """Tests that came to their end: what others touched until they were interrupted is not all that they touch."""
 
-    def take(self, rows: list[dict[str, Any]]) -> None:
+    def take(self, rows: list[UntrustedRow]) -> None:
         for row in rows:
             match row:
-                case {"k": "codes", "from": int(first), "codes": list(codes)}:
+                case {"k": RowKind.CODES, "from": int(first), "codes": list(codes)}:
                     for number, code in enumerate(codes, first):
                         match code:
                             case [str(path), int(line), str(name)]:
                                 self._codes[number] = (path, line, name)
-                case {"k": "test", "test": str(test)}:
+                case {"k": RowKind.TEST, "test": str(test)}:
                     self._ended.add(test[:WORD_LIMIT])
-                case {"k": "scope", "scope": str(key)}:
+                case {"k": RowKind.SCOPE, "scope": str(key)}:
                     self._add(key[:WORD_LIMIT], row)
-                case {"k": "modules_of_project", "modules": dict(modules), "tops": list(tops)}:
+                case {"k": RowKind.PROJECT_MODULES, "modules": dict(modules), "tops": list(tops)}:
                     self._modules |= {name: path for name, path in modules.items() if isinstance(path, str)}
                     self._tops.update(top for top in tops if isinstance(top, str))
-                case {"k": "restart"}:
+                case {"k": RowKind.RESTART}:
                     self._begin()
 
     def _add(self, key: str, row: Mapping[str, Any]) -> None:
-        scope = self._scopes.setdefault(key, {"codes": set(), **{name: set() for name in SETS}})
+        scope = self._scopes.setdefault(key, {"codes": set(), **{name: set() for name in SCOPE_SETS}})
         codes = row.get("codes")
         scope["codes"].update(code for code in codes if isinstance(code, int)) if isinstance(codes, list) else None
-        for name in SETS:
+        for name in SCOPE_SETS:
             words = row.get(name, ())
             if isinstance(words, list):
                 scope[name].update(word[:WORD_LIMIT] for word in words if isinstance(word, str))
@@ -123,5 +123,5 @@ def _touched(scope: Mapping[str, set[Any]], meanings: Mapping[int, Meaning]) -> 
     known = [meanings[code] for code in scope["codes"] if code in meanings]
     units = frozenset(unit for units, _ in known for unit in units)
     files = frozenset(file for _, file in known if file)
-    rest = {name: frozenset(scope[name]) for name in SETS if name != "files"}
+    rest = {name: frozenset(scope[name]) for name in SCOPE_SETS if name != "files"}
     return Dependencies(units=units, files=files | scope["files"], **rest)

@@ -18,6 +18,7 @@ from .. import rows
 from ..failures import TEXT_LIMIT, cut
 from ..module_origins import third_party
 from ..record.recorder import Recorder
+from ..rows import RowKind
 from ..warm.preloaded_state import PreloadedState
 from ..warm.prestart import EARLY, LATE, Gate
 from .pytest_failure import PytestFailures
@@ -189,13 +190,13 @@ class PytestReporter:
         if report.failed:
             name = self.name(report.nodeid) if report.nodeid else "."
             failure = self._failures.describe(report, name)
-            self.send(rows.CollectionErrorRow(k=rows.COLLECTION_ERROR, test=name, failure=failure))
+            self.send(rows.CollectionErrorRow(k=RowKind.COLLECTION_ERROR, test=name, failure=failure))
 
     # -- tests -------------------------------------------------------------------------------------
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._unverified = None
-        self.send(rows.StartRow(k=rows.START, test=self.name(nodeid)))
+        self.send(rows.StartRow(k=RowKind.START, test=self.name(nodeid)))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
@@ -214,7 +215,7 @@ class PytestReporter:
         if report.when in ("teardown", CRASHED_WORKER):
             del self._phases[report.nodeid]
             name, outcome = self.name(report.nodeid), phases.outcome()
-            row = rows.TestRow(k=rows.TEST, test=name, outcome=outcome, duration_s=phases.duration_s)
+            row = rows.TestRow(k=RowKind.TEST, test=name, outcome=outcome, duration_s=phases.duration_s)
             if phases.failure is not None:
                 row["failure"] = phases.failure
             if phases.attempt > 1:
@@ -228,7 +229,7 @@ class PytestReporter:
         unverified, self._unverified = self._unverified, None
         mismatch = unverified.find_mismatch(self._plugins) if unverified is not None else None
         if mismatch is not None:
-            self.send(rows.ColdRow(k=rows.COLD, why=mismatch.why, avoid=mismatch.avoid))
+            self.send(rows.ColdRow(k=RowKind.COLD, why=mismatch.why, avoid=mismatch.avoid))
             os._exit(0)
 
     def send_worker_records(self) -> None:
@@ -245,16 +246,16 @@ class PytestReporter:
         """Send the modules that the next run may find preloaded."""
         found = third_party(self._preloaded.modules if self._preloaded is not None else frozenset(), self._root)
         if found:
-            self._rows.buffer(rows.ModulesRow(k=rows.MODULES, names=found))
+            self._rows.buffer(rows.ModulesRow(k=RowKind.MODULES, names=found))
         self._rows.flush()
 
     def pytest_internalerror(self, excrepr: Any) -> None:
-        self.send(rows.InternalErrorRow(k=rows.INTERNAL_ERROR, text=cut(str(excrepr), TEXT_LIMIT)))
+        self.send(rows.InternalErrorRow(k=RowKind.INTERNAL_ERROR, text=cut(str(excrepr), TEXT_LIMIT)))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any, exitstatus: Any) -> None:
         why = getattr(session, "shouldfail", False) or getattr(session, "shouldstop", False)
-        self.send(rows.FinishRow(k=rows.FINISH, exit_code=int(exitstatus), withdrawn=str(why or "")))
+        self.send(rows.FinishRow(k=RowKind.FINISH, exit_code=int(exitstatus), withdrawn=str(why or "")))
 
 
 class _Phases:

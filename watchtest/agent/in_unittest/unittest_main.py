@@ -14,6 +14,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 from .. import FOLDER, LOADER, rows
 from ..failures import TEXT_LIMIT, FailureDescriber, cut
+from ..rows import RowKind
 from .unittest_loader import DiscoveryLoader, ScopeRecorder, is_skipped_module, keep_only, tests_of
 from .unittest_result import ReportingResult, ResultReporter
 
@@ -38,7 +39,7 @@ def main(order_file: str) -> int:
     except Exception:  # noqa: BLE001  discovery failed: the start folder is missing, a module is loaded from elsewhere
         traceback.print_exc()
         text = cut(traceback.format_exc(), TEXT_LIMIT)
-        writer.send(rows.InternalErrorRow(k=rows.INTERNAL_ERROR, text=text))
+        writer.send(rows.InternalErrorRow(k=RowKind.INTERNAL_ERROR, text=text))
         return BROKEN
     finally:
         recorder.close()
@@ -118,7 +119,7 @@ class Program(unittest.TestProgram):
             text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         failure = self._describer.describe(error, file, text)
         name = self._describer.relative(file)
-        self._writer.send(rows.CollectionErrorRow(k=rows.COLLECTION_ERROR, test=name, failure=failure))
+        self._writer.send(rows.CollectionErrorRow(k=RowKind.COLLECTION_ERROR, test=name, failure=failure))
 
     def runTests(self) -> None:
         reporter = ResultReporter(self._writer, self._describer, self._found, self._recorder)
@@ -136,7 +137,7 @@ class Program(unittest.TestProgram):
         self.exit_code = 1 if not is_green else 0 if reporter.has_tests else NO_TESTS
         why = "stopped at the first failure (--failfast)" if self.failfast else "stopped by a test or a signal"
         withdrawn = why if self.result.shouldStop else ""
-        self._writer.send(rows.FinishRow(k=rows.FINISH, exit_code=self.exit_code, withdrawn=withdrawn))
+        self._writer.send(rows.FinishRow(k=RowKind.FINISH, exit_code=self.exit_code, withdrawn=withdrawn))
 
 
 # Like `python -m`: the current folder comes first on sys.path, unless this Python runs in safe-path mode.

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .. import rows
 from ..failures import TEXT_LIMIT, FailureDescriber, cut
+from ..rows import RowKind
 from .unittest_loader import ScopeRecorder
 
 AROUND_TESTS = re.compile(r"(?P<when>(?:setUp|tearDown)(?:Class|Module)) \((?P<scope>.*)\)")
@@ -79,7 +80,7 @@ class _TestProgress:
         self.more_failures = 0
 
     def row(self, duration_s: float) -> rows.TestRow:
-        row = rows.TestRow(k=rows.TEST, test=self.name, outcome=self.outcome, duration_s=duration_s)
+        row = rows.TestRow(k=RowKind.TEST, test=self.name, outcome=self.outcome, duration_s=duration_s)
         if self.failure is not None:
             if self.more_failures:
                 self.failure["message"] += " (and {} more)".format(self.more_failures)
@@ -113,7 +114,7 @@ class ResultReporter:
         if progress is not None:
             self._recorder.begin(progress.name)
             progress.began = perf_counter()
-            self._writer.send(rows.StartRow(k=rows.START, test=progress.name))
+            self._writer.send(rows.StartRow(k=RowKind.START, test=progress.name))
 
     def note(self, test: Any, outcome: str) -> None:
         progress = self._progress(test)
@@ -155,14 +156,14 @@ class ResultReporter:
 
     def skip_around(self, scope: str) -> None:
         for name, _ in self._rest_of(scope):
-            self._writer.send(rows.TestRow(k=rows.TEST, test=name, outcome="skipped", duration_s=0.0))
+            self._writer.send(rows.TestRow(k=RowKind.TEST, test=name, outcome="skipped", duration_s=0.0))
 
     def fail_around(self, when: str, scope: str, error: BaseException, text: str) -> None:
         """Report a failed fixture: one before the tests is an error of all of them, one after them of the last."""
         last = [self._last[scope]] if scope in self._last else []
         for name, file in self._rest_of(scope) if when.startswith("setUp") else last:
             failure = self._describer.describe(error, file, text, when + ": ")
-            row = rows.TestRow(k=rows.TEST, test=name, outcome="error", duration_s=0.0)
+            row = rows.TestRow(k=RowKind.TEST, test=name, outcome="error", duration_s=0.0)
             row["failure"] = failure
             self._writer.send(row)
 

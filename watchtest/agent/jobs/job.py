@@ -12,7 +12,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from .. import rows
+from ..rows import RowKind, parse_row
 from . import job_process, supervisor
 from .job_limits import (
     DUMP_STACKS,
@@ -149,22 +149,22 @@ class RunningJob:
 
     def _is_for_host(self, line: bytes) -> bool:
         """Evaluate a row of our plugin; return whether the host gets it, too."""
-        row = rows.parse_row(line)
+        row = parse_row(line)
         kind = row.get("k") if row is not None else None
-        if row is None or kind not in (rows.START, rows.TEST, rows.MODULES, rows.COLD):
+        if row is None or kind not in (RowKind.START, RowKind.TEST, RowKind.MODULES, RowKind.COLD):
             return row is not None
         try:
-            if kind == rows.START:
+            if kind == RowKind.START:
                 self._policy.note_test_start(str(row["test"]))
-            elif kind == rows.TEST:
+            elif kind == RowKind.TEST:
                 self._policy.note_test_end(str(row["test"]))
-            elif kind == rows.MODULES:
+            elif kind == RowKind.MODULES:
                 self.modules = row
             elif not self._policy.current_test:
                 self.wants_cold, self.avoid = str(row["why"]), list(row["avoid"])
         except (KeyError, TypeError):
             pass  # a test has written to our pipe
-        return kind in (rows.START, rows.TEST)
+        return kind in (RowKind.START, RowKind.TEST)
 
     # -- limits and stopping -----------------------------------------------------------------------
 

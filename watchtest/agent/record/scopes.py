@@ -14,9 +14,8 @@ from os.path import abspath, isabs, join, realpath, split
 from types import CodeType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from .. import rows
 from ..module_origins import real_folder
-from ..rows import SCOPE_SETS
+from ..rows import SCOPE_SETS, CodesRow, Row, RowKind
 
 SESSION = "session"
 CODE = "code"
@@ -32,7 +31,7 @@ ELSEWHERE, ABOVE = "elsewhere", "above"
 DISTURBED = "replaces the listener of the recorder"
 """Why a scope is opaque when a test has installed a trace or profile function of its own."""
 
-Send = Callable[[rows.Row], None]
+Send = Callable[[Row], None]
 Write = Callable[[List[Any]], None]
 CodeLocation = Tuple[str, int, str]
 """File, first line and name of a function."""
@@ -280,14 +279,14 @@ class Scopes:
         while self._locations_reported < len(self._locations):
             newest = islice(reversed(self._locations), len(self._locations) - self._locations_reported)
             locations = list(newest)[::-1][:ITEMS_PER_ROW]
-            codes_row: rows.CodesRow = {"k": rows.CODES, "from": self._locations_reported, "codes": locations}
+            codes_row: CodesRow = {"k": RowKind.CODES, "from": self._locations_reported, "codes": locations}
             self._send(codes_row)
             self._locations_reported += len(locations)
-        row: Dict[str, Any] = {"k": rows.SCOPE, "scope": scope.key}
+        row: Dict[str, Any] = {"k": RowKind.SCOPE, "scope": scope.key}
         for name in ("codes", *SCOPE_SETS):
             new = _unreported(scope, name) if getattr(scope, name) else ()
             while len(new) > ITEMS_PER_ROW:
-                self._send({"k": rows.SCOPE, "scope": scope.key, name: new[:ITEMS_PER_ROW]})
+                self._send({"k": RowKind.SCOPE, "scope": scope.key, name: new[:ITEMS_PER_ROW]})
                 new = new[ITEMS_PER_ROW:]
             if new:
                 row[name] = new

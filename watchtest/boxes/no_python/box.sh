@@ -1,12 +1,12 @@
-# What is done inside a box without Python. Usage: sh box.sh ACTION HOME ROOT HOLDER [...]
+# Runs inside a box without Python. Usage: sh box.sh ACTION HOME ROOT HOLDER [...]
 #
-# list       say what became of the paths that are ours
-# apply      bring the tree from the stage into its place, then list
-# run        run a command in a folder, end all it started, say how it ended
-# sweep      send a signal to all that a run started; KILL: until nothing of it is left
-# remember   keep a few words
+# list       print the state of the paths that are ours
+# apply      move the tree from the stage into place, then list
+# run        run a command in a folder, kill all it started, report how it ended
+# sweep      send a signal to all processes of a run; KILL: until none is left
+# remember   store a small document
 #
-# POSIX sh. Paths are never parsed: they come in files, with NUL between them, and begin with "./".
+# POSIX sh. Paths are never parsed: they are passed in files, separated by NUL, and begin with "./".
 
 action=$1 home=$2 root=$3 holder=$4
 shift 4
@@ -19,13 +19,13 @@ fail() {
     exit "${2:-90}"
 }
 
-each() { # LIST COMMAND...: the command with all paths of the list, as many at once as fit
+each() { # LIST COMMAND...: run the command with all paths of the list, as many at once as fit
     list=$1
     shift
     [ ! -s "$list" ] || xargs -0 "$@" < "$list"
 }
 
-this() { # ACTION LIST [...]: this script for all paths of the list
+this() { # ACTION LIST [...]: run this script for all paths of the list
     sub=$1 list=$2
     shift 2
     each "$list" sh "$here/box.sh" "$sub" "$home" "$root" "$holder" "$@"
@@ -33,7 +33,7 @@ this() { # ACTION LIST [...]: this script for all paths of the list
 
 # -- the tree ------------------------------------------------------------------------------------------
 
-is_reachable() { # no symlink on the way, that would lead us out of the root
+is_reachable() { # no parent is a symlink, which could lead out of the root
     way=. rest=${1#./}
     while [ "$rest" != "${rest#*/}" ]; do
         way=$way/${rest%%/*} rest=${rest#*/}
@@ -45,7 +45,7 @@ is_folder() {
     [ -d "$1" ] && [ ! -L "$1" ]
 }
 
-merge() { # FROM TO: what lies in one real folder into another; whole folders by one rename where that is possible
+merge() { # FROM TO: move the contents of a folder into another; whole folders by one rename where possible
     for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
         [ -e "$entry" ] || [ -L "$entry" ] || continue # a pattern that matched nothing
         place=$2/${entry##*/}
@@ -73,7 +73,7 @@ list_tree() {
     echo "== stat"
     each "$here/paths" stat -c '%f %s %n' 2> /dev/null
     echo "== hash"
-    # Only what is a file: reading a pipe would never end.
+    # Regular files only: reading a pipe would never end.
     this files-of "$here/files" 2> /dev/null | xargs -0 "$(cat "$here/hash")" 2> /dev/null
     echo "== links"
     this targets-of "$here/links" 2> /dev/null
@@ -81,14 +81,14 @@ list_tree() {
 }
 
 apply() {
-    # First written down, then done: a crash in between leaves nothing of which nobody knows that it is ours.
+    # The ledger is written first, so that a crash in between leaves no file that is not known to be ours.
     mv -f "$stage/owned" "$home/owned.new" && mv -f "$home/owned.new" "$home/owned" || fail "cannot write $home/owned"
     rm -f "$here/manifest"
-    this gone-files "$stage/remove" > "$stage/remove.files" || fail "cannot look at what is to be removed"
+    this gone-files "$stage/remove" > "$stage/remove.files" || fail "cannot list what is to be removed"
     each "$stage/remove.files" rm -f || fail "cannot remove what is gone from the source"
-    this gone-folders "$stage/hollow" > "$stage/hollow.folders" || fail "cannot look at what is to be removed"
-    each "$stage/hollow.folders" rmdir 2> /dev/null # a folder in which the box's own files remain stays
-    # By the box's own clock: build tools compare it with what they made.
+    this gone-folders "$stage/hollow" > "$stage/hollow.folders" || fail "cannot list what is to be removed"
+    each "$stage/hollow.folders" rmdir 2> /dev/null # a folder that still contains the box's own files stays
+    # Use the box's own clock: build tools compare these times with those of their output.
     find "$stage/tree" -type f -exec touch {} + 2> /dev/null
     merge "$stage/tree" . || fail "cannot write into the tree"
     each "$stage/symlinks" -n 2 sh "$here/box.sh" link "$home" "$root" "$holder" || fail "cannot make symlinks"
@@ -100,7 +100,7 @@ apply() {
 
 # -- processes -----------------------------------------------------------------------------------------
 
-is_marked() { # by its environment, as it was started with
+is_marked() { # by the environment that it was started with
     words=
     { while IFS= read -r words || [ -n "$words" ]; do
         case $words in *"$mark"*) return 0 ;; esac
@@ -109,10 +109,10 @@ is_marked() { # by its environment, as it was started with
     return 1
 }
 
-look_at() { # PID: state, parent, and when it began; fails if it is gone
+look_at() { # PID: set state, parent and began (its start time); fail if it is gone
     line=
     { read -r line < "/proc/$1/stat"; } 2> /dev/null
-    fields=${line##*) } # the command's name may hold anything; what follows its bracket is numbers
+    fields=${line##*) } # the command's name may contain anything; only numbers follow its bracket
     [ "$fields" != "$line" ] || return 1
     set -- $fields
     state=$1 parent=$2 began=${20}
@@ -126,7 +126,7 @@ note_who_is_here() {
     done
 }
 
-find_ours() { # `found`: all that the run started. `spare`: not these. `before`: who was here before it
+find_ours() { # set `found` to all processes of the run, except `spare`; `before` existed before the run
     found=' ' others=
     for folder in /proc/[0-9]*; do
         pid=${folder#/proc/}
@@ -137,7 +137,7 @@ find_ours() { # `found`: all that the run started. `spare`: not these. `before`:
         if is_marked "$folder"; then
             is_ours=yes
         elif [ "$parent" = 1 ] && [ -n "$before" ]; then
-            # Orphaned since the run began, its environment thrown away.
+            # Orphaned since the run began, and its environment has been cleared.
             case $before in *" $pid:$began "*) ;; *) is_ours=yes ;; esac
         fi
         if [ -n "$is_ours" ]; then found="$found$pid "; else others="$others$pid:$parent "; fi
@@ -155,12 +155,12 @@ find_ours() { # `found`: all that the run started. `spare`: not these. `before`:
     done
 }
 
-sweep() { # SIGNAL. KILL ends them all, and what they start meanwhile; fails if something is left
+sweep() { # SIGNAL. KILL also ends what they start meanwhile, and fails if a process is left
     before=
     if [ -s "$here/before" ] && look_at 1; then
         read -r before < "$here/before"
         before=" $before "
-        # Of an earlier life of this container: the same numbers are others now.
+        # Written before a restart of the container: its pids are those of other processes now.
         case $before in " 1:$began "*) ;; *) before= ;; esac
     fi
     find_ours
@@ -172,7 +172,7 @@ sweep() { # SIGNAL. KILL ends them all, and what they start meanwhile; fails if 
     while [ "$found" != ' ' ]; do
         round=$((round + 1))
         [ "$round" -le 100 ] || return 1
-        kill -STOP $found 2> /dev/null # so that none starts another while we look
+        kill -STOP $found 2> /dev/null # so that none can start another meanwhile
         stopped=$found
         find_ours
         kill -KILL $stopped $found 2> /dev/null
@@ -199,7 +199,7 @@ full_disk() { # the first folder with less than 64 KB left
     done
 }
 
-watch_the_host() { # in the background; our input ends when nobody is there any more
+watch_the_host() { # in the background; our stdin ends when the host is gone
     read -r self rest < /proc/self/stat
     while read -r word; do :; done
     spare=" $self "
@@ -212,7 +212,7 @@ run() { # TOKEN FOLDER COMMAND...
     rm -rf "$here/report"
     note_who_is_here > "$here/before"
     ooms=$(oom_kills)
-    trap : INT TERM HUP # what is sent to the command is not for us
+    trap : INT TERM HUP # signals are meant for the command, not for us
     exec 3<&0
     watch_the_host <&3 > /dev/null 2>&1 &
     dog=$!
@@ -259,7 +259,7 @@ apply)
 remember) printf '%s' "$1" > "$home/remembered.json.new" && mv -f "$home/remembered.json.new" "$home/remembered.json" ;;
 run) run "$@" ;;
 sweep)
-    # With KILL and "all" the supervisor goes, too.
+    # KILL with "all" kills the supervisor, too.
     spare=' '
     if [ "${2:-}" != all ] && [ -s "$here/supervisor" ]; then
         read -r spare < "$here/supervisor"
