@@ -366,5 +366,5 @@ def test_what_needs_python_is_refused_with_what_to_do(bench: Bench) -> None:
     with pytest.raises(BoxError, match=r"no Python 3\.8 or newer in the image") as caught:
         prepare(bench, wants_pytest, [])
     assert "box.image" in caught.value.hint
-    with pytest.raises(ServiceError, match="services need a Python"):
+    with pytest.raises(ServiceError, match="services need Python"):
         bench.do(bench.open().apply_services({"services": []}))
