@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -74,6 +74,20 @@ def transaction(connection: Connection, kind: Literal["IMMEDIATE", "DEFERRED"] =
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def has_header(path: Path) -> bool:
+    """Return whether the file begins like a database. Neither locks nor changes anything.
+
+    SQLite reads the file, not we: when a process closes a file, POSIX drops all locks that the process has on it, even
+    those of other connections. SQLite takes care of that.
+    """
+    with closing(connect(path, "ro", is_immutable=True)) as connection:
+        try:
+            connection.execute("PRAGMA schema_version")
+        except sqlite3.Error as error:
+            return _kind(error) != sqlite3.SQLITE_NOTADB
+    return True
 
 
 def is_sound(connection: Connection) -> bool:

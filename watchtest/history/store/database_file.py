@@ -19,6 +19,7 @@ from watchtest.errors import WorkspaceError
 from watchtest.history.store.database import (
     Connection,
     connect,
+    has_header,
     is_damage,
     is_sound,
     prepare_for_writing,
@@ -35,7 +36,6 @@ POINTER_LIMIT = 4096
 CHECKED_SIZE_LIMIT = 32 * 1024 * 1024
 """A larger file gets a full integrity check only after an error: opening it must not take seconds."""
 LOCK_TIMEOUT_S = 30.0
-HEADER = b"SQLite format 3\0"
 COMPANIONS = ("", "-wal", "-shm")
 
 
@@ -125,15 +125,13 @@ def _open_if_sound(path: Path, is_suspect: bool) -> Connection | None:
 def _has_lost_its_header(path: Path) -> bool:
     """Return whether the file lacks its SQLite header.
 
-    This is checked before SQLite opens the file, because SQLite deletes the write-ahead log of a file without a header.
+    This is checked before SQLite opens the file for writing, because SQLite then deletes the write-ahead log of a file
+    without a header.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(HEADER))
-    except FileNotFoundError:
+    if not path.exists():
         return False
     log = path.with_name(path.name + "-wal")
-    return head != HEADER if head else log.exists() and log.stat().st_size > 0
+    return not has_header(path) if path.stat().st_size else log.exists() and log.stat().st_size > 0
 
 
 def _set_aside(path: Path) -> Path:

@@ -17,7 +17,7 @@ from support.history_records import detail_of
 
 from watchtest.core.model import RunState
 from watchtest.history.queries.run_queries import recent_runs
-from watchtest.history.store.database_file import open_for_reading
+from watchtest.history.store.database_file import open_for_reading, open_for_writing
 from watchtest.history.store.store import Store
 
 BEGINNING = """
@@ -136,6 +136,26 @@ def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_lo
     assert {sum(run.counts.values()) for run in runs} == {50}
     assert {run.state for run in runs} == {RunState.PASSED}
     assert integrity(path) == "ok"
+
+
+def test_a_reader_keeps_its_view_while_a_thread_opens_the_history_for_writing_and_another_process_closes_it(
+    tmp_path: Path,
+) -> None:
+    """Closing the file in any thread must not drop the reader's lock; without it, the last writer moves the log into
+    the file while it is being read."""
+    path = tmp_path / "history.sqlite3"
+    tables = ("runs", "packs", "timings")
+
+    def write(name: str) -> None:
+        _, errors = start(WRITE_FOR_A_WHILE, path, name, 0.05).communicate(timeout=60)
+        assert errors == ""
+
+    write("a")
+    with open_for_reading(path) as connection:
+        sizes = [len(connection.execute(f"SELECT * FROM {tables[0]}").fetchall())] * len(tables)
+        open_for_writing(path, warn=pytest.fail).close()
+        write("b")
+        assert [len(connection.execute(f"SELECT * FROM {table}").fetchall()) for table in tables] == sizes
 
 
 def test_many_processes_may_open_a_new_or_a_damaged_history_at_once(tmp_path: Path) -> None:
