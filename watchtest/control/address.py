@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from watchtest.errors import ControlError
+from watchtest.workspace.folder import replace_file
 from watchtest.workspace.machine import workspace_digest
 from watchtest.workspace.user_dirs import is_private
 
@@ -77,16 +78,9 @@ def ensure_token(path: Path) -> str:
     if token := read_token(path):
         return token
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{token}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_file(path, f"{token}\n".encode(), mode=0o600)
     except OSError as error:
         raise ControlError(
             f"the token cannot be written to {path}: {error.strerror or error}",

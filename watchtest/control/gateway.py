@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,7 @@ class Gateway:
     def close(self) -> None:
         """Accept no more requests, refuse those that are waiting, and end the event streams."""
         self._closed.set()
+        self._tests_began.set()  # ends `wait_for_tests`
         self.feed.close()
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -119,13 +121,9 @@ class Gateway:
 
     async def wait_for_tests(self, limit_s: float) -> None:
         """Return when tests run, so that the watcher is idle, or after the limit, or when the gateway closes."""
-        tasks = [asyncio.create_task(self._tests_began.wait()), asyncio.create_task(self._closed.wait())]
-        try:
-            await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._tests_began.wait()
 
     # -- the requests' side ------------------------------------------------------------------------
 

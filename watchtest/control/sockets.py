@@ -6,8 +6,8 @@ port that is in use is an error.
 
 from __future__ import annotations
 
+import os
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -96,21 +96,16 @@ class PortListener:
         self.socket: socket.socket
 
     def __enter__(self) -> Self:
-        is_ipv6 = ":" in self._host
-        listening = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            if sys.platform != "win32":  # where other processes could then take over the port
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((self._host, self.port))
-            listening.listen(BACKLOG)
-            listening.setblocking(False)
+            self.socket = socket.create_server((self._host, self.port), family=family, backlog=BACKLOG)
         except OSError as error:
-            listening.close()
             raise ControlError(
-                f'api.listen = "{self._listen}": {error.strerror or error}',
+                f'api.listen = "{self._listen}": {os.strerror(error.errno) if error.errno else error}',
                 hint="choose another port, or port 0 for a free one; `watchtest api url` shows it",
             ) from error
-        self.socket, self.port = listening, listening.getsockname()[1]
+        self.socket.setblocking(False)
+        self.port = self.socket.getsockname()[1]
         return self
 
     @property

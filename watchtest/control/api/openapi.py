@@ -70,7 +70,7 @@ def _operation(operation: Operation) -> Document:
         "summary": operation.summary,
         "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_headers(operation)],
         "responses": {
-            **{str(status): _answer(answer) for status, answer in operation.answers.items()},
+            **{str(status): _answer(operation.answer) for status in operation.statuses},
             **{str(status): _error(status) for status in statuses},
         },
     }
@@ -150,7 +150,7 @@ def _reference(model: type[BaseModel]) -> Document:
 def _models() -> Document:
     requests = {operation.body for operation in OPERATIONS if operation.body}
     requests |= {operation.query for operation in OPERATIONS if operation.query}
-    answers = {answer for operation in OPERATIONS for answer in operation.answers.values() if isinstance(answer, type)}
+    answers = {operation.answer for operation in OPERATIONS if isinstance(operation.answer, type)}
     answers |= {RefusedModel, *EVENTS.values()}
     both: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         *((model, "validation") for model in sorted(requests, key=lambda model: model.__name__)),

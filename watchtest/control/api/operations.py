@@ -10,8 +10,35 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from watchtest.control.api import request_models, response_models
+from watchtest.control.api.request_models import (
+    ConfigRequest,
+    LaneRequest,
+    LookQuery,
+    LookRequest,
+    NothingModel,
+    PolicyRequest,
+    ResultsQuery,
+    RunRequest,
+    RunsQuery,
+    ScreenQuery,
+    WhyQuery,
+)
 from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT
+from watchtest.control.api.response_models import (
+    CheckedModel,
+    ExplainedModel,
+    HealthModel,
+    InfoModel,
+    OutputModel,
+    PausedModel,
+    PolicySetModel,
+    RestModel,
+    ResultsModel,
+    RunModel,
+    RunsModel,
+    SchemasModel,
+    ScreenModel,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +60,14 @@ ResponseBody = type[BaseModel] | TextBody | NamedSchema
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A route, with its answers and errors by status. Errors that every request can cause are not listed here."""
+    """A route. `errors` lists only the statuses that not every request can have."""
 
     name: str
     method: str
     path: str
+    answer: ResponseBody
     summary: str
-    answers: Mapping[int, ResponseBody]
+    statuses: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
     query: type[BaseModel] | None = None
     body: type[BaseModel] | None = None
@@ -49,163 +77,54 @@ class Operation:
     """The request headers that it reads, with their descriptions."""
 
 
-STOPPED: Mapping[int, ResponseBody] = {200: response_models.RunModel, 202: response_models.RunModel}
-
+# fmt: off
 OPERATIONS = (
-    Operation("health", "GET", "/health", "Check that the watcher is running.", {200: response_models.HealthModel}),
-    Operation("info", "GET", "/info", "Describe the watcher and its addresses.", {200: response_models.InfoModel}),
-    Operation(
-        "schema",
-        "GET",
-        "/schema",
-        "Get the JSON Schemas of the status document and of the settings.",
-        {200: response_models.SchemasModel},
-    ),
-    Operation("openapi", "GET", "/openapi.json", "Get this document.", {200: NamedSchema("OpenAPI")}),
-    Operation("status", "GET", "/status", "Get the current status document.", {200: NamedSchema("Status")}),
-    Operation("metrics", "GET", "/metrics", "Get metrics for Prometheus.", {200: TextBody("text/plain")}),
-    Operation(
-        "events",
-        "GET",
-        "/events",
-        "Subscribe to server-sent events; x-events describes each kind. A client that sends no id first gets the "
-        "status of every lane. A client that does not read is disconnected; it may connect again.",
-        {200: TextBody("text/event-stream")},
-        headers={"Last-Event-ID": "Continue after this event. If that is impossible, a `reset` event is sent first."},
-    ),
-    Operation(
-        "runs",
-        "GET",
-        "/runs",
-        "List the queued, current and ended runs, newest first.",
-        {200: response_models.RunsModel},
-        errors=(404,),
-        query=request_models.RunsQuery,
-    ),
-    Operation(
-        "run",
-        "POST",
-        "/runs",
-        "Request a run. It is either accepted (202), and then always reaches a final state, or refused.",
-        {202: response_models.RunModel},
-        errors=(404, 409, 429),
-        body=request_models.RunRequest,
-    ),
-    Operation(
-        "report",
-        "GET",
-        "/runs/{id}",
-        "Get a run; `current` is the one in progress.",
-        {200: response_models.RunModel},
-        errors=(404,),
-    ),
-    Operation(
-        "results",
-        "GET",
-        "/runs/{id}/results",
-        "Get the results of a run, also while it is in progress. With `after`, no result is sent twice.",
-        {200: response_models.ResultsModel},
-        errors=(404,),
-        query=request_models.ResultsQuery,
-    ),
-    Operation(
-        "cancel",
-        "POST",
-        "/runs/{id}/cancel",
-        "Cancel a run: 202 while it is stopping, 200 if it has ended. Cancelling it twice changes nothing.",
-        STOPPED,
-        errors=(404,),
-        body=request_models.NothingModel,
-    ),
-    Operation(
-        "kill",
-        "POST",
-        "/runs/{id}/kill",
-        "Kill a run at once, without giving it time to clean up. Otherwise the same as cancel.",
-        STOPPED,
-        errors=(404,),
-        body=request_models.NothingModel,
-    ),
-    Operation(
-        "pause",
-        "POST",
-        "/pause",
-        "Start no more runs until resumed.",
-        {200: response_models.PausedModel},
-        errors=(409,),
-        body=request_models.LaneRequest,
-    ),
-    Operation(
-        "resume",
-        "POST",
-        "/resume",
-        "Start runs again.",
-        {200: response_models.PausedModel},
-        errors=(409,),
-        body=request_models.LaneRequest,
-    ),
-    Operation(
-        "look",
-        "POST",
-        "/look",
-        "Check the source for changes now. If its tree has not changed, nothing runs again.",
-        {200: response_models.RestModel},
-        errors=(409,),
-        body=request_models.LookRequest,
-    ),
-    Operation(
-        "rest",
-        "GET",
-        "/look",
-        "Ask whether a lane has settled: it has a verdict on every change that it knows of.",
-        {200: response_models.RestModel},
-        errors=(409,),
-        query=request_models.LookQuery,
-    ),
-    Operation(
-        "policy",
-        "POST",
-        "/policy",
-        "Set which tests a change runs from now on.",
-        {200: response_models.PolicySetModel},
-        errors=(409,),
-        body=request_models.PolicyRequest,
-        needs_body=True,
-    ),
-    Operation(
-        "screen",
-        "GET",
-        "/screen",
-        "Get the rows of the dashboard, as the watcher itself would draw them.",
-        {200: response_models.ScreenModel},
-        query=request_models.ScreenQuery,
-    ),
-    Operation(
-        "output",
-        "GET",
-        "/output",
-        "Get the complete output of the failures and of the runner, or of the chosen failure only.",
-        {200: response_models.OutputModel},
-        query=request_models.ScreenQuery,
-    ),
-    Operation(
-        "why",
-        "GET",
-        "/why",
-        "Explain why a test ran or did not run, or which tests depend on a file.",
-        {200: response_models.ExplainedModel},
-        errors=(404, 409),
-        query=request_models.WhyQuery,
-    ),
-    Operation(
-        "validate",
-        "POST",
-        "/config/validate",
-        "Check the content of a config file.",
-        {200: response_models.CheckedModel},
-        errors=(429,),
-        body=request_models.ConfigRequest,
-        needs_body=True,
-        body_limit=CONFIG_LIMIT,
-    ),
+    Operation("health", "GET", "/health", HealthModel, "Check that the watcher is running."),
+    Operation("info", "GET", "/info", InfoModel, "Describe the watcher and its addresses."),
+    Operation("schema", "GET", "/schema", SchemasModel,
+              "Get the JSON Schemas of the status document and of the settings."),
+    Operation("openapi", "GET", "/openapi.json", NamedSchema("OpenAPI"), "Get this document."),
+    Operation("status", "GET", "/status", NamedSchema("Status"), "Get the current status document."),
+    Operation("metrics", "GET", "/metrics", TextBody("text/plain"), "Get metrics for Prometheus."),
+    Operation("events", "GET", "/events", TextBody("text/event-stream"),
+              "Subscribe to server-sent events; x-events describes each kind. A client that sends no id first gets the "
+              "status of every lane. A client that does not read is disconnected; it may connect again.",
+              headers={"Last-Event-ID": "Continue after this event. If that is impossible, `reset` is sent first."}),
+    Operation("runs", "GET", "/runs", RunsModel, "List the queued, current and ended runs, newest first.",
+              query=RunsQuery, errors=(404,)),
+    Operation("run", "POST", "/runs", RunModel,
+              "Request a run. It is either accepted (202), and then always reaches a final state, or refused.",
+              body=RunRequest, statuses=(202,), errors=(404, 409, 429)),
+    Operation("report", "GET", "/runs/{id}", RunModel, "Get a run; `current` is the one in progress.", errors=(404,)),
+    Operation("results", "GET", "/runs/{id}/results", ResultsModel,
+              "Get the results of a run, also while it is in progress. With `after`, no result is sent twice.",
+              query=ResultsQuery, errors=(404,)),
+    Operation("cancel", "POST", "/runs/{id}/cancel", RunModel,
+              "Cancel a run: 202 while it is stopping, 200 if it has ended. Cancelling it twice changes nothing.",
+              body=NothingModel, statuses=(200, 202), errors=(404,)),
+    Operation("kill", "POST", "/runs/{id}/kill", RunModel,
+              "Kill a run at once, without giving it time to clean up. Otherwise the same as cancel.",
+              body=NothingModel, statuses=(200, 202), errors=(404,)),
+    Operation("pause", "POST", "/pause", PausedModel, "Start no more runs until resumed.",
+              body=LaneRequest, errors=(409,)),
+    Operation("resume", "POST", "/resume", PausedModel, "Start runs again.", body=LaneRequest, errors=(409,)),
+    Operation("look", "POST", "/look", RestModel,
+              "Check the source for changes now. If its tree has not changed, nothing runs again.",
+              body=LookRequest, errors=(409,)),
+    Operation("rest", "GET", "/look", RestModel,
+              "Ask whether a lane has settled: it has a verdict on every change that it knows of.",
+              query=LookQuery, errors=(409,)),
+    Operation("policy", "POST", "/policy", PolicySetModel, "Set which tests a change runs from now on.",
+              body=PolicyRequest, needs_body=True, errors=(409,)),
+    Operation("screen", "GET", "/screen", ScreenModel,
+              "Get the rows of the dashboard, as the watcher itself would draw them.", query=ScreenQuery),
+    Operation("output", "GET", "/output", OutputModel,
+              "Get the complete output of the failures and of the runner, or of the chosen failure only.",
+              query=ScreenQuery),
+    Operation("why", "GET", "/why", ExplainedModel,
+              "Explain why a test ran or did not run, or which tests depend on a file.",
+              query=WhyQuery, errors=(404, 409)),
+    Operation("validate", "POST", "/config/validate", CheckedModel, "Check the content of a config file.",
+              body=ConfigRequest, needs_body=True, body_limit=CONFIG_LIMIT, errors=(429,)),
 )
+# fmt: on

@@ -23,7 +23,7 @@ from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import WatchtestError
 from watchtest.views.status.status_document import Document, WriterInfo, activity, document, locations
-from watchtest.workspace.folder import make_folder
+from watchtest.workspace.folder import make_folder, replace_file
 
 __all__ = ["StatusFile", "WriterInfo", "document", "writer_of_this_process"]
 
@@ -153,19 +153,6 @@ class StatusFile:
                 self._on_problem(text)
             return False
         return True
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in the place of `path` so that a reader sees the old file or the new one, whole."""
-    temporary = path.with_name(f"{path.name}.new")
-    # There is one writer, so an old one is a leftover; and never write through a link that somebody put there.
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def writer_of_this_process(version: str) -> WriterInfo:
