@@ -1,4 +1,4 @@
-"""A real loop behind a real control server on a real socket. Only what a run does is in the test's hand."""
+"""A real loop behind a real control server on a real socket. Only the runs are scripted by the test."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class _Box:
 
 
 @dataclass
-class HandRun:
-    """A pipeline whose runs go as the test says: each waits for its outcome, or for a wish to stop. Results that come
-    before are told, and the run goes on."""
+class ScriptedPipeline:
+    """A pipeline whose runs do what the test says. Each waits for its outcome or a stop signal, and reports the results
+    that it is given before."""
 
     lane: Lane = Lane.SAVE
     started: list[StartRun] = field(default_factory=list)
@@ -68,7 +68,7 @@ class HandRun:
     box: _Box = field(default_factory=_Box)
 
     def listen(self, post: Post) -> None:
-        """No box, nothing to hear."""
+        """There is no box."""
 
     async def is_still(self, snapshot: Snapshot) -> bool:
         return True
@@ -81,37 +81,37 @@ class HandRun:
         run = start.run.id
         post(SnapshotTaken(self.lane, time.time(), run, SNAPSHOT))
         post(TestsCollected(self.lane, time.time(), run, frozenset({TEST})))
-        told: dict[str, Result] = {}
-        while isinstance(said := await self._next(signal), tuple):
-            told |= {result.test: result for result in said}
-            post(TestsEnded(self.lane, time.time(), run, said))
-        match said:
+        results: dict[str, Result] = {}
+        while isinstance(step := await self._next(signal), tuple):
+            results |= {result.test: result for result in step}
+            post(TestsEnded(self.lane, time.time(), run, step))
+        match step:
             case None:
                 assert signal.stop is not None
                 return Halted(signal.stop)
             case Exception():
-                raise said
+                raise step
             case _:
-                result = Result(TEST, said, 0.1)
+                result = Result(TEST, step, 0.1)
         post(TestsEnded(self.lane, time.time(), run, (result,)))
-        results = {**told, TEST: result}
+        results[TEST] = result
         code = 1 if any(each.outcome.is_red for each in results.values()) else 0
         return Judged(SNAPSHOT, Execution(code, frozenset(results), results))
 
     async def _next(self, signal: StopSignal) -> Outcome | Exception | tuple[Result, ...] | None:
-        asked, outcome = asyncio.create_task(signal.job_stops.get()), asyncio.create_task(self.outcomes.get())
-        await asyncio.wait({asked, outcome}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (asked, outcome):
+        stop, outcome = asyncio.create_task(signal.job_stops.get()), asyncio.create_task(self.outcomes.get())
+        await asyncio.wait({stop, outcome}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stop, outcome):
             task.cancel()
         return None if not outcome.done() or outcome.cancelled() else outcome.result()
 
 
 @dataclass
 class Bench:
-    """The watcher under test. `speak` runs blocking code of a client beside it."""
+    """The watcher under test, and a client of it."""
 
     loop: Loop
-    runs: HandRun
+    runs: ScriptedPipeline
     client: ControlClient
     says: list[str]
     serving: asyncio.Task[State]
@@ -137,10 +137,10 @@ class Bench:
         return report
 
     async def raw(self, request: bytes) -> bytes:
-        """Whatever the server says to these very bytes."""
+        """Return what the server answers to these bytes."""
         reader, writer = await asyncio.open_unix_connection(str(self.client.paths[0]))
         writer.write(request)
-        with suppress(ConnectionError):  # it may have heard enough before all of it was sent
+        with suppress(ConnectionError):  # it may answer before all of it was sent
             await writer.drain()
         answer = await asyncio.wait_for(reader.read(), LIMIT_S)
         writer.close()
@@ -149,13 +149,13 @@ class Bench:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """The paths of sockets must be short, and those of tests are long."""
+    """The path of a socket must be short; tmp_path is too long."""
     with TemporaryDirectory(prefix="wt-") as folder:
         yield Path(folder)
 
 
 @dataclass
-class KeptRuns(PastRuns):
+class FakeHistory(PastRuns):
     """A history of these runs, and of these results for each of them."""
 
     kept: Sequence[RunReport] = ()
@@ -190,11 +190,11 @@ async def bench(
     is_awaited: bool = True,
     events_limit: int = EVENTS_LIMIT,
 ) -> AsyncIterator[Bench]:
-    """A watcher whose socket answers, left with all its tasks."""
-    runs, says, views = HandRun(), list[str](), list[View]()
+    """Yield a watcher whose socket answers; stop it and all its tasks at the end."""
+    runs, says, views = ScriptedPipeline(), list[str](), list[View]()
     states = {lane: LaneState(lane, policy, f"s-{lane.value}") for lane in lanes or (Lane.SAVE,)}
     loop = Loop(State(states), dict.fromkeys(states, runs), [], views)
-    gateway = Gateway(lambda: loop.state, loop.post, past or KeptRuns(), explain, events_limit=events_limit)
+    gateway = Gateway(lambda: loop.state, loop.post, past or FakeHistory(), explain, events_limit=events_limit)
     views.append(View(gateway.show))
     paths = socket_paths(Path("/some/workspace"), [folder])
     screens = ScreenServer(LocalBackend(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)

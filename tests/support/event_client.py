@@ -1,4 +1,4 @@
-"""A client of the event stream, by hand: it reads as slowly, or as little, as a test wants."""
+"""A client of the event stream that reads as slowly, or as little, as a test wants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedEvent:
     id: str
     kind: str
     data: dict[str, Any]
@@ -34,7 +34,7 @@ class EventClient:
         self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     async def block(self) -> str:
-        """What stands between two empty lines; empty at the end of the stream."""
+        """Return the text up to the next empty line; empty at the end of the stream."""
         lines: list[str] = []
         while True:
             line = (await asyncio.wait_for(self._reader.readline(), LIMIT_S)).decode()
@@ -45,29 +45,29 @@ class EventClient:
                 lines.append(text)
             elif not text and lines:
                 return "\n".join(lines)
-            # all else is the chunking of HTTP
+            # everything else is HTTP's chunked encoding
 
-    async def next(self) -> Heard | None:
-        """The next event; None: the stream has ended."""
+    async def next(self) -> ReceivedEvent | None:
+        """Return the next event; None at the end of the stream."""
         while block := await self.block():
             fields = dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
             if "event" in fields:
-                return Heard(fields["id"], fields["event"], json.loads(fields["data"]))
+                return ReceivedEvent(fields["id"], fields["event"], json.loads(fields["data"]))
         return None
 
-    async def until(self, kind: str, **wanted: object) -> Heard:
-        """The first event of this kind with these members."""
-        while (heard := await self.next()) is not None:
-            if heard.kind == kind and wanted.items() <= heard.data.items():
-                return heard
+    async def until(self, kind: str, **wanted: object) -> ReceivedEvent:
+        """Return the first event of this kind that has these members."""
+        while (event := await self.next()) is not None:
+            if event.kind == kind and wanted.items() <= event.data.items():
+                return event
         raise AssertionError(f"the stream ended without {kind} {wanted}")
 
-    async def rest(self) -> list[Heard]:
-        """All that comes until the stream ends."""
-        heard = []
-        while (each := await self.next()) is not None:
-            heard.append(each)
-        return heard
+    async def rest(self) -> list[ReceivedEvent]:
+        """Return all events until the stream ends."""
+        events = []
+        while (event := await self.next()) is not None:
+            events.append(event)
+        return events
 
 
 @asynccontextmanager

@@ -14,8 +14,7 @@ from prometheus_client.registry import Collector
 from watchtest.control.api.response_models import Activity
 from watchtest.control.feed import Feed
 from watchtest.control.metric_counts import Histogram, MetricCounts
-from watchtest.control.run_reports import FINAL_STATES
-from watchtest.core.model import Outcome, Verdict
+from watchtest.core.model import Outcome, RunState, Verdict
 from watchtest.core.state import Broken, LaneState, State, Working
 from watchtest.views.status.status_document import activity
 
@@ -56,8 +55,9 @@ class Metrics(Collector):
         tests = CounterMetricFamily("watchtest_tests", "Tests of ended runs.", labels=("lane", "outcome"))
         losses = CounterMetricFamily("watchtest_box_losses", "Boxes that were lost.", labels=("lane",))
         for lane in self._state().lanes:
-            for state in FINAL_STATES:
-                runs.add_metric((lane, state), counts.runs[lane, state])
+            for state in RunState:
+                if state.is_final:
+                    runs.add_metric((lane, state), counts.runs[lane, state])
             for outcome in Outcome:
                 tests.add_metric((lane, outcome), counts.tests[lane, outcome])
             losses.add_metric((lane,), counts.losses[lane])

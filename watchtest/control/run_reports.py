@@ -28,7 +28,6 @@ from watchtest.core.transitions import (
 from watchtest.views.status.status_document import timestamp
 
 ENDED_LIMIT = 200
-FINAL_STATES = tuple(state for state in RunState if state not in (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING))
 Position = tuple[float, str]
 """The place of a run in a list: when it was queued, and its id."""
 
@@ -60,7 +59,7 @@ class RunReport:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in FINAL_STATES
+        return self.state.is_final
 
     @property
     def position(self) -> Position:
@@ -114,8 +113,9 @@ class RunReports:
                     progressed.add(fact.run.id)
                 case _:
                     pass
-        for report in ended:
-            self._remember(report)
+        self._ended |= {report.id: report for report in ended}
+        while len(self._ended) > ENDED_LIMIT:
+            self._ended.popitem(last=False)
         if not progressed:
             return tuple(ended)
         return (*ended, *(report for report in self._active(after) if report.id in progressed))
@@ -151,11 +151,6 @@ class RunReports:
             total=(len(phase.promised) or None) if phase else None,
             is_stopping=working.stop is not None,
         )
-
-    def _remember(self, report: RunReport) -> None:
-        self._ended[report.id] = report
-        while len(self._ended) > ENDED_LIMIT:
-            self._ended.popitem(last=False)
 
 
 def _report(run: Run, state: RunState, **fields: Any) -> RunReport:

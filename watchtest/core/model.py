@@ -208,6 +208,10 @@ class RunState(StrEnum):
     SUPERSEDED = "superseded"
     BROKEN = "broken"
 
+    @property
+    def is_final(self) -> bool:
+        return self not in (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
+
 
 class Verdict(StrEnum):
     """What is known about the code of one snapshot."""

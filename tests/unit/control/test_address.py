@@ -1,4 +1,4 @@
-"""Where the control socket lies: short enough, private, the same for both ends; and what commands pay to find it."""
+"""The path of the control socket: short enough, private, the same for both sides; and what commands import for it."""
 
 from __future__ import annotations
 

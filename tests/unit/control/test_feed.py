@@ -1,4 +1,4 @@
-"""The stream of events over the real socket: what is told, how it is gone on with, and that nobody holds it up."""
+"""The event stream over a real socket: what it sends, how a client continues, and that no client delays others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from support.control_server import TEST, Bench, bench, play, short_folder
-from support.event_client import EventClient, Heard, listening
+from support.event_client import EventClient, ReceivedEvent, listening
 from support.watcher_states import BOX, failed, passed
 
 from watchtest.control.api.request_models import component_name
@@ -64,7 +64,7 @@ def test_a_run_is_told_from_queue_to_end_with_each_result_and_every_event_has_it
     play(story, policy=Policy.OFF)
 
 
-async def must_have_its_shape(watcher: Bench, heard: list[Heard]) -> None:
+async def must_have_its_shape(watcher: Bench, heard: list[ReceivedEvent]) -> None:
     document = await watcher.get("/openapi.json")
     for each in heard:
         schema = {**document, "$ref": f"#/components/schemas/{component_name(EVENTS[each.kind].__name__)}"}

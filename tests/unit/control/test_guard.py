@@ -1,4 +1,4 @@
-"""Connections that hold on to what is not theirs: silent ones, ones that never read, and too many of them."""
+"""Connections that waste resources: they send nothing, never read, or are too many."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def served(
 
 async def until_none_is_left(server: UvicornServer) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while server.server_state.connections:  # noqa: ASYNC110  it tells nobody
+        while server.server_state.connections:  # noqa: ASYNC110  uvicorn offers no event for it
             await asyncio.sleep(0.01)
 
 
@@ -94,7 +94,7 @@ def test_leaving_does_not_wait_for_a_client_that_does_not_read(caplog: pytest.Lo
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(GET)
         async with asyncio.timeout(LIMIT_S):
-            while not server.server_state.tasks:  # noqa: ASYNC110  it tells nobody
+            while not server.server_state.tasks:  # noqa: ASYNC110  uvicorn offers no event for it
                 await asyncio.sleep(0.01)
         await server.shutdown()
         writer.close()

@@ -1,4 +1,4 @@
-"""What Prometheus is told: what happened, how things stand, and never an endless set of labels."""
+"""The metrics for Prometheus: what happened, the current state, and closed sets of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that only the history remembers, as the API tells of them: a real history file behind a real server."""
+"""Runs that only the history remembers, as the API reports them: a real history file behind a real server."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.control_server import TEST, Bench, KeptRuns, bench, old, play, short_folder
+from support.control_server import TEST, Bench, FakeHistory, bench, old, play, short_folder
 from support.watcher_states import Story, failed, passed
 
 from watchtest.control.client import RequestRefused
@@ -53,7 +53,7 @@ def test_runs_that_wait_run_and_ended_are_listed_newest_first() -> None:
 
 
 def test_older_runs_come_from_the_history_page_by_page_and_none_twice() -> None:
-    past = KeptRuns([old(number, Lane.COMMIT if number % 2 else Lane.SAVE) for number in range(1, 8)])
+    past = FakeHistory([old(number, Lane.COMMIT if number % 2 else Lane.SAVE) for number in range(1, 8)])
 
     async def whole() -> None:
         with short_folder() as folder:
@@ -76,7 +76,7 @@ def test_older_runs_come_from_the_history_page_by_page_and_none_twice() -> None:
 
 def test_what_is_remembered_outweighs_what_was_written_down_before() -> None:
     async def whole() -> None:
-        past = KeptRuns()
+        past = FakeHistory()
         with short_folder() as folder:
             async with bench(folder, policy=Policy.OFF, past=past) as watcher:
                 watcher.runs.outcomes.put_nowait(Outcome.PASSED)
@@ -181,7 +181,7 @@ def test_partial_results_come_while_it_runs_each_of_them_once_and_then_the_end()
 
 def test_results_of_a_past_run_come_from_the_history_by_numbers_of_their_own() -> None:
     results = [Result(f"test_{number}", Outcome.PASSED, float("nan")) for number in range(5)]
-    past = KeptRuns([old(1)], {"old.1": results})
+    past = FakeHistory([old(1)], {"old.1": results})
 
     async def whole() -> None:
         with short_folder() as folder:

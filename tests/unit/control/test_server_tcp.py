@@ -1,4 +1,4 @@
-"""The control API on a port of the loopback: only with the token, only under its own name, only when asked for."""
+"""The control API on a loopback port: only with the token, only under its own host name, only if configured."""
 
 from __future__ import annotations
 
@@ -175,10 +175,10 @@ def test_a_token_that_cannot_be_kept_is_said_and_the_socket_serves_on() -> None:
     asyncio.run(whole())
 
 
-# -- accesss and tokens by themselves ----------------------------------------------------------------
+# -- access rules and tokens by themselves ---------------------------------------------------------
 
 
-def test_the_access_of_the_socket_asks_for_nothing_but_no_origin() -> None:
+def test_the_socket_accepts_any_request_without_an_origin() -> None:
     assert AccessRules().refusal([(b"host", b"anything")]) is None
     refusal = AccessRules().refusal([(b"origin", b"http://localhost")])
     assert refusal is not None

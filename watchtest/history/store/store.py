@@ -41,7 +41,6 @@ from watchtest.history.store.tree_changes import TreeHistory
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
-UNFINISHED = (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)
 DIED = "the watcher died"
 OUTPUT_LIMIT = 1024 * 1024
 GATE_LIMIT_S = 3600.0
@@ -129,7 +128,7 @@ class Store:
 
     def advance(self, run_id: str, state: RunState, at: float, reason: str = "") -> None:
         """Record that the run has entered another unfinished state."""
-        if state not in UNFINISHED:
+        if state.is_final:
             raise ValueError(f"{state} is a final state: use end()")
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
@@ -200,7 +199,7 @@ class Store:
 
     def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
         """End the run. Nothing can be added to it afterwards."""
-        if state in UNFINISHED:
+        if not state.is_final:
             raise ValueError(f"{state} is not a final state: use advance()")
         with self._transaction() as connection:
             run = self._open_run(connection, run_id)
@@ -335,7 +334,7 @@ def _update(connection: Connection, run: int, values: Mapping[str, Value]) -> No
 
 def _enter_state(connection: Connection, run: int, state: RunState, reason: str, at: float) -> None:
     values: dict[str, Value] = {"run": run, "state": state.value, "reason": storable_text(reason, TEXT_LIMIT), "at": at}
-    values["ended_at"] = None if state in UNFINISHED else at
+    values["ended_at"] = at if state.is_final else None
     connection.execute(_ADD_STATE, values)
     connection.execute(
         "UPDATE runs SET state = :state, reason = :reason, ended_at = :ended_at WHERE number = :run", values

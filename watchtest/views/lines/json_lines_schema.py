@@ -84,7 +84,7 @@ def _result() -> dict[str, Schema]:
 
 
 def _ended() -> dict[str, Schema]:
-    ends = [state.value for state in RunState if state not in (RunState.QUEUED, RunState.SYNCING, RunState.RUNNING)]
+    ends = [state.value for state in RunState if state.is_final]
     counts = _object(**{outcome.value: _whole() for outcome in Outcome})
     return {
         "run": _text(),

@@ -1,4 +1,4 @@
-"""The OpenAPI document: whole, valid, the same as the routes, and kept by every answer to whatever is sent."""
+"""The OpenAPI document: complete, valid, and the same as the routes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from starlette.routing import Route
-from support.control_server import KeptRuns
+from support.control_server import FakeHistory
 from support.watcher_states import start
 
 from watchtest.control.api.openapi import document
@@ -17,8 +17,6 @@ from watchtest.control.gateway import ApiContext, Gateway
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 
 DOCUMENT = document("1")
-EXAMPLES = 12
-"""For each operation, of what its description allows and of what it does not; seeded by its name."""
 
 
 def test_every_route_is_described_and_every_description_is_served() -> None:
@@ -26,7 +24,7 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
         return None
 
     state = start()
-    gateway = Gateway(lambda: state, lambda _event: None, KeptRuns(), explain)
+    gateway = Gateway(lambda: state, lambda _event: None, FakeHistory(), explain)
     screens = ScreenServer(LocalBackend(lambda: state, lambda event: None, "", ""), lambda: state)
     served = application(ApiContext(gateway, dict, screens, Path(), ""))
     routes = {

@@ -1,4 +1,4 @@
-"""The control API over its real socket: runs are asked for, watched, ended and paused; what is wrong is refused."""
+"""The control API over its real socket: it requests, watches, ends and pauses runs, and refuses invalid requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.control_server import TEST, Bench, KeptRuns, bench, play, short_folder
+from support.control_server import TEST, Bench, FakeHistory, bench, play, short_folder
 
 from watchtest.control.api.requests import BODY_LIMIT
 from watchtest.control.client import ControlClient, RequestRefused
@@ -206,7 +206,7 @@ def test_one_lane_can_be_paused_alone() -> None:
 
 
 def test_runs_that_memory_has_lost_come_from_the_history() -> None:
-    past = KeptRuns([RunReport("old.1", Lane.SAVE, Trigger.SAVE, RunState.FAILED, counts={Outcome.FAILED: 2})])
+    past = FakeHistory([RunReport("old.1", Lane.SAVE, Trigger.SAVE, RunState.FAILED, counts={Outcome.FAILED: 2})])
 
     async def whole() -> None:
         with short_folder() as folder:

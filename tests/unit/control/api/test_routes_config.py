@@ -1,4 +1,4 @@
-"""Config validation over the API says exactly what the command says of a file."""
+"""Config validation over the API reports exactly what the command reports for a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever is sent to the API: no bug, and no answer that its OpenAPI document does not describe.
+"""Fuzzed requests find no bug, and no answer that the OpenAPI document does not describe.
 
-By schemathesis, which has an environment of its own (`pip install -e '.[dev,fuzz]'`): merely installed, it makes every
-start of pytest in that environment half a second longer, and hundreds of tests here start one.
+This needs schemathesis, in an environment of its own (`pip install -e '.[dev,fuzz]'`): merely being installed, it makes
+every start of pytest half a second slower, and hundreds of tests here start one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from support.control_server import Bench, KeptRuns, bench, old, short_folder
+from support.control_server import Bench, FakeHistory, bench, old, short_folder
 from support.watcher_states import failed, passed, start
 
 from watchtest.control.address import read_token
@@ -30,7 +30,7 @@ failures = pytest.importorskip("schemathesis.core.failures")
 
 DOCUMENT = document("1")
 EXAMPLES = 12
-"""For each operation, of what its description allows and of what it does not; seeded by its name."""
+"""For each operation, valid and invalid ones."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Address:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[Address]:
-    """A watcher in a thread of its own: it listens on TCP, its runs pass by themselves, and it has a past."""
+    """A watcher in a thread of its own: it listens on TCP, its runs pass by themselves, and it has a history."""
     ready, leave = threading.Event(), threading.Event()
     found: list[Address] = []
 
@@ -54,7 +54,7 @@ def address() -> Iterator[Address]:
 
     async def serve() -> None:
         writer = WriterInfo(1, "host", "1", 1.0)
-        past = KeptRuns([old(number) for number in range(1, 5)], {"old.1": [passed("test_a"), failed("test_b")]})
+        past = FakeHistory([old(number) for number in range(1, 5)], {"old.1": [passed("test_a"), failed("test_b")]})
         with short_folder() as folder:
             async with bench(
                 folder,
@@ -81,7 +81,7 @@ def address() -> Iterator[Address]:
 
 
 POSITIVE, NEGATIVE = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
-# The stream does not end by itself: test_control_events.py has its shape. Where nothing is taken, nothing is wrong.
+# The event stream does not end by itself; test_feed.py checks it. Without input there is nothing invalid to send.
 TESTED = [
     pytest.param(operation, mode, id=f"{operation.name}-{mode.value}")
     for operation in OPERATIONS

@@ -1,29 +1,18 @@
-"""`POST /look`: the watcher looks now, and rests only when a run that began after that has ended."""
+"""`POST /look`: the watcher checks its files now, and settles only when a run that began after that has ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from support.control_server import Bench, bench, short_folder
+from support.control_server import Bench, play
 
 from watchtest.control.client import RequestRefused
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import Lane, Outcome, Policy
+from watchtest.core.model import Outcome, Policy
 
-Story = Callable[[Bench], Awaitable[None]]
 UNSETTLED = {"lane": "save", "settled": False, "waits_for": None}
 SETTLED = {"lane": "save", "settled": True, "waits_for": None}
-
-
-def play(story: Story, *lanes: Lane, policy: Policy = Policy.ALL) -> None:
-    async def whole() -> None:
-        with short_folder() as folder:
-            async with bench(folder, *lanes, policy=policy) as watcher:
-                await story(watcher)
-
-    asyncio.run(whole())
 
 
 async def rests(watcher: Bench) -> None:
