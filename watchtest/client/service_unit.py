@@ -38,7 +38,7 @@ WantedBy=default.target
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class WatcherService:
     """The command to start, and the name of the service."""
 
     name: str
@@ -56,7 +56,7 @@ class ServiceFile:
     next_steps: tuple[str, ...]
 
 
-def systemd_unit(service: Service, config_home: Path) -> ServiceFile:
+def systemd_unit(service: WatcherService, config_home: Path) -> ServiceFile:
     _check(service)
     name = f"watchtest-{service.name}.service"
     content = UNIT.format(
@@ -74,7 +74,7 @@ def systemd_unit(service: Service, config_home: Path) -> ServiceFile:
     return ServiceFile(config_home / "systemd" / "user" / name, content.encode(), steps)
 
 
-def launchd_plist(service: Service, home: Path) -> ServiceFile:
+def launchd_plist(service: WatcherService, home: Path) -> ServiceFile:
     _check(service)
     label = f"watchtest.{service.name}"
     content: dict[str, Any] = {
@@ -121,7 +121,7 @@ def is_ours(content: bytes) -> bool:
         return False
 
 
-def _check(service: Service) -> None:
+def _check(service: WatcherService) -> None:
     for text in (*service.argv, service.path):
         if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in text):
             text = f"{text!r}: a service file cannot hold control characters or text that is not UTF-8"

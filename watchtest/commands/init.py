@@ -60,13 +60,13 @@ def _write_service(arguments: argparse.Namespace) -> int:
     import os
     import sys
 
-    from watchtest.client.service_unit import Service, launchd_plist, systemd_unit, write
+    from watchtest.client.service_unit import WatcherService, launchd_plist, systemd_unit, write
     from watchtest.wiring import workspace_key
 
     workspace = load_project(arguments).workspace  # wrong settings must fail here, not when the service starts
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
     argv = (sys.executable, "-P", "-m", "watchtest", "-C", str(workspace), *config, "watch", "--silent")
-    service = Service(workspace_key(workspace), workspace, argv, os.environ.get("PATH", os.defpath))
+    service = WatcherService(workspace_key(workspace), workspace, argv, os.environ.get("PATH", os.defpath))
     if sys.platform == "darwin":
         wanted = launchd_plist(service, Path.home())
     elif sys.platform == "win32":

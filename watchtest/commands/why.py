@@ -130,7 +130,7 @@ def _file_lines(document: dict[str, Any]) -> Iterator[str]:
     yield document["file"]
     if document.get("note"):
         yield f"  ({document['note']})"
-    yield f"  {document['reached_by']['count']} of {document['of']} tests can reach it by imports"
+    yield f"  {document['reached_by']['count']} of {count(document['of'], 'test')} can reach it by imports"
     if document["tests_in_it"]["count"]:
         yield f"  contains {count(document['tests_in_it']['count'], 'test')}"
     if document["read_by"]["count"]:

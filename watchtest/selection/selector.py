@@ -238,7 +238,7 @@ class Selector:
         await self.settle(inputs.base)
         known = inputs.base
         if known is None:
-            return All(because="nothing is known yet of which tests a change can affect")
+            return All(because="it is not recorded yet which tests a change can affect")
         if inputs.environment != self._environment:
             return All(because="the environment is another than the one in which tests were recorded")
         changed = sorted(_changed(known.entries, inputs.snapshot.entries))

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from watchtest import cli
-from watchtest.client.service_unit import Service, is_ours, launchd_plist, systemd_unit, write
+from watchtest.client.service_unit import WatcherService, is_ours, launchd_plist, systemd_unit, write
 from watchtest.errors import WorkspaceError
 
 NASTY = '/home/me/my "pröject" 100% $HOME \\ it\'s'
 
 
-def service(workspace: str = NASTY, program: str = sys.executable) -> Service:
+def service(workspace: str = NASTY, program: str = sys.executable) -> WatcherService:
     argv = (program, "-P", "-m", "watchtest", "-C", workspace, "watch", "--silent")
-    return Service("project-1a2b3c4d", Path(workspace), argv, "/usr/bin:/odd %h/$x")
+    return WatcherService("project-1a2b3c4d", Path(workspace), argv, "/usr/bin:/odd %h/$x")
 
 
 def lines(content: bytes) -> dict[str, str]:
