@@ -1,4 +1,4 @@
-"""The watcher: its parts, its views and its background, and the one place where their lifetimes nest."""
+"""The watcher: assembles lanes, views and the API, and is the one place where their lifetimes nest."""
 
 from __future__ import annotations
 
@@ -67,20 +67,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DisplayOptions:
-    """How the user wants to see it."""
+    """How the watcher shows its state."""
 
     once: bool = False
     plain: bool = False
     json_lines: bool = False
     silent: bool = False
-    """Not at all: in the background the log and the status file tell."""
+    """Print nothing: in the background, only the log and the status file report."""
 
 
 async def run_watcher(
     project: Project, show: DisplayOptions, keep_lock: Callable[[], None], reread: Callable[[], Config]
 ) -> int:
-    """Watch until told to stop; the exit code. The caller holds the workspace's lock, `keep_lock` looks after it;
-    `reread` gives the settings as they are in the files now."""
+    """Watch until a stop is requested, and return the exit code.
+
+    The caller holds the lock of the workspace; `keep_lock` checks it regularly. `reread` loads the settings again.
+    """
     on = policies(project.config)
     if show.once and set(on.values()) == {Policy.OFF}:
         raise UsageError("--once: every trigger is off, so there is nothing to run", hint="try --trigger save=all")
@@ -140,7 +142,7 @@ async def run_watcher(
         last = await loop.run()
         await keeper.close(last)
     if leaving.dashboard is not None:
-        # The dashboard is gone with its screen: what it said last stays where the user can scroll to it.
+        # The dashboard's screen is gone; print the verdict where it stays visible.
         verdict = last.top.knowledge.verdict
         said = f"{SIGNS[verdict]} {words.verdict(last.top.knowledge)}\n"
         sys.stdout.write(encodable(said, sys.stdout.encoding))
@@ -148,14 +150,14 @@ async def run_watcher(
 
 
 def _suffix(lane: Lane) -> str:
-    """Run ids of different lanes must differ; the save lane's stay short."""
+    """Return what makes the run ids of a lane unique; the ids of the save lane stay short."""
     return "" if lane is Lane.SAVE else f"-{lane.value}"
 
 
 async def run_tree(
     project: Project, lane: Lane, source: GitTree, provider: BoxProvider, say: Callable[[str], None]
 ) -> State:
-    """One run of one tree in a box of its own, beside a watcher or without one; its last state."""
+    """Run all tests of one tree in a separate box, with or without a watcher, and return the last state."""
     loop = Loop(
         State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True),
         {lane: build_pipeline(project, lane, provider, source)},
@@ -205,7 +207,7 @@ class _Lanes:
         return tree
 
     def background(self, say: Callable[[str], None]) -> list[Callable[[], AsyncIterator[Event]]]:
-        """What watches, each a stream of events for ever."""
+        """Return the endless streams of events from the file system and git."""
         watching: list[Callable[[], AsyncIterator[Event]]] = []
         if self._worktree is not None:
             worktree = self._worktree
@@ -299,13 +301,13 @@ async def _enter_control(
 
 
 def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: bool) -> RunRecorder | None:
-    """The keeper of the history. One that cannot be opened is said, and done without."""
+    """Return the recorder of the history; None if it is disabled, or, after a warning, if it cannot be opened."""
     if not project.config.history.enabled:
         return None
     try:
         store = Store(history_path(project.dirs.state, project.workspace), say)
     except WatchtestError as error:
-        say(f"no history is kept: {error}")
+        say(f"the history is not recorded: {error}")
         return None
     history = project.config.history
     limits = RetentionLimits(history.max_days, history.max_runs, history.max_mb)
@@ -313,8 +315,7 @@ def open_recorder(project: Project, say: Callable[[str], None], *, is_watcher: b
 
 
 def _earlier_results(project: Project) -> Mapping[str, Result]:
-    """By what an earlier watcher saw, the first run knows which tests failed and which are quick. Nothing else is
-    believed of it."""
+    """Return the results of the last complete run of an earlier watcher; they determine the order of the first run."""
     path = history_path(project.dirs.state, project.workspace)
     if not project.config.history.enabled or not history_exists(path):
         return {}
@@ -322,12 +323,12 @@ def _earlier_results(project: Project) -> Mapping[str, Result]:
         with open_for_reading(path) as connection:
             return last_full_results(connection, str(project.workspace))
     except WatchtestError as error:
-        log.info("the first run goes in the runner's own order: %s", error)
+        log.info("the first run uses the runner's own order: %s", error)
         return {}
 
 
 def exit_code(state: State, once: bool) -> int:
-    """Of a watcher that ran once: the worst of its lanes."""
+    """Return the exit code of a watcher: with `--once`, that of its worst lane."""
     if not once:
         return 0
     ends = [lane.runs.last.state if lane.runs.last else RunState.CANCELLED for lane in state.ranked]
@@ -338,7 +339,7 @@ _WORST = (0, 5, 130, 1, 124, 4)
 
 
 def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
-    """The user has answered the question of a lane whose source shrank."""
+    """Continue a lane whose source shrank if the user has accepted that."""
     asking = [lane for lane in loop.state.ranked if lane.problem is not None and lane.problem.code == "shrank"]
     if asking and has_consent(project.workspace):
         loop.post(SourceChanged(asking[0].lane, now, frozenset({EVERYTHING})))
@@ -346,32 +347,32 @@ def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
 
 @dataclass(slots=True)
 class Shutdown:
-    """How the watcher is being left, and who has the terminal until then."""
+    """How the watcher ends, and whether another program has the terminal at the moment."""
 
     is_interrupted: bool = False
     dashboard: Dashboard | None = None
 
     def is_terminal_lent(self) -> bool:
-        """To a pager or an editor."""
+        """Return whether a pager or an editor uses the terminal."""
         return self.dashboard is not None and self.dashboard.is_program_open
 
 
 def leaving_signals() -> list[int]:
-    """Those that end a watcher. What was ignored when it was started stays so: `nohup` means that."""
+    """Return the signals that end a watcher. Signals that were ignored at the start stay ignored, as `nohup` wants."""
     numbers = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     return [signal.SIGTERM, *(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)]
 
 
 @contextmanager
 def _signals(loop: Loop) -> Iterator[Shutdown]:
-    """Ctrl-C and friends ask the loop to leave."""
+    """Stop the loop on Ctrl-C and other signals."""
     leaving = Shutdown()
 
     def leave(number: int) -> None:
         if number == signal.SIGINT:
             if leaving.is_terminal_lent():
-                return  # meant for the pager or the editor that has the terminal
-            if leaving.is_interrupted:  # asked twice: now
+                return  # it is meant for the pager or the editor
+            if leaving.is_interrupted:  # the second Ctrl-C ends the process at once
                 if leaving.dashboard is not None:
                     leaving.dashboard.release_terminal()
                 os._exit(130)
@@ -383,7 +384,7 @@ def _signals(loop: Loop) -> Iterator[Shutdown]:
     try:
         for number in numbers:
             running.add_signal_handler(number, leave, number)
-    except NotImplementedError:  # Windows: Ctrl-C comes as KeyboardInterrupt, and ends us less gently
+    except NotImplementedError:  # Windows: Ctrl-C raises KeyboardInterrupt
         numbers = []
     try:
         yield leaving

@@ -1,39 +1,39 @@
 """Every expected failure of watchtest, in one tree.
 
-    WatchtestError            said in one line, with what to do next; `exit_code` tells the shell which kind
+    WatchtestError            printed as one line with a hint; `exit_code` is what the shell receives
     ├── UsageError            2   wrong flags or arguments
     ├── ConfigError           2   a config file, key or value
     ├── WorkspaceError        2   the folder is missing, unreadable or already watched
-    │   ├── SourceMoved       2   a file is no longer what the snapshot says; a new snapshot helps
-    │   └── SourceShrank      2   more than half of the box would be deleted: a question, not a deed
-    ├── EngineError           4   no container engine, or it refuses us
-    │   └── ImageError        4   the image is not there and cannot be had
-    ├── BoxError              4   the box cannot be made or has broken
-    │   ├── DiskFull          4   no room is left in the box; somebody may free some
-    │   ├── ChannelLost       4   the connection to the agent has ended; the outcome of what ran is unknown
+    │   ├── SourceMoved       2   a file changed after the snapshot was taken; a new snapshot helps
+    │   └── SourceShrank      2   the sync would delete more than half of the box; the user has to confirm
+    ├── EngineError           4   no container engine is running, or it refuses the connection
+    │   └── ImageError        4   the image is missing and cannot be pulled or built
+    ├── BoxError              4   the box cannot be created, or is broken
+    │   ├── DiskFull          4   the disk of the box is full
+    │   ├── ChannelLost       4   the connection to the agent was lost; the outcome of its jobs is unknown
     │   ├── ServiceError      4   a service that the tests need is not ready
-    │   └── BoxGone           4   the container vanished or stopped under our hands
+    │   └── BoxGone           4   the container disappeared or stopped
     ├── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
-    └── ControlError          4   no watcher to speak with, or it does not answer
+    └── ControlError          4   no watcher is running, or it does not answer
 
-A red test is data, never an exception. Anything that is not a WatchtestError is a bug: exit code 3 and a crash file.
+A red test is data, never an exception. Any other exception is a bug: exit code 3 and a crash file.
 """
 
 from __future__ import annotations
 
-BY_ITSELF = "it is tried again by itself"
-"""The hint of what a watcher heals; a command that was typed once says so in its own words."""
+BY_ITSELF = "it is tried again automatically"
+"""The hint for problems that a watcher retries; other commands replace it."""
 
 
 class WatchtestError(Exception):
-    """What went wrong, where, and (`hint`) what to do about it. `code` is a stable word for machines."""
+    """An expected failure: a message, a hint what to do, and a stable `code` for programs."""
 
     exit_code = 4
     code = "error"
     is_transient = False
-    """It may be over by itself: worth another try."""
+    """The problem may disappear by itself, so another attempt is worthwhile."""
     retries_forever = False
-    """Somebody else's to mend, and cheap to ask for: tried again without an end."""
+    """Retry without a limit: the cause lies outside of watchtest, and an attempt is cheap."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The tests of one run, in a box that is ready: every runner in its turn, warm where that is safe, red made sure of."""
+"""Executes the tests of one run in a prepared box: all runners in turn, warm if that is safe, failures confirmed."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from watchtest.selection.selector import SelectionInput, Selector
 
 log = logging.getLogger(__name__)
 BATCH_S = 0.05
-"""Results are handed on in batches: a state a test would cost more than the test."""
+"""Results are posted in batches: a new state per test would cost more than the test."""
 NAMES_SHOWN = 3
 PYTEST_USAGE = 4
-ASKING_LIMIT_S = 60.0
-"""For a question about what depends on what."""
+QUERY_LIMIT_S = 60.0
+"""The time limit when a runner queries its tool for dependencies."""
 NO_TESTS = 5
 
 Warm = Literal["auto", "on", "off"]
@@ -62,22 +62,21 @@ Warm = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One run, in a box at its very snapshot."""
+    """What a run is about: its snapshot, the box that holds it, and what the lane knew before."""
 
     session: BoxSession
     snapshot: Snapshot
     generation: int
     python: str
     environment: str
-    """The name of the environment: what was found out about warm runs holds for it."""
+    """The name of the environment; whether warm runs can be trusted depends on it."""
     start: StartRun
     changed: frozenset[str]
-    """What differs from the tree of the last verdict."""
+    """The paths that differ from the last judged tree."""
     post: Post
     note: Note
-    wish: StopSignal
+    signal: StopSignal
     selection_input: SelectionInput
-    """What a selection goes by."""
 
     @property
     def run(self) -> Run:
@@ -86,32 +85,35 @@ class RunContext:
 
 @dataclass(slots=True)
 class TestExecutor:
-    """The runners of one lane, and what is known of warm runs in its box."""
+    """Selects and executes the tests of one lane, and remembers whether warm runs in its box can be trusted."""
 
     root: str
-    """Where the workspace lies in the box, as seen from inside."""
+    """The path of the workspace inside the box."""
     environment: Environment
     limits: JobLimits
     warm: Warm
     choose: Callable[[Snapshot], tuple[AnyRunner, ...]]
-    """The runners of a workspace in this state; blocking."""
+    """Returns the runners for a snapshot; blocks."""
     selector: Selector
-    """Learns from every run what its tests touch."""
+    """Learns from every run what the tests depend on."""
     is_given: bool = False
-    """The user has named the runners: each of them has to run. One that was only found may lack its tool."""
+    """The user has configured the runners, so each of them must run. The tool of a detected runner may be missing."""
     _trusted: set[str] = field(default_factory=set)
     """Environments in which a cold run has confirmed a warm one."""
     _unsound: set[str] = field(default_factory=set)
-    """Environments in which one has not."""
+    """Environments in which a cold run has contradicted a warm one."""
     _hung: set[str] = field(default_factory=set)
-    """Environments in which the last run hung, and was a warm one: the next shows whether that was the reason."""
-    _said: set[str] = field(default_factory=set)
+    """Environments in which the last run was warm and hung: the next one is cold, to see whether that helps."""
+    _noted: set[str] = field(default_factory=set)
     _trials: TriedEnvironments = field(default_factory=TriedEnvironments)
     _lacking: set[tuple[str, str]] = field(default_factory=set)
-    """Environments, each with the name of a runner whose tool is not there. Runs of everything try it again."""
+    """Pairs of an environment and a runner whose tool is missing there. Runs of all tests try it again."""
 
     async def select(self, context: RunContext) -> Selection:
-        """What has to run; a proof that all the others need not. The Python tests by what was recorded of them."""
+        """Return the tests that must run, with a proof that the others need not.
+
+        Python tests are selected by their recorded dependencies; other runners query their tools.
+        """
         inputs = context.selection_input
         is_as_before = self._trials.are_as_before(inputs)
         self._trials.add(inputs)
@@ -120,14 +122,14 @@ class TestExecutor:
         if not others or inputs.base is None or not self.selector.is_recording:
             return await self.selector.select(inputs)
         python = [runner for runner in runners if isinstance(runner, PytestRunner | UnittestRunner)]
-        # Files of any kind may hold tests for Python, by a plugin.
-        owned = group_by_runner(runners, inputs.known | inputs.must_run, python[0].name if python else NOBODY)
+        # With a plugin, pytest may find tests in files of any type.
+        owned = group_by_runner(runners, inputs.known_tests | inputs.must_run, python[0].name if python else NOBODY)
         if owned[NOBODY]:
-            return All(because=f"no runner is there any more for {_names(tuple(sorted(owned[NOBODY])))}")
+            return All(because=f"there is no longer a runner for {_names(tuple(sorted(owned[NOBODY])))}")
         parts: list[RunnerSelection] = []
         if python:
             known = frozenset[str]().union(*(owned[runner.name] for runner in python))
-            own = replace(inputs, known=known, must_run=inputs.must_run & known)
+            own = replace(inputs, known_tests=known, must_run=inputs.must_run & known)
             parts.append(RunnerSelection(tuple(one.name for one in python), known, await self.selector.select(own)))
         for runner in others:
             change = change_of(inputs.base, inputs.snapshot, owned[runner.name], self.root, self.selector.patterns)
@@ -135,27 +137,27 @@ class TestExecutor:
                 continue
             if is_as_before:
                 parts.append(
-                    await select_for_runner(runner, change, lambda invocation: self._asked(invocation, context))
+                    await select_for_runner(runner, change, lambda invocation: self._query(invocation, context))
                 )
             else:
-                unknown = All(because="nothing is known yet of its tests in this environment")
+                unknown = All(because="its tests have not run in this environment yet")
                 parts.append(RunnerSelection((runner.name,), change.known, unknown))
-        return join_selections(parts, inputs.must_run) if parts else All(because="no tool is there to run a test")
+        return join_selections(parts, inputs.must_run) if parts else All(because="no test tool is available")
 
-    async def _asked(self, invocation: Invocation, context: RunContext) -> InvocationEnd:
-        """A question of a runner, put to the box before the tests run."""
-        if context.wish.is_set:
+    async def _query(self, invocation: Invocation, context: RunContext) -> InvocationEnd:
+        """Run a command in the box by which a runner finds out what a change affects."""
+        if context.signal.is_set:
             return InvocationEnd(None, stopped="cancelled", reason="the run was stopped")
-        limit_s = min(ASKING_LIMIT_S, self.limits.run_s)
+        limit_s = min(QUERY_LIMIT_S, self.limits.run_s)
         limits = JobLimits(limit_s, limit_s, self.limits.grace_s)
         variables = {**self.environment.variables, **invocation.env}
         what = Command(invocation.argv, invocation.folder)
         job = JobSpec(what, limits, variables, self.environment.path_first, requires=context.generation)
-        end = await context.session.run(job, lambda _rows: None, lambda _text: None, context.wish.job_stops)
-        return _ended(end)
+        end = await context.session.run(job, lambda _rows: None, lambda _text: None, context.signal.job_stops)
+        return _invocation_end(end)
 
     async def execute(self, context: RunContext) -> Execution:
-        """Everything that the runners said, believed by nobody yet."""
+        """Run the selected tests with all runners and return what they reported."""
         self._trials.add(context.selection_input)
         runners = await asyncio.to_thread(self.choose, context.snapshot)
         run = context.run
@@ -164,14 +166,14 @@ class TestExecutor:
         missing: list[RunnerError] = []
         first = next((runner for runner in runners if isinstance(runner, PytestRunner)), None)
         for runner, tests in _shares(runners, run):
-            # There is one process to fork from.
+            # There is only one warm process.
             may_be_warm = runner is first and context.environment not in self._unsound | self._hung
             try:
                 async for execution in self._all_of(runner, tests, context, may_be_warm):
                     executions.append(replace(execution, runner=runner.name if len(runners) > 1 else ""))
                     if execution.stopped is not None:
                         whole = merge(executions)
-                        # What the runners behind it would have found, nobody knows.
+                        # The tests of the remaining runners were not collected.
                         return whole if len(runners) == 1 else replace(whole, has_collected=False)
                 self._lacking.discard((context.environment, runner.name))
             except RunnerError as error:
@@ -179,8 +181,8 @@ class TestExecutor:
                     raise
                 missing.append(error)
                 self._lacking.add((context.environment, runner.name))
-                self._say_once(
-                    f"{runner.name} does not run, though the project has tests for it: {error}", context.note
+                self._note_once(
+                    f"{runner.name} cannot run, although the project has tests for it: {error}", context.note
                 )
         if not executions and missing:
             raise missing[0]
@@ -189,27 +191,28 @@ class TestExecutor:
     async def _all_of(
         self, runner: AnyRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> AsyncIterator[Execution]:
-        """One a command; who has heard enough asks for no more."""
+        """Yield one execution per command, as long as the caller wants more."""
         match runner:
             case PytestRunner():
                 yield await self._pytest(runner, tests, context, may_be_warm)
             case UnittestRunner():
-                wish = UnittestCommand(context.python, runner.args, tests, runner.folder, self.selector.is_recording)
-                yield (await self._one(wish, runner.reader(), context, runner.env))[0]
+                recording = self.selector.is_recording
+                command = UnittestCommand(context.python, runner.args, tests, runner.folder, recording)
+                yield (await self._run_job(command, runner.reader(), context, runner.env))[0]
             case _:
                 for invocation in runner.invocations(tests):
                     yield await self._command(runner, invocation, context)
 
     async def _command(self, runner: Runner, invocation: Invocation, context: RunContext) -> Execution:
         what = Command(invocation.argv, invocation.folder, invocation.has_rows)
-        return (await self._one(what, runner.reader(invocation, self.root), context, invocation.env))[0]
+        return (await self._run_job(what, runner.reader(invocation, self.root), context, invocation.env))[0]
 
-    # -- pytest: warm, and sure ----------------------------------------------------------------------
+    # -- pytest: warm runs and their confirmation ----------------------------------------------------
 
     async def _pytest(
         self, runner: PytestRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> Execution:
-        wish = PytestCommand(
+        command = PytestCommand(
             context.python,
             runner.arguments,
             tests,
@@ -220,7 +223,7 @@ class TestExecutor:
             first=_first(context.run),
             collects_all=_collects_all(context.run),
         )
-        execution, end = await self._one(wish, runner.reader(), context, runner.env)
+        execution, end = await self._run_job(command, runner.reader(), context, runner.env)
         if end.exit_code == NO_PYTEST and not execution.promised:
             raise RunnerError(
                 f"pytest is not installed in the box ({context.python})",
@@ -232,73 +235,73 @@ class TestExecutor:
                 hint="`watchtest exec -- pip install pytest-xdist`, or add it to the project's test dependencies",
             )
         if end.cold_because:
-            self._say_why_cold(end.cold_because, context.note)
+            self._report_cold_start(end.cold_because, context.note)
         self._hung.discard(context.environment)
         if end.is_warm and execution.stopped is StopReason.TIMED_OUT:
             self._hung.add(context.environment)
-        return await self._made_sure(runner, wish, execution, context) if end.is_warm else execution
+        return await self._confirm_failures(runner, command, execution, context) if end.is_warm else execution
 
-    def _say_why_cold(self, reason: str, note: Note) -> None:
-        """Every time to those who insist; else once each, and that a process is getting ready is not worth a word."""
-        log.info("a cold run: %s", reason)
-        text = f"a cold run, slower than need be: {reason}"
+    def _report_cold_start(self, reason: str, note: Note) -> None:
+        """Report a cold start: every time with `warm = "on"`, otherwise once per reason unless it is just startup."""
+        log.info("cold start: %s", reason)
+        text = f"cold start: {reason}"
         if self.warm == "on":
             note(text)
         elif reason != WARM_NOT_READY:
-            self._say_once(text, note)
+            self._note_once(text, note)
 
-    def _say_once(self, text: str, note: Note) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _note_once(self, text: str, note: Note) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
             note(text)
 
-    async def _made_sure(
-        self, runner: PytestRunner, wish: PytestCommand, warm: Execution, context: RunContext
+    async def _confirm_failures(
+        self, runner: PytestRunner, command: PytestCommand, warm: Execution, context: RunContext
     ) -> Execution:
-        """Red that could be of our own making is only red when a fresh process says so, too."""
+        """Repeat failures that the warm process may have caused in a fresh process, whose results count."""
         is_trusted = context.environment in self._trusted
         tests = doubtful_tests(warm, context.start.knowledge.results, is_trusted)
         if tests == () or warm.stopped is not None:
             return warm
         log.info("run %s: %s again in a fresh process", context.run.id, "all" if tests is None else f"{len(tests)}")
         if tests is not None:
-            some = replace(wish, tests=tests, is_warm=False)
-            cold, _ = await self._one(some, runner.reader(), context, runner.env, is_check=True)
+            some = replace(command, tests=tests, is_warm=False)
+            cold, _ = await self._run_job(some, runner.reader(), context, runner.env, is_check=True)
             if cold.stopped is not None:
-                return replace(cold, has_collected=False)  # it was to look for a few of the tests
+                return replace(cold, has_collected=False)  # it was to collect only a few tests
             settled = with_confirmed(warm, cold)
             if settled is not None:
                 self._trusted.add(context.environment)
                 return settled
-        # What passes by itself may still fail among the others: only the same run in a fresh process can tell.
-        again = replace(wish, is_warm=False)
-        cold, _ = await self._one(again, runner.reader(), context, runner.env, is_check=True)
+        # Tests that pass alone may fail together with others, so the same run is repeated in a fresh process.
+        again = replace(command, is_warm=False)
+        cold, _ = await self._run_job(again, runner.reader(), context, runner.env, is_check=True)
         only_warm = red_only_when_warm(warm, cold)
         if cold.stopped is None and confirms(cold, warm):
             self._trusted.add(context.environment)
-        elif cold.stopped is None and not context.wish.is_set:
-            if await self._is_by_chance(runner, wish, only_warm, context):
+        elif cold.stopped is None and not context.signal.is_set:
+            if await self._is_flaky(runner, command, only_warm, context):
                 return replace(cold, by_chance=only_warm)
-            if not context.wish.is_set:
-                self._admit(only_warm, warm, context)
+            if not context.signal.is_set:
+                self._report_unsound_warm_run(only_warm, warm, context)
         return cold
 
-    async def _is_by_chance(
-        self, runner: PytestRunner, wish: PytestCommand, only_warm: tuple[str, ...], context: RunContext
+    async def _is_flaky(
+        self, runner: PytestRunner, command: PytestCommand, only_warm: tuple[str, ...], context: RunContext
     ) -> bool:
-        """Whether warmth is not to blame: what failed passes in another run that is just as warm."""
-        unseen = replace(context, post=lambda _event: None)  # it says something of us, and nothing of the code
-        again, end = await self._one(wish, runner.reader(), unseen, runner.env)
-        is_by_chance = end.is_warm and passes_again(again, only_warm)
-        if is_by_chance:
+        """Return whether the tests that failed only when warm pass in a second warm run, so that they are flaky."""
+        unseen = replace(context, post=lambda _event: None)  # this run tests watchtest, not the code
+        again, end = await self._run_job(command, runner.reader(), unseen, runner.env)
+        is_flaky = end.is_warm and passes_again(again, only_warm)
+        if is_flaky:
             context.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
-        return is_by_chance
+        return is_flaky
 
-    def _admit(self, only_warm: tuple[str, ...], warm: Execution, context: RunContext) -> None:
+    def _report_unsound_warm_run(self, only_warm: tuple[str, ...], warm: Execution, context: RunContext) -> None:
         self._unsound.add(context.environment)
         context.note(
-            f"a defect of watchtest: {_names(only_warm)} failed in a warm run and not in a cold one; the cold one"
-            " counts, and runs stay cold until the environment changes. Please report it: the log has the details"
+            f"a bug in watchtest: {_names(only_warm)} failed in a warm run and not in a cold one. The cold run counts,"
+            " and runs stay cold until the environment changes. Please report it; the log has the details"
         )
         if not only_warm:
             log.warning("broken only when warm: %s\n%s", judge(warm).reason, warm.raw_output)
@@ -309,7 +312,7 @@ class TestExecutor:
 
     # -- one command in the box ------------------------------------------------------------------------
 
-    async def _one(
+    async def _run_job(
         self,
         what: Command | PytestCommand | UnittestCommand,
         reports: ReportReader,
@@ -319,9 +322,9 @@ class TestExecutor:
         is_check: bool = False,
     ) -> tuple[Execution, JobResult]:
         run = context.run
-        if context.wish.stop and context.wish.job_stops.empty():
-            # It was taken by a job that came to its end all the same; the run is not to go on with another.
-            context.wish.job_stops.put_nowait(context.wish.stop is StopReason.KILLED)
+        if context.signal.reason and context.signal.job_stops.empty():
+            # The job before consumed the stop request but finished anyway; the next one must not run.
+            context.signal.job_stops.put_nowait(context.signal.reason is StopReason.KILLED)
         variables = {**self.environment.variables, **env}
         job = JobSpec(what, self.limits, variables, self.environment.path_first, requires=context.generation)
         recordings = RecordingRows()
@@ -334,20 +337,20 @@ class TestExecutor:
                     context.post(TestsCollected(run.lane, time.time(), run.id, promised))
                 batch.add(results)
 
-            end = await context.session.run(job, take, lambda _text: None, context.wish.job_stops)
+            end = await context.session.run(job, take, lambda _text: None, context.signal.job_stops)
             self.selector.end(context.selection_input, recordings)
-            execution = reports.execution(_ended(end))
+            execution = reports.execution(_invocation_end(end))
             batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
         if end.full_disk and end.exit_code != 0:
-            # Whatever is red now may be so for want of room; that is not the code's fault.
+            # The failures may be caused by the full disk, not by the code.
             raise DiskFull(
-                f"no room is left in the box, in {end.full_disk}: the run proves nothing", hint=FREE_DISK_HINT
+                f"the disk of the box is full ({end.full_disk}), so the run proves nothing", hint=FREE_DISK_HINT
             )
         return execution, end
 
 
 def _or_needless(execution: Execution, run: Run) -> Execution:
-    """Of what was selected for sure nothing is there any more: then there is nothing to run."""
+    """Mark the execution as needless if none of the tests of a proven selection exists any more."""
     is_proof = isinstance(run.selection, Only) and run.selection.is_proof
     is_empty = execution.exit_code == NO_TESTS and not execution.promised and not execution.collection_errors
     return replace(execution, is_needless=True) if is_proof and is_empty and execution.has_collected else execution
@@ -362,7 +365,7 @@ def _collects_all(run: Run) -> bool:
 
 
 def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunner, tuple[str, ...] | None]]:
-    """Each runner with the tests that are its own. What nobody claims goes to Python, or to the first, to be missed."""
+    """Yield each runner with its tests. Unclaimed tests go to a Python runner, or else to the first one."""
     if not isinstance(run.selection, Only):
         yield from ((runner, None) for runner in runners)
         return
@@ -380,12 +383,12 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
 
 def _names(tests: tuple[str, ...]) -> str:
     if not tests:
-        return "the run as a whole"
+        return "the whole run"
     more = f" and {len(tests) - NAMES_SHOWN} more" if len(tests) > NAMES_SHOWN else ""
     return ", ".join(tests[:NAMES_SHOWN]) + more
 
 
-def _ended(end: JobResult) -> InvocationEnd:
+def _invocation_end(end: JobResult) -> InvocationEnd:
     return InvocationEnd(
         exit_code=end.exit_code,
         stopped=end.stopped,
@@ -399,7 +402,7 @@ def _ended(end: JobResult) -> InvocationEnd:
 
 
 class _Batch:
-    """Results on their way to the inbox, held back for at most BATCH_S."""
+    """Collects results and posts them after at most BATCH_S."""
 
     def __init__(self, run: Run, post: Post, is_check: bool) -> None:
         self._run = run
@@ -413,7 +416,7 @@ class _Batch:
         self._waiting += results
         self.seen.update(result.test for result in results)
         if any(result.outcome.is_red for result in results):
-            self.flush()  # red is shown as soon as it is seen
+            self.flush()  # failures are shown immediately
         elif self._waiting and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(BATCH_S, self.flush)
 

@@ -1,7 +1,7 @@
-"""Inbox, step, tasks, views: the only place that starts anything. Decides nothing; that is `step`'s.
+"""The event loop of the watcher: inbox, `step`, tasks, views. The only place that starts tasks; `step` decides.
 
-Whatever fails here is heard of. A run that fails by a bug is broken; a look at the source is said and done without; a
-view or a watch that fails ends the watcher, after every view has seen the end.
+No failure is silent. A run that fails because of a bug is broken; a failed check of the source is reported; a view or
+an event stream that fails ends the watcher, after every view has seen the last state.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from watchtest.logs.writer import create_logged_task
 log = logging.getLogger(__name__)
 TICK_S = 0.25
 REST_TICK_S = 1.0
-"""While no lane is at work and nothing happens: each tick costs more than all that is done in it."""
+"""The interval while no lane is working and nothing happens, to save power."""
 LEAVE_LIMIT_S = 8.0
-PEEK_LIMIT_S = 2.0
-LOOK_AGAIN_S = 2.0
+COMPARE_LIMIT_S = 2.0
+RECHECK_AFTER_S = 2.0
 
 EventStream = Callable[[], AsyncIterator[Event]]
 
@@ -61,30 +61,30 @@ class Closable(Protocol):
 
 
 class LaneRunner(Protocol):
-    """Carries out the runs of one lane, and looks at its source for the loop."""
+    """Executes the runs of one lane, and reads its source for the loop."""
 
     @property
     def box(self) -> Closable: ...
 
     def listen(self, post: Post) -> None:
-        """From now on tell of what happens between runs."""
+        """Post events that happen between runs, such as a lost box."""
 
-    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
-        """The whole of a run; raises WatchtestError when the tool, not the code, fails."""
+    async def execute(self, start: StartRun, post: Post, signal: StopSignal) -> Ending:
+        """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code."""
 
-    async def is_still(self, snapshot: Snapshot) -> bool:
-        """Whether the whole source is what it was."""
+    async def is_unchanged(self, snapshot: Snapshot) -> bool:
+        """Return whether the whole source still equals the snapshot."""
 
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
-        """Which of these paths (EVERYTHING: which at all) now differ from that snapshot, by content or mode."""
+        """Return which of these paths differ from the snapshot by content or mode; EVERYTHING compares all paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Something that shows the state. Must be quick: it is called between events.
+    """Something that shows the state. It must be fast, because it is called between events.
 
-    `show(before, after, event)`: the event is None at the very end, when `after` is the last state of all.
-    `tick(now)` is called a few times a second.
+    `show(before, after, event)`: the event is None when `after` is the last state. `tick(now)` is called up to four
+    times per second.
     """
 
     show: Callable[[State, State, Event | None], None]
@@ -93,10 +93,10 @@ class View:
 
 @dataclass(slots=True)
 class _ActiveRun:
-    """A run under way."""
+    """The task of an active run, and the signal that stops it."""
 
     task: asyncio.Task[None]
-    wish: StopSignal
+    signal: StopSignal
 
 
 class Loop:
@@ -104,25 +104,25 @@ class Loop:
         self,
         state: State,
         pipelines: Mapping[Lane, LaneRunner],
-        watching: Sequence[EventStream],
+        streams: Sequence[EventStream],
         views: Sequence[View],
         *,
-        look_again_s: float = LOOK_AGAIN_S,
+        recheck_after_s: float = RECHECK_AFTER_S,
     ) -> None:
         self.state = state
         self._pipelines = pipelines
-        self._watching = watching
+        self._streams = streams
         self._views = views
-        self._look_again_s = look_again_s
+        self._recheck_after_s = recheck_after_s
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[Lane, _ActiveRun] = {}
         self._timers: set[asyncio.TimerHandle] = set()
-        self._looks: dict[Lane, asyncio.Task[None]] = {}
-        self._peeks: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
-        self._stirred = asyncio.Event()
+        self._rechecks: dict[Lane, asyncio.Task[None]] = {}
+        self._comparisons: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
+        self._has_news = asyncio.Event()
 
     def post(self, event: Event) -> None:
-        """Something happened. From the loop's own thread only."""
+        """Put an event into the inbox. To be called from the loop's own thread only."""
         self._inbox.put_nowait(event)
 
     def quit(self) -> None:
@@ -130,33 +130,33 @@ class Loop:
             self.post(QuitRequested(lane, time.time()))
 
     async def run(self) -> State:
-        """Until it is told to leave, or a background task fails. The last state."""
+        """Run until a `Leave` effect, or until a background task fails. Return the last state."""
         for pipeline in self._pipelines.values():
             pipeline.listen(self.post)
-        background = [asyncio.create_task(self._watch(watching), name="watch") for watching in self._watching]
+        background = [asyncio.create_task(self._watch(stream), name="watch") for stream in self._streams]
         background.append(asyncio.create_task(self._tick(), name="tick"))
-        with self._strays_are_said():
+        with self._reporting_stray_errors():
             try:
                 await self._react_to_events(background)
             finally:
                 for timer in self._timers:
                     timer.cancel()
-                aside = [*background, *self._looks.values(), *chain.from_iterable(self._peeks.values())]
-                for task in aside:
+                others = [*background, *self._rechecks.values(), *chain.from_iterable(self._comparisons.values())]
+                for task in others:
                     task.cancel()
-                await asyncio.gather(*aside, return_exceptions=True)
+                await asyncio.gather(*others, return_exceptions=True)
                 failures = [*await self._end_runs(), *self._show_the_end()]
-        for failure in failures:  # logged already; here only where nothing worse is on its way
+        for failure in failures:  # logged already; raised only if no other exception is propagating
             raise failure
         return self.state
 
     def _show_the_end(self) -> list[Exception]:
-        """To every view, whatever another one does: the history must not be left with open runs."""
+        """Show the last state to every view, even if one fails: the history must not keep open runs."""
         self.state = replace(self.state, is_leaving=True)
         failures: list[Exception] = []
         while not self._inbox.empty():
             event = self._inbox.get_nowait()
-            if isinstance(event, RunRequested):  # accepted by nobody, but somebody may wait for its end
+            if isinstance(event, RunRequested):  # it is refused, and its client may be waiting for that
                 before = self.state
                 self.state, _ = step(before, event)
                 failures += self._shown(before, event)
@@ -167,14 +167,14 @@ class Loop:
         return failures
 
     @contextmanager
-    def _strays_are_said(self) -> Iterator[None]:
-        """An exception that no owner saw: in a callback, or in a task that somebody dropped."""
+    def _reporting_stray_errors(self) -> Iterator[None]:
+        """Report exceptions that no caller sees: in callbacks, or in tasks without an owner."""
 
         def stray(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             error = context.get("exception")
             log.error("in the background: %s", context.get("message"), exc_info=error)
-            if isinstance(error, Exception):  # a dropped task may be found by any thread
-                running.call_soon_threadsafe(self._say_bug, self.state.top.lane, "something in the background", error)
+            if isinstance(error, Exception):  # the garbage collector may find a lost task in any thread
+                running.call_soon_threadsafe(self._report_bug, self.state.top.lane, "a background task", error)
 
         running = asyncio.get_running_loop()
         before = running.get_exception_handler()
@@ -187,19 +187,19 @@ class Loop:
     async def _react_to_events(self, background: list[asyncio.Task[None]]) -> None:
         while True:
             next_event = asyncio.create_task(self._inbox.get())
-            # A background task never ends by itself: one that is done has failed, and its exception is ours.
+            # Background tasks never end by themselves: one that is done has failed, and its exception is raised here.
             done, _ = await asyncio.wait({next_event, *background}, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {next_event}:
                 next_event.cancel()
                 if not task.cancelled() and (error := task.exception()) is not None:
                     log.error("the task %r failed", task.get_name(), exc_info=error, extra={"task": task.get_name()})
                 task.result()
-                raise AssertionError(f"the task {task.get_name()!r} ended without being told to")
+                raise AssertionError(f"the task {task.get_name()!r} ended unexpectedly")
             event = next_event.result()
             before = self.state
             self.state, effects = step(before, event)
             self._show(before, event)
-            self._stirred.set()
+            self._has_news.set()
             for effect in effects:
                 self._perform(effect)
             if any(isinstance(effect, Leave) for effect in effects):
@@ -210,7 +210,7 @@ class Loop:
             raise failure
 
     def _shown(self, before: State, event: Event | None) -> list[Exception]:
-        """What the views raised, once each has had its turn: the one that fails must not blind the others."""
+        """Show the state to all views, even if one fails, and return their exceptions."""
         failures = []
         for view in self._views:
             try:
@@ -219,8 +219,8 @@ class Loop:
                 failures.append(error)
         return failures
 
-    def _say_bug(self, lane: Lane, what: str, error: Exception) -> None:
-        text = f"{what} failed by a bug: {_told(error)}; the log has the details"
+    def _report_bug(self, lane: Lane, what: str, error: Exception) -> None:
+        text = f"{what} failed because of a bug: {_describe(error)}; the log has the details"
         self.post(NoteAdded(lane, time.time(), text, is_kept=True))
 
     # -- effects -----------------------------------------------------------------------------------
@@ -228,19 +228,21 @@ class Loop:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case StartRun(run):
-                wish = StopSignal()
-                task = create_logged_task(self._execute(effect, wish), run.lane.value, run.id, name=f"run {run.id}")
-                self._runs[run.lane] = _ActiveRun(task, wish)
+                signal = StopSignal()
+                task = create_logged_task(self._execute(effect, signal), run.lane.value, run.id, name=f"run {run.id}")
+                self._runs[run.lane] = _ActiveRun(task, signal)
             case StopRun(lane, _, stop):
-                self._runs[lane].wish.set(stop)
+                self._runs[lane].signal.set(stop)
             case SetTimer(lane, at):
                 self._wake_later(lane, at)
             case RecheckSource(lane, snapshot):
-                self._look_again_later(lane, snapshot)
+                self._recheck_later(lane, snapshot)
             case CompareSource(lane, run_id):
-                peek = create_logged_task(self._peek(effect), lane.value, run_id, name=f"peek {lane} for run {run_id}")
-                self._peeks[lane].add(peek)
-                peek.add_done_callback(self._peeks[lane].discard)
+                comparison = create_logged_task(
+                    self._compare(effect), lane.value, run_id, name=f"compare {lane} for run {run_id}"
+                )
+                self._comparisons[lane].add(comparison)
+                comparison.add_done_callback(self._comparisons[lane].discard)
             case Leave():
                 pass  # the caller sees it and ends
 
@@ -252,56 +254,56 @@ class Loop:
         timer = asyncio.get_running_loop().call_later(max(0.0, at - time.time()), wake)
         self._timers.add(timer)
 
-    def _look_again_later(self, lane: Lane, snapshot: Snapshot) -> None:
-        def look() -> None:
+    def _recheck_later(self, lane: Lane, snapshot: Snapshot) -> None:
+        def start_recheck() -> None:
             self._timers.discard(timer)
-            look_again = self._look_again(lane, snapshot)
-            self._looks[lane] = create_logged_task(look_again, lane.value, "", name=f"look again {lane}")
+            recheck = self._recheck(lane, snapshot)
+            self._rechecks[lane] = create_logged_task(recheck, lane.value, "", name=f"recheck {lane}")
 
-        timer = asyncio.get_running_loop().call_later(self._look_again_s, look)
+        timer = asyncio.get_running_loop().call_later(self._recheck_after_s, start_recheck)
         self._timers.add(timer)
 
-    async def _look_again(self, lane: Lane, snapshot: Snapshot) -> None:
-        """Only while the lane rests on that very snapshot; what is found is a change like any other."""
+    async def _recheck(self, lane: Lane, snapshot: Snapshot) -> None:
+        """Compare the whole source with the snapshot while the lane is idle; a difference counts as a change."""
         if not self._rests_on(lane, snapshot):
             return
         try:
-            is_still = await self._pipelines[lane].is_still(snapshot)
+            is_unchanged = await self._pipelines[lane].is_unchanged(snapshot)
         except WatchtestError as error:
-            log.info("the second look at the %s lane failed: %s", lane, error)
-            is_still = False  # the run that follows says what is wrong
+            log.info("the recheck of the %s lane failed: %s", lane, error)
+            is_unchanged = False  # the run that follows reports the problem
         except Exception as error:
-            log.exception("the second look at the %s lane failed by a bug", lane)
-            self._say_bug(lane, "the second look at the source", error)
+            log.exception("the recheck of the %s lane failed because of a bug", lane)
+            self._report_bug(lane, "the recheck of the source", error)
             return
-        if not is_still and self._rests_on(lane, snapshot):
-            log.warning("the %s lane's source changed without being told", lane)
+        if not is_unchanged and self._rests_on(lane, snapshot):
+            log.warning("the source of the %s lane changed, but the watch did not report it", lane)
             self.post(SourceChanged(lane, time.time(), frozenset({EVERYTHING})))
 
-    async def _peek(self, peek: CompareSource) -> None:
-        """A look that fails ends no run: the change stays pending, and the run that follows says what is wrong."""
+    async def _compare(self, request: CompareSource) -> None:
+        """Compare changed paths with the snapshot of the active run. If that fails, the change just stays pending."""
         try:
-            paths = await self._pipelines[peek.lane].changed_since(peek.snapshot, peek.paths)
+            paths = await self._pipelines[request.lane].changed_since(request.snapshot, request.paths)
         except WatchtestError as error:
-            log.info("could not see what changed during run %s: %s", peek.run, error)
+            log.info("the changes during run %s could not be compared: %s", request.run, error)
             return
         except Exception as error:
-            log.exception("the look at what changed during run %s failed by a bug", peek.run)
-            self._say_bug(peek.lane, "the look at what changed", error)
+            log.exception("the comparison of changes during run %s failed because of a bug", request.run)
+            self._report_bug(request.lane, "the comparison of changes", error)
             return
-        self.post(SourceCompared(peek.lane, time.time(), peek.run, paths))
+        self.post(SourceCompared(request.lane, time.time(), request.run, paths))
 
     def _rests_on(self, lane: Lane, snapshot: Snapshot) -> bool:
         state = self.state.lanes[lane]
         return isinstance(state.activity, Idle) and not state.pending and state.knowledge.snapshot is snapshot
 
-    async def _execute(self, start: StartRun, wish: StopSignal) -> None:
-        """The owner of a run: whatever becomes of it, the inbox hears of exactly one end."""
+    async def _execute(self, start: StartRun, signal: StopSignal) -> None:
+        """Execute a run and post exactly one `RunEnded`, whatever happens."""
         run = start.run
         ending: Ending = ToolFailure(Problem("bug", "the run was abandoned"), is_transient=False)
         began = time.monotonic()
         try:
-            ending = await self._pipelines[run.lane].execute(start, self.post, wish)
+            ending = await self._pipelines[run.lane].execute(start, self.post, signal)
             if isinstance(ending, Judged):
                 await self._hold_back(run.lane, began)
         except WatchtestError as error:
@@ -310,24 +312,24 @@ class Loop:
                 Problem(error.code, error.message, error.hint), error.is_transient, error.retries_forever
             )
         except Exception as error:
-            log.exception("run %s failed by a bug", run.id)
-            problem = Problem("bug", f"internal error: {_told(error)}", "the log has the details; please report it")
+            log.exception("run %s failed because of a bug", run.id)
+            problem = Problem("bug", f"internal error: {_describe(error)}", "the log has the details; please report it")
             ending = ToolFailure(problem, is_transient=True)
         finally:
             self.post(RunEnded(run.lane, time.time(), run.id, ending))
 
     async def _hold_back(self, lane: Lane, began: float) -> None:
-        """A verdict is not given in the middle of a save: what belongs to it is heard of, and looked at, before."""
+        """Delay a verdict until the save has settled, so that late changes of the same save are noticed before."""
         await asyncio.sleep(max(0.0, began + self.state.lanes[lane].settings.settle_s - time.monotonic()))
-        if peeks := self._peeks.get(lane):
-            await asyncio.wait(tuple(peeks), timeout=PEEK_LIMIT_S)
+        if comparisons := self._comparisons.get(lane):
+            await asyncio.wait(tuple(comparisons), timeout=COMPARE_LIMIT_S)
 
     async def _end_runs(self) -> list[Exception]:
-        """Whatever a box says to its end, the others are closed, too."""
-        under = [run for run in self._runs.values() if not run.task.done()]
-        for run in under:
-            run.wish.set(StopReason.KILLED)
-        tasks = [run.task for run in under]
+        """Stop all runs and close all boxes, even if one of them fails; return the exceptions."""
+        active = [run for run in self._runs.values() if not run.task.done()]
+        for run in active:
+            run.signal.set(StopReason.KILLED)
+        tasks = [run.task for run in active]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=LEAVE_LIMIT_S)
             for task in late:
@@ -344,31 +346,31 @@ class Loop:
 
     # -- background --------------------------------------------------------------------------------
 
-    async def _watch(self, watching: EventStream) -> None:
-        async for event in watching():
+    async def _watch(self, stream: EventStream) -> None:
+        async for event in stream():
             self.post(event)
 
     async def _tick(self) -> None:
         while True:
-            await self._until_the_next_tick()
+            await self._next_tick()
             now = time.time()
             for view in self._views:
                 view.tick(now)
 
-    async def _until_the_next_tick(self) -> None:
+    async def _next_tick(self) -> None:
         is_at_work = any(isinstance(lane.activity, Working) for lane in self.state.lanes.values())
-        if not is_at_work and not self._stirred.is_set():
+        if not is_at_work and not self._has_news.is_set():
             try:
                 async with asyncio.timeout(REST_TICK_S):
-                    await self._stirred.wait()
+                    await self._has_news.wait()
             except TimeoutError:
                 return
-        self._stirred.clear()
+        self._has_news.clear()
         await asyncio.sleep(TICK_S)
 
 
-def _told(error: Exception) -> str:
-    """`ValueError: bad (parse, line 7)`."""
+def _describe(error: Exception) -> str:
+    """Return a line like `ValueError: bad (parse, line 7)`."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"

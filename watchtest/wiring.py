@@ -1,4 +1,4 @@
-"""From settings to concrete parts: which provider, which source, which pipeline. Builds; runs nothing."""
+"""Builds the parts of a lane from the settings: box provider, source, runners, selector, pipeline. Runs nothing."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ from watchtest.workspace.shrink_consent import use_consent
 log = logging.getLogger(__name__)
 
 CONTAINER_KEYS = ("user", "memory", "cpus", "pids", "hardened", "ports")
-"""Keys of `box` that the local box cannot obey."""
+"""Keys of `box` that have no effect in the local box."""
 MEBIBYTE = 1024 * 1024
 
 
 def workspace_key(workspace: Path) -> str:
-    """Short, readable, and different for every workspace of this machine."""
+    """Return a short, readable name that is unique among the workspaces of this machine."""
     name = re.sub(r"[^a-z0-9]+", "-", workspace.name.lower()).strip("-")[:30] or "workspace"
     return f"{name}-{workspace_digest(workspace)[:8]}"
 
 
 def maps_folder(state: Path, workspace: Path) -> Path:
-    """Where it is kept what the tests of a workspace touch."""
+    """Return the folder of the workspace's test maps."""
     return state / "maps" / workspace_key(workspace)
 
 
 def choose_provider(project: Project, owner: str, say: Callable[[str], None]) -> BoxProvider:
-    """The box of a lane, or of the gate; `auto` means a container wherever there is an engine."""
+    """Return the box provider of a lane or of the gate; `auto` prefers a container if an engine is running."""
     wish = project.config.box.engine
     if wish == "local":
         return local_provider(project, owner)
@@ -73,8 +73,8 @@ def choose_provider(project: Project, owner: str, say: Callable[[str], None]) ->
         return local_provider(project, owner)
     found.close()
     for miss in found.skipped:
-        say(f"{found.describe()[0]} makes the box, because {miss}")
-    # From now on this one and no other: a box must not move to another engine while its own is away for a moment.
+        say(f"the box runs in {found.describe()[0]}, because {miss}")
+    # Stay with this engine: a box must not move to another one while its own is unavailable for a moment.
     return docker_provider(project, owner, lambda: connect(found.address), found.kind)
 
 
@@ -98,7 +98,7 @@ def docker_provider(project: Project, lane: str, connect_engine: Callable[[], En
         cpus=box.cpus,
         pids=box.pids,
         hardened=box.hardened,
-        # One box can have a port of this machine; it is the one of the lane people look at.
+        # Only one box can bind a port of this machine: that of the save lane, which users look at.
         ports=box.ports if lane == Lane.SAVE else (),
         cache_volume=f"watchtest-{key}-cache" if box.cache else "",
         ca_bundle=ca_bundle(box.ca, project.environ),
@@ -122,7 +122,7 @@ def local_provider(project: Project, owner: str) -> LocalProvider:
 
 
 def recipe_input(project: Project, source: SourceTree, detector: RunnerDetector | None = None) -> RecipeInput:
-    """`detector`: who finds the runners of that source, where somebody else asks, too."""
+    """Return what a recipe is made of. `detector` can be shared with other users of the same source."""
     box = project.config.box
     detector = detector or build_detector(project, source)
     return RecipeInput(
@@ -136,7 +136,7 @@ def recipe_input(project: Project, source: SourceTree, detector: RunnerDetector 
 
 
 def settings_digest(project: Project) -> str:
-    """Of the settings that a verdict depends on, beside what the box is made of."""
+    """Return a digest of the settings that affect verdicts, except the recipe of the box."""
     config = project.config
     box = (config.box.python, config.box.user, config.box.network)
     parts = (*box, config.runner.args, config.runners, config.services)
@@ -152,7 +152,7 @@ def build_environment(project: Project, provider: BoxProvider, lane: str = Lane.
         grace_s=runner.grace_s,
         python=box.python,
         env=carried,
-        # Commands of the user go to the box of the save lane.
+        # Commands of the user run in the box of the save lane.
         has_manual_changes=lambda: lane == Lane.SAVE and manual_changes.exist(project.workspace),
     )
 
@@ -187,7 +187,7 @@ def _check(ready: Ready) -> ReadyCheck:
 
 
 def policies(config: Config) -> dict[Lane, Policy]:
-    """The lanes that are on, and how much each runs. With every trigger off there is still the save lane, to ask."""
+    """Return the policies of the lanes that are on. If all triggers are off, the save lane still accepts requests."""
     triggers = config.triggers
     wishes = {Lane.SAVE: triggers.save, Lane.STAGE: triggers.stage, Lane.COMMIT: triggers.commit}
     on = {lane: Policy(wish) for lane, wish in wishes.items() if wish != "off"}
@@ -197,7 +197,7 @@ def policies(config: Config) -> dict[Lane, Policy]:
 def build_pipeline(
     project: Project, lane: Lane, provider: BoxProvider, source: SourceTree, *, is_selecting: bool = False
 ) -> Pipeline:
-    """`is_selecting`: its runs may leave tests out, so what tests touch has to be recorded."""
+    """Build the pipeline of a lane. `is_selecting`: runs may leave tests out, so dependencies must be recorded."""
     environment = build_environment(project, provider, lane)
     detector = build_detector(project, source)
     return Pipeline(
@@ -206,10 +206,10 @@ def build_pipeline(
         box=Box(provider),
         environment=environment,
         services=build_services(project, provider),
-        wish=recipe_input(project, source, detector),
+        recipe_input=recipe_input(project, source, detector),
         executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
-        done_by_hand=(lambda: manual_changes.take(project.workspace)) if lane is Lane.SAVE else tuple,
+        lost_changes=(lambda: manual_changes.take(project.workspace)) if lane is Lane.SAVE else tuple,
         may_shrink=lambda: not project.config.watch.shrink_guard or use_consent(project.workspace),
     )
 
@@ -239,7 +239,7 @@ def build_selector(project: Project, is_selecting: bool) -> Selector:
     return Selector(
         mode=project.config.selection.mode if is_selecting else "all",
         patterns=tuple(map(_pattern, project.config.watch.rules)),
-        keep_miss=lambda document: _keep_miss(project.workspace / FOLDER, document),
+        report_miss=lambda document: _keep_miss(project.workspace / FOLDER, document),
     )
 
 

@@ -98,7 +98,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
     assert execution.by_chance == ()
     assert {test for test, result in bench.shown().items() if result.outcome.is_red} == set(), "the last word is cold"
     (note,) = bench.notes
-    assert note.startswith("a defect of watchtest: test_a.py::test_a failed in a warm run")
+    assert note.startswith("a bug in watchtest: test_a.py::test_a failed in a warm run")
     # From then on runs are cold.
     assert judge(bench.run(test_a=WARM_ONLY)).state is RunState.PASSED
     assert len(bench.notes) == 1
@@ -110,7 +110,7 @@ def test_a_collection_that_only_breaks_when_warm_is_our_defect_too(warm_bench: W
     bench.get_warm()
     execution = bench.run(test_a=f"import sys\nassert {ZYGOTE} not in sys.modules\ndef test_a(): pass\n")
     assert judge(execution).state is RunState.PASSED
-    assert [note for note in bench.notes if note.startswith("a defect of watchtest: test_a.py")]
+    assert [note for note in bench.notes if note.startswith("a bug in watchtest: test_a.py")]
 
 
 @pytest.mark.thorough
@@ -139,8 +139,8 @@ def pytest_sessionfinish(session):
 @pytest.mark.parametrize(
     ("when", "said"),
     [
-        ("True", "a defect of watchtest: the run as a whole failed in a warm run"),
-        ("not os.path.exists('seen')", "flaky: the run as a whole failed"),
+        ("True", "a bug in watchtest: the whole run failed in a warm run"),
+        ("not os.path.exists('seen')", "flaky: the whole run failed"),
     ],
 )
 @pytest.mark.thorough
@@ -218,5 +218,5 @@ def test_who_insists_on_warm_runs_is_told_every_time_why_one_was_cold(
     bench.notes.clear()
     for _ in range(3):
         bench.run(**shadow)
-    assert len([note for note in bench.notes if note.startswith("a cold run")]) == said
+    assert len([note for note in bench.notes if note.startswith("cold start")]) == said
     assert "difflib" in bench.notes[0]

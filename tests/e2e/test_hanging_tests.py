@@ -141,7 +141,7 @@ class Stage:
     @property
     def cold_runs(self) -> int:
         """Runs that were wished warm and were not."""
-        return (self.project.root / ".watchtest" / "watchtest.log").read_text(errors="replace").count('"a cold run: ')
+        return (self.project.root / ".watchtest" / "watchtest.log").read_text(errors="replace").count('"cold start: ')
 
     def get_warm(self) -> None:
         """Until a run was forked from the process that is kept for that."""

@@ -271,7 +271,7 @@ def test_a_runner_that_was_only_found_and_lacks_its_tool_is_said_and_keeps_nobod
     project.save("frontend/a.test.js", "import { test } from 'vitest'\ntest('a', () => {})\n")
     watcher = project.watch()
     watcher.wait_for_verdict("passed")
-    assert "does not run, though the project has tests for it" in watcher.output
+    assert "cannot run, although the project has tests for it" in watcher.output
     assert "vitest is not in node_modules" in watcher.output
     watcher.stop()
     project.save("watchtest.toml", '[[runners]]\nkind = "vitest"\nfolder = "frontend"\n[[runners]]\nkind = "pytest"\n')

@@ -130,7 +130,7 @@ def test_a_snapshot_is_what_a_new_box_starts_from(docker_project: Project) -> No
     subprocess.run(["docker", "rm", "-f", project.container()], check=True, capture_output=True, timeout=30)
     code, said = project.once()
     assert code == 0
-    assert "what was done by hand in the old one is gone" in said
+    assert "manual changes of the old one are lost" in said
     assert "echo unkept > /opt/other" in said
 
 

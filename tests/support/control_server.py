@@ -70,7 +70,7 @@ class ScriptedPipeline:
     def listen(self, post: Post) -> None:
         """There is no box."""
 
-    async def is_still(self, snapshot: Snapshot) -> bool:
+    async def is_unchanged(self, snapshot: Snapshot) -> bool:
         return True
 
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
@@ -87,8 +87,8 @@ class ScriptedPipeline:
             post(TestsEnded(self.lane, time.time(), run, step))
         match step:
             case None:
-                assert signal.stop is not None
-                return Halted(signal.stop)
+                assert signal.reason is not None
+                return Halted(signal.reason)
             case Exception():
                 raise step
             case _:

@@ -85,7 +85,7 @@ SECOND = CommandRunner(("second",), name="second")
 
 
 def executed(
-    folder: Path, wish: StopSignal, session: FakeSession, *runners: AnyRunner, selection: Selection | None = None
+    folder: Path, signal: StopSignal, session: FakeSession, *runners: AnyRunner, selection: Selection | None = None
 ) -> Execution:
     provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
@@ -93,12 +93,12 @@ def executed(
     testing = TestExecutor(
         "/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all")
     )
-    return asyncio.run(testing.execute(an_occasion(session, wish, selection)))
+    return asyncio.run(testing.execute(an_occasion(session, signal, selection)))
 
 
 def an_occasion(
     session: FakeSession,
-    wish: StopSignal,
+    signal: StopSignal,
     selection: Selection | None = None,
     tree: Snapshot = TREE,
     known: frozenset[str] = frozenset(),
@@ -108,32 +108,32 @@ def an_occasion(
     nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
     selection_input = SelectionInput(tree, "", TREE if known else None, known, frozenset(), nobody)
     box = cast(BoxSession, session)
-    return RunContext(box, tree, 1, sys.executable, "", start, frozenset(), nobody, nobody, wish, selection_input)
+    return RunContext(box, tree, 1, sys.executable, "", start, frozenset(), nobody, nobody, signal, selection_input)
 
 
 @pytest.mark.parametrize("stop", [StopReason.CANCELLED, StopReason.KILLED, StopReason.SUPERSEDED])
 def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path, stop: StopReason) -> None:
-    wish = StopSignal()
+    signal = StopSignal()
 
     def ends(_command: str) -> JobResult:
-        wish.set(stop)
-        wish.job_stops.get_nowait()  # taken by the job that ends by itself at this moment
+        signal.set(stop)
+        signal.job_stops.get_nowait()  # taken by the job that ends by itself at this moment
         return GREEN
 
-    execution = executed(tmp_path, wish, FakeSession(ends))
+    execution = executed(tmp_path, signal, FakeSession(ends))
     assert execution.stopped in (StopReason.CANCELLED, StopReason.KILLED)
     assert judge(execution).state is not RunState.PASSED
 
 
 def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) -> None:
-    wish = StopSignal()
+    signal = StopSignal()
 
     def ends(command: str) -> JobResult:
         if command == "second":
-            wish.set(StopReason.CANCELLED)
+            signal.set(StopReason.CANCELLED)
         return GREEN
 
-    assert judge(executed(tmp_path, wish, FakeSession(ends))).state is RunState.PASSED
+    assert judge(executed(tmp_path, signal, FakeSession(ends))).state is RunState.PASSED
 
 
 def test_what_a_runner_would_have_found_behind_one_that_hung_is_not_taken_for_gone(tmp_path: Path) -> None:
@@ -195,13 +195,13 @@ def test_what_was_never_tried_in_this_environment_runs_whole(tmp_path: Path) -> 
 
 
 def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
-    session, wish = FakeSession(lambda _command: GREEN), StopSignal()
+    session, signal = FakeSession(lambda _command: GREEN), StopSignal()
     testing = a_testing(tmp_path, LINT, GoRunner())
     asyncio.run(testing.execute(an_occasion(session, StopSignal())))
     begun = len(session.begun)
-    wish.set(StopReason.CANCELLED)
+    signal.set(StopReason.CANCELLED)
     go = frozenset({".::TestIt"})
-    selection = asyncio.run(testing.select(an_occasion(session, wish, tree=CHANGED, known=LINTED | go)))
+    selection = asyncio.run(testing.select(an_occasion(session, signal, tree=CHANGED, known=LINTED | go)))
     assert len(session.begun) == begun
     assert isinstance(selection, Only)
     assert selection.whole == ("go",)

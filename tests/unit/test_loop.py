@@ -80,10 +80,10 @@ class FakePipeline:
     def listen(self, post: Post) -> None:
         pass
 
-    async def execute(self, start: StartRun, post: Post, wish: StopSignal) -> Ending:
-        return await self.runs(start, post, wish)
+    async def execute(self, start: StartRun, post: Post, signal: StopSignal) -> Ending:
+        return await self.runs(start, post, signal)
 
-    async def is_still(self, snapshot: Snapshot) -> bool:
+    async def is_unchanged(self, snapshot: Snapshot) -> bool:
         if self.look_error is not None:
             raise self.look_error
         return True
@@ -114,7 +114,7 @@ class Watched:
             dict.fromkeys(self.lanes, self.pipeline),
             self.watching,
             [*self.views, View(self.show)],
-            look_again_s=0.01,
+            recheck_after_s=0.01,
         )
 
     def show(self, before: State, after: State, event: Event | None) -> None:
@@ -214,10 +214,10 @@ def failing_view(error: Exception) -> View:
 
 
 def test_a_view_that_fails_ends_the_watcher_and_the_history_is_closed() -> None:
-    async def endless(start: StartRun, post: Post, wish: StopSignal) -> Ending:
+    async def endless(start: StartRun, post: Post, signal: StopSignal) -> Ending:
         post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
-        await wish.job_stops.get()
-        return Halted(wish.stop or StopReason.CANCELLED)
+        await signal.job_stops.get()
+        return Halted(signal.reason or StopReason.CANCELLED)
 
     watched = Watched(FakePipeline(endless), views=(failing_view(ZeroDivisionError("the view")),))
 
@@ -291,7 +291,7 @@ def test_a_watch_that_just_ends_is_a_failure() -> None:
     async def scene() -> None:
         await asyncio.sleep(LIMIT_S)
 
-    with pytest.raises(AssertionError, match="'watch' ended without being told to"):
+    with pytest.raises(AssertionError, match="'watch' ended unexpectedly"):
         watched.play(scene)
 
 
@@ -319,21 +319,21 @@ def test_a_failure_in_a_callback_or_a_dropped_task_is_said(caplog: pytest.LogCap
 
     with caplog.at_level(logging.ERROR):
         watched.play(scene)
-    assert "something in the background failed by a bug: ZeroDivisionError: nobody owns me" in watched.notes[0]
+    assert "a background task failed because of a bug: ZeroDivisionError: nobody owns me" in watched.notes[0]
     assert any(record.exc_info for record in caplog.records)
 
 
 # -- looking at the source -------------------------------------------------------------------------
 
 
-async def long_run(start: StartRun, post: Post, wish: StopSignal) -> Ending:
+async def long_run(start: StartRun, post: Post, signal: StopSignal) -> Ending:
     """Tests run until they are stopped."""
     post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
     post(TestsCollected(SAVE, time.time(), start.run.id, frozenset()))
     post(TestsCollected(SAVE, time.time(), start.run.id, frozenset({"a.py::t"})))
     if start.run.id.endswith(".1"):
-        await wish.job_stops.get()
-        return Halted(wish.stop or StopReason.CANCELLED)
+        await signal.job_stops.get()
+        return Halted(signal.reason or StopReason.CANCELLED)
     return Judged(TREE, GREEN)
 
 
@@ -373,7 +373,9 @@ def test_a_look_that_fails_ends_no_run_and_a_bug_in_it_is_said(error: Exception,
 
     watched.play(scene)
     assert bool(watched.notes) is says
-    assert not says or "the look at what changed failed by a bug: ZeroDivisionError: peeking" in watched.notes[0]
+    assert (
+        not says or "the comparison of changes failed because of a bug: ZeroDivisionError: peeking" in watched.notes[0]
+    )
 
 
 def test_a_second_look_that_fails_by_a_bug_is_said() -> None:
@@ -384,7 +386,7 @@ def test_a_second_look_that_fails_by_a_bug_is_said() -> None:
         await watched.until(lambda _state: bool(watched.notes))
 
     watched.play(scene)
-    assert "the second look at the source failed by a bug: ZeroDivisionError: looking again" in watched.notes[0]
+    assert "the recheck of the source failed because of a bug: ZeroDivisionError: looking again" in watched.notes[0]
 
 
 # -- leaving ---------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ def selected(error: Exception) -> tuple[All, list[str]]:
 def test_after_a_bug_in_a_selection_everything_runs_and_it_is_said() -> None:
     selection, notes = selected(KeyError("no such unit"))
     assert isinstance(selection, All)
-    assert "defect of watchtest" in selection.because
+    assert "bug in watchtest" in selection.because
     assert "KeyError" in selection.because
-    assert notes == ["a defect of watchtest: it cannot tell what is affected; the log has the details"]
+    assert notes == ["a bug in watchtest: the affected tests cannot be determined; the log has the details"]
 
 
 def test_a_box_that_is_lost_meanwhile_is_no_such_bug() -> None:

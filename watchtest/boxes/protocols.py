@@ -46,15 +46,15 @@ class StopSignal:
 
     job_stops: asyncio.Queue[bool] = field(default_factory=asyncio.Queue)
     """Stop requests for the current job: True kills, False interrupts first."""
-    stop: StopReason | None = None
+    reason: StopReason | None = None
 
     @property
     def is_set(self) -> bool:
-        return self.stop is not None
+        return self.reason is not None
 
-    def set(self, stop: StopReason) -> None:
-        self.stop = stop
-        self.job_stops.put_nowait(stop is StopReason.KILLED)
+    def set(self, reason: StopReason) -> None:
+        self.reason = reason
+        self.job_stops.put_nowait(reason is StopReason.KILLED)
 
 
 # -- recipes ---------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""What is decided, and nothing of how: pure values and functions, standard library only, no clock, no I/O."""
+"""The decisions of watchtest: pure values and functions. Standard library only, no clock, no I/O."""

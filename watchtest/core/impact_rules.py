@@ -1,7 +1,7 @@
-"""The rules: which tests a changed path can affect, and because of what. Pure; one table at the end.
+"""The rules that decide which tests a changed path can affect, and why. Pure; the table of rules is at the end.
 
-Each rule gives findings: a set of tests to run first (the quick answer: tests that are known to have run just that) and
-a set to run behind it (all that cannot be ruled out). Sets of tests are numbers, a bit a test.
+Each rule yields impacts: a set of tests to run first, which are known to have used the changed code, and a set to run
+after them, which cannot be ruled out. Sets of tests are integers with one bit per test.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ PYTEST_TABLES = MappingProxyType(
 """Files of several tools, and how the header of pytest's table begins in each."""
 SETTINGS = frozenset({*PYTEST_FILES, *PYTEST_TABLES})
 """Files from which pytest, unittest or their plugins read their settings."""
-NAMES_SHOWN = 3
+REASONS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """`first` and `rest` are sets of tests. `whole`: a file of which every test is to run, the unknown ones, too."""
+    """The tests that a change can affect: sets to run first and after that, and optionally a whole file.
+
+    Every test of the file `whole` runs, including tests that are not known yet.
+    """
 
     because: str
     first: int = 0
     rest: int = 0
     whole: str = ""
     collects_all: bool = False
-    """What there is to be found may be another now: every file is to be looked at."""
+    """The change may affect which tests are found, so every file must be collected."""
 
 
 class RecordedTests(Protocol):
-    """What was recorded, as questions."""
+    """The questions that the rules ask about the recorded dependencies."""
 
     def all(self) -> int: ...
 
@@ -68,19 +71,19 @@ class RecordedTests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImpactContext:
-    """What the rules stand on."""
+    """What the rules need to know about the project."""
 
-    known: RecordedTests
+    recorded: RecordedTests
     reach: Callable[[Iterable[str]], int]
     """The tests that can reach one of these files by imports."""
     module_names: Callable[[str], Iterable[str]]
-    """What a file is called when it is imported."""
+    """The module names under which a file can be imported."""
     tops: frozenset[str]
-    """First parts of the names of all modules that were there, whoever they belong to."""
+    """The top-level names of all loaded modules, of the project and of libraries."""
     suffixes: frozenset[str]
-    """How names of files with tests end."""
+    """Suffixes of test files that are not Python."""
     patterns: tuple[tuple[str, Callable[[str], bool], str], ...] = ()
-    """The user's own: in words, which paths, and where the tests of these are."""
+    """The user's rules: the text, a matcher for changed paths, and the place of the tests."""
 
 
 Rule = Callable[[ChangedPath, ImpactContext], Iterable[Impact]]
@@ -90,7 +93,7 @@ Rule = Callable[[ChangedPath, ImpactContext], Iterable[Impact]]
 
 
 def changed_functions(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """The body of a function changed: tests that entered it; more, where it ran for others than the one who came."""
+    """The body of a function changed: select the tests that called it, and more if it ran in a shared scope."""
     before, after = change.before, change.after
     if before is None or after is None or before.error or after.error or not change.is_there:
         return
@@ -104,124 +107,126 @@ def changed_names(before: FileFingerprint, after: FileFingerprint) -> list[str]:
 
 
 def _entered(path: str, name: str, context: ImpactContext, is_writer: bool) -> Iterator[Impact]:
-    known, what = context.known, f"{path}: {name} changed"
-    yield Impact(what, known.direct("units", (path, name)))
-    for scope in known.scopes("units", (path, name)):
+    recorded, what = context.recorded, f"{path}: {name} changed"
+    yield Impact(what, recorded.direct("units", (path, name)))
+    for scope in recorded.scopes("units", (path, name)):
         yield from _in_scope(scope, what, context)
     if is_writer:
-        yield Impact(f"{what}, which changes what others find", rest=context.reach([path]))
+        yield Impact(f"{what}, which writes global names", rest=context.reach([path]))
 
 
 def _in_scope(scope: str, what: str, context: ImpactContext) -> Iterator[Impact]:
-    """It ran in a scope that tests share, and may have left there what others find."""
-    known = context.known
+    """The changed code ran in a scope that tests share, so its effects may be visible to all of them."""
+    recorded = context.recorded
     if scope == SESSION:
-        yield Impact(f"{what}, which runs for the whole session", rest=known.all())
+        yield Impact(f"{what}, which runs for the whole session", rest=recorded.all())
     elif scope.startswith(IMPORT):
         path = scope.removeprefix(IMPORT)
-        yield Impact(f"{what}, which runs when {path} is imported", known.entering(path), context.reach([path]))
+        yield Impact(f"{what}, which runs when {path} is imported", recorded.entering(path), context.reach([path]))
     elif scope.startswith(FILE):
         path = scope.removeprefix(FILE)
-        yield Impact(f"{what}, which runs when {path} is collected", known.in_file(path), whole=path)
+        yield Impact(f"{what}, which runs when {path} is collected", recorded.in_file(path), whole=path)
     elif scope.startswith(MEMO):
         path = scope.rpartition(":")[2]
-        yield Impact(f"{what}; what it gives is kept in {path}", known.users(scope), context.reach([path]))
+        yield Impact(f"{what}; its result is cached in {path}", recorded.users(scope), context.reach([path]))
     elif scope.startswith(LIBRARY):
         library = scope.removeprefix(LIBRARY)
-        yield Impact(f"{what} by {library}, which may have kept it", rest=known.users(scope))
+        yield Impact(f"{what}, through {library}, which may have cached it", rest=recorded.users(scope))
 
 
 # -- the shell -------------------------------------------------------------------------------------
 
 
 def changed_shell(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """What runs or is seen at import changed: every test that can reach the file."""
+    """Code that runs or is visible at import changed: select every test that can import the file."""
     before, after = change.before, change.after
     if not change.is_python or not (change.was_there and change.is_there) or not change.is_content:
         return
     if before is None or after is None:
-        yield from _wide(change.path, f"{change.path} changed, and nothing is known of what it was", context)
+        yield from _wide(change.path, f"{change.path} changed, and its earlier content is unknown", context)
     elif before.error or after.error:
         yield from _wide(change.path, f"{change.path} {after.error or before.error}", context)
     elif before.shell != after.shell:
-        yield from _wide(change.path, f"{change.path}: what runs or is seen at its import changed", context)
+        yield from _wide(change.path, f"{change.path}: code that runs or is visible at import changed", context)
 
 
 def _wide(path: str, because: str, context: ImpactContext) -> Iterator[Impact]:
     whole = path if _is_collected(path, context) else ""
-    yield Impact(because, context.known.entering(path), context.reach([path]), whole=whole)
+    yield Impact(because, context.recorded.entering(path), context.reach([path]), whole=whole)
     if PurePosixPath(path).name == CONFTEST:
-        yield Impact(because, rest=context.known.below(_folder(path)), collects_all=True)
+        yield Impact(because, rest=context.recorded.below(_folder(path)), collects_all=True)
 
 
 def _is_collected(path: str, context: ImpactContext) -> bool:
-    """Whether tests are looked for in it, be there any or not."""
-    return bool(context.known.in_file(path)) or f"{FILE}{path}" in context.known.scopes("imports", path)
+    """Return whether the runner collects tests from the file, even if it has none."""
+    return bool(context.recorded.in_file(path)) or f"{FILE}{path}" in context.recorded.scopes("imports", path)
 
 
-# -- files that come and go ------------------------------------------------------------------------
+# -- added and removed files -----------------------------------------------------------------------
 
 
 def new_python(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """A new module: those who looked for it in vain, and those who would now find it before another."""
+    """A new module: select tests that looked for it in vain, and those that would now find it instead of another."""
     if not change.is_python or change.was_there:
         return
     path, name = change.path, PurePosixPath(change.path).name
     if name in (CONFTEST, INIT):
-        because = f"{path} is new: what is found, and by which name, may change"
-        yield Impact(because, rest=context.known.all(), whole=path, collects_all=True)
+        because = f"{path} is new: it may change which tests are found, and under which names"
+        yield Impact(because, rest=context.recorded.all(), whole=path, collects_all=True)
         return
     names = set(context.module_names(path))
     yield Impact(f"{path} is new: its tests, if it has any", whole=path, collects_all=True)
-    yield Impact(f"{path} is new, and was looked for", context.known.looked_for(names), context.reach([path]))
+    yield Impact(f"{path} is new, and tests looked for it", context.recorded.looked_for(names), context.reach([path]))
     if any(name.partition(".")[0] in context.tops for name in names if "." not in name):
-        yield Impact(f"{path} is new, and may hide another module of its name", rest=context.known.all())
+        yield Impact(f"{path} is new, and may hide another module of the same name", rest=context.recorded.all())
 
 
 def removed_python(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """A module that is gone: all that entered it, or can reach it."""
+    """A removed module: select the tests that ran code of it or can import it."""
     if not change.is_python or change.is_there:
         return
     path = change.path
     if PurePosixPath(path).name in (CONFTEST, INIT):
-        yield Impact(f"{path} is gone", context.known.entering(path), context.known.all(), collects_all=True)
+        yield Impact(f"{path} was removed", context.recorded.entering(path), context.recorded.all(), collects_all=True)
         return
     whole = path if _is_collected(path, context) else ""
-    yield Impact(f"{path} is gone", context.known.entering(path), context.reach([path]), whole=whole)
+    yield Impact(f"{path} was removed", context.recorded.entering(path), context.reach([path]), whole=whole)
 
 
 def came_or_went(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """A path that is new or gone: those who listed its folder, and those who asked whether it is there."""
-    word = "new" if change.is_there else "gone"
+    """An added or removed path: select tests that listed its folder or checked whether it exists."""
+    word = "is new" if change.is_there else "was removed"
     for listed in change.listings:
-        yield from _by("folders", listed, f"{change.path} is {word}, and {listed} was listed", context)
+        yield from _by("folders", listed, f"{change.path} {word}, and tests list {listed}", context)
     for path in change.came_or_went:
-        yield from _by("probes", path, f"{path} is {word}, and was asked for", context)
+        yield from _by("probes", path, f"{path} {word}, and tests check whether it exists", context)
 
 
 # -- data ------------------------------------------------------------------------------------------
 
 
 def read_as_data(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """Those who have read it; of files with tests that are no Python, their tests."""
-    yield from _by("files", change.path, f"{change.path} was read", context)
+    """A data file changed: select the tests that read it, and the tests in it if it is a test file."""
+    yield from _by("files", change.path, f"{change.path} changed, and tests read it", context)
     if change.was_there and change.is_there and not change.is_python:
-        yield from _by("probes", change.path, f"{change.path} was looked at", context, is_first=False)
+        yield from _by(
+            "probes", change.path, f"{change.path} changed, and tests check whether it exists", context, is_first=False
+        )
     if not change.is_python and (
-        context.known.in_file(change.path) or (not change.was_there and _suffix(change.path) in context.suffixes)
+        context.recorded.in_file(change.path) or (not change.was_there and _suffix(change.path) in context.suffixes)
     ):
         yield Impact(
-            f"{change.path} holds tests", context.known.in_file(change.path), whole=change.path, collects_all=True
+            f"{change.path} contains tests", context.recorded.in_file(change.path), whole=change.path, collects_all=True
         )
 
 
 def _by(kind: str, thing: str, because: str, context: ImpactContext, *, is_first: bool = True) -> Iterator[Impact]:
-    found = context.known.direct(kind, thing)
+    found = context.recorded.direct(kind, thing)
     if found:
         yield Impact(because, found if is_first else 0, found)
-    for scope in context.known.scopes(kind, thing):
+    for scope in context.recorded.scopes(kind, thing):
         if scope == SESSION and (kind != "files" or PurePosixPath(thing).name in SETTINGS or thing.endswith(".py")):
-            continue  # pytest itself looks for many things and lists folders; settings have a rule of their own
+            continue  # pytest itself reads and lists much; settings have a rule of their own
         yield from _in_scope(scope, because, context)
 
 
@@ -229,35 +234,35 @@ def _by(kind: str, thing: str, because: str, context: ImpactContext, *, is_first
 
 
 def settings(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """What tells the runner how to run."""
+    """A settings file of the runner changed: select everything."""
     if PurePosixPath(change.path).name in SETTINGS:
-        because = f"{change.path} may hold settings of the tests"
-        yield Impact(because, rest=context.known.all(), collects_all=True)
+        because = f"{change.path} may contain test settings"
+        yield Impact(because, rest=context.recorded.all(), collects_all=True)
 
 
 def links(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """What lies behind a link is known by its own place, so nobody is known to have gone through it."""
+    """A symlink changed: select everything, because recorded paths are resolved and do not mention the link."""
     if change.is_link:
-        yield Impact(f"{change.path} leads elsewhere than before", rest=context.known.all(), collects_all=True)
+        yield Impact(f"{change.path} is a symlink that changed", rest=context.recorded.all(), collects_all=True)
 
 
 def opaque(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """Nobody knows what these tests touch: programs that they start see more than can be heard."""
+    """Select tests whose dependencies cannot be recorded, for example because they start programs."""
     if is_text(PurePosixPath(change.path)):
         return
-    because = f"{change.path} changed, and some tests do what cannot be heard"
-    yield Impact(because, rest=context.known.opaque())
-    for scope in context.known.opaque_scopes():
+    because = f"{change.path} changed, and the dependencies of some tests cannot be recorded"
+    yield Impact(because, rest=context.recorded.opaque())
+    for scope in context.recorded.opaque_scopes():
         for impact in _in_scope(scope, because, context):
-            yield replace(impact, first=0, rest=impact.first | impact.rest | context.known.users(scope))
+            yield replace(impact, first=0, rest=impact.first | impact.rest | context.recorded.users(scope))
 
 
 def patterns(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
-    """What the user knows and nobody can see."""
+    """Apply the user's own rules from `watch.rules`."""
     for words, matches, where in context.patterns:
         if matches(change.path):
-            found = context.known.in_file(where) | context.known.below(where.rstrip("/"))
-            yield Impact(f"{change.path} by the rule {words}", found, whole=where if where.endswith(".py") else "")
+            found = context.recorded.in_file(where) | context.recorded.below(where.rstrip("/"))
+            yield Impact(f"{change.path} matches the rule {words}", found, whole=where if where.endswith(".py") else "")
 
 
 RULES: tuple[Rule, ...] = (
@@ -275,7 +280,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def find_impacts(changes: Iterable[ChangedPath], context: ImpactContext) -> list[Impact]:
-    """Whatever a rule says of a change that concerns anybody."""
+    """Return every impact of the changes that selects a test."""
     return [
         impact
         for change in changes
@@ -286,15 +291,15 @@ def find_impacts(changes: Iterable[ChangedPath], context: ImpactContext) -> list
 
 
 def find_impacts_by_file(changes: Iterable[ChangedPath], context: ImpactContext) -> list[Impact]:
-    """The same, conservatively: every changed Python file as if all of it had changed."""
+    """Return the impacts if every changed Python file is treated as changed completely."""
     return find_impacts((replace(change, before=None, after=None) for change in changes), context)
 
 
-def describe_impacts(found: Iterable[Impact]) -> str:
-    """The reasons in one line, each once."""
-    words = list(dict.fromkeys(impact.because for impact in found))
-    more = f"; and {len(words) - NAMES_SHOWN} more" if len(words) > NAMES_SHOWN else ""
-    return "; ".join(words[:NAMES_SHOWN]) + more
+def describe_impacts(impacts: Iterable[Impact]) -> str:
+    """Return the distinct reasons in one line."""
+    words = list(dict.fromkeys(impact.because for impact in impacts))
+    more = f"; and {len(words) - REASONS_SHOWN} more" if len(words) > REASONS_SHOWN else ""
+    return "; ".join(words[:REASONS_SHOWN]) + more
 
 
 def _folder(path: str) -> str:

@@ -1,7 +1,7 @@
-"""What several runners said of one workspace, as one execution. Pure.
+"""Merges the executions of several runners into one. Pure.
 
-Each stays in `parts` and is judged by itself: the failure that one runner reports must not explain the exit code of
-another.
+Each execution stays in `parts` and is judged by itself: a failure that one runner reports must not explain the exit
+code of another.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterable, Sequence
 from watchtest.core.model import Execution, Result
 from watchtest.core.verdict import PYTEST_NO_TESTS
 
-AGREED = (0, 1, PYTEST_NO_TESTS)
+ORDINARY_CODES = (0, 1, PYTEST_NO_TESTS)
 
 
 def merge(executions: Sequence[Execution]) -> Execution:
-    """All of them in one, in their order; one alone is itself. Raises ValueError for none."""
+    """Return all executions as one, in their order. Raises ValueError if there is none."""
     if not executions:
-        raise ValueError("there is nothing to merge: no runner has run")
+        raise ValueError("no runner has run, so there is nothing to merge")
     if len(executions) == 1:
         return executions[0]
     results: dict[str, Result] = {}
     for execution in executions:
         for test, result in execution.results.items():
-            # Two runners may know the same test: green does not cover red.
+            # Two runners may report the same test: green does not hide red.
             if test not in results or not results[test].outcome.is_red:
                 results[test] = result
     return Execution(
@@ -48,13 +48,13 @@ def merge(executions: Sequence[Execution]) -> Execution:
 
 
 def _exit_code(codes: Sequence[int | None]) -> int | None:
-    strange = [code for code in codes if code not in AGREED]
-    if strange:
-        return strange[0]
+    unusual = [code for code in codes if code not in ORDINARY_CODES]
+    if unusual:
+        return unusual[0]
     if 1 in codes:
         return 1
     return PYTEST_NO_TESTS if set(codes) == {PYTEST_NO_TESTS} else 0
 
 
-def _joined(said: Iterable[tuple[str, str]], between: str, after_name: str = ": ") -> str:
-    return between.join(f"{runner}{after_name}{text}" if runner else text for runner, text in said if text)
+def _joined(texts: Iterable[tuple[str, str]], between: str, after_name: str = ": ") -> str:
+    return between.join(f"{runner}{after_name}{text}" if runner else text for runner, text in texts if text)

@@ -1,9 +1,7 @@
-"""Which tests a run shall run, and because of what. Pure.
+"""Which tests a run executes and why, and in which order their files run. Pure.
 
-In which order files of tests run: what is likely to be red first, then what is quick. Pure.
-
-The grain is the file: its tests keep their own order. A test that relies on the ones before it in its file would be red
-for ever if it were pulled out of there, and fixtures of a module would be set up twice.
+Files that are likely to be red run first, then quick ones. Tests keep their order within a file: a test may rely on the
+ones before it, and fixtures of a module would otherwise be set up twice.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from watchtest.core.verdict import file_of
 
 
 def policy_selection(policy: Policy, knowledge: Knowledge) -> Selection:
-    """The selection of a lane's policy for what is known so far."""
+    """Return the selection that a policy asks for, given what is known so far."""
     match policy:
         case Policy.FAILED:
             return _failed(knowledge)
@@ -29,47 +27,47 @@ def policy_selection(policy: Policy, knowledge: Knowledge) -> Selection:
 def _failed(knowledge: Knowledge) -> Selection:
     red = tuple(known.result.test for known in knowledge.red)
     if not red:
-        return All(because="no test is known to fail, so all tests")
+        return All(because="all tests, because none is known to fail")
     return Only(red, because=f"{len(red)} known to fail")
 
 
 def repeat_selection(lane: LaneState) -> Selection | None:
-    """What ran last, or is running; None where nothing has: the policy decides then."""
+    """Return the selection of the active or last run; None if there is none, so that the policy decides."""
     run = lane.activity.run if isinstance(lane.activity, Working) else lane.runs.last.run if lane.runs.last else None
     if run is None:
         return None
     if isinstance(run.selection, Only) and run.selection.tests:
-        return Only(run.selection.tests, because="the last tests again, asked for")
-    return All(because="asked for again")
+        return Only(run.selection.tests, because="the last tests again, on request")
+    return All(because="all tests again, on request")
 
 
 def matching_selection(lane: LaneState, text: str) -> Only | None:
-    """The known tests with these words in their names; None where there is none."""
+    """Return the known tests with these words in their names; None if there are none."""
     tests = tuple(sorted(test for test in lane.knowledge.tests if is_matched(test, text)))
-    return Only(tests, because=f"asked for: names with {text!r}") if tests else None
+    return Only(tests, because=f"on request: names with {text!r}") if tests else None
 
 
 def is_matched(test: str, text: str) -> bool:
-    """Whether the name of a test has all these words in it, large or small."""
+    """Return whether the name of a test contains all these words, in upper or lower case."""
     name = test.lower()
     return all(word in name for word in text.lower().split())
 
 
 UNKNOWN = "*"
-"""In place of a file: here go the files that nobody knows yet, in the order in which they were found."""
+"""Used in place of a file: unknown files run here, in the order in which they were found."""
 
 
-def file_order(known: Mapping[str, Result], changed: Collection[str]) -> tuple[str, ...]:
-    """Files with a red test, then changed ones, then unknown ones (`UNKNOWN`), then the others, the shortest first.
+def file_order(latest_results: Mapping[str, Result], changed: Collection[str]) -> tuple[str, ...]:
+    """Return files with a red test, then changed ones, then `UNKNOWN`, then the others, the shortest first.
 
-    `known` is the last word on every test, `changed` what differs from the tree of the last verdict. Nothing, where no
-    test is known: then the runner's own order is as good as any.
+    `changed` lists the paths that differ from the tree of the last verdict. Without results the order is empty, and the
+    runner uses its own.
     """
-    if not known:
+    if not latest_results:
         return ()
     durations: dict[str, float] = {}
     red = set()
-    for test, result in known.items():
+    for test, result in latest_results.items():
         file = file_of(test)
         durations[file] = durations.get(file, 0.0) + result.duration_s
         if result.outcome.is_red:

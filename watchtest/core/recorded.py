@@ -1,4 +1,4 @@
-"""What is known of how tests hang together with files: prints of files, and what a scope has touched. Values only."""
+"""What tests depend on, as recorded in the box: fingerprints of files, and the dependencies of scopes. Values only."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from types import MappingProxyType
 
 SESSION = "session"
 TEST, FIXTURE, FILE, IMPORT, MEMO, LIBRARY = "test:", "fixture:", "file:", "import:", "memo:", "library:"
-"""How the names of scopes begin, as the recorder in the box gives them."""
+"""Prefixes of scope names, as the recorder in the box writes them."""
 
 Unit = tuple[str, str]
-"""A function: its file, and its name in there."""
+"""A function: its file and its qualified name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportName:
-    """An import statement: so many folders up, this module, these names of it."""
+    """An import statement: the number of leading dots, the module, and the imported names."""
 
     level: int
     module: str
@@ -25,22 +25,22 @@ class ImportName:
 
 @dataclass(frozen=True, slots=True)
 class FileFingerprint:
-    """A Python file in digests: a function each, and its shell: all that runs or is seen when it is imported."""
+    """Digests of a Python file: one per function, and one of its shell, the code that runs or is visible at import."""
 
     shell: str = ""
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     places: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By first line and bare name: the functions there; none for a part of the shell."""
+    """The functions by first line and bare name; empty for code that is part of the shell."""
     writers: frozenset[str] = frozenset()
-    """Functions that write global names: what they leave is seen by others who never enter them."""
+    """Functions that write global names, so that they affect code that never calls them."""
     imports: tuple[ImportName, ...] = ()
     error: str = ""
-    """Why there is nothing but this."""
+    """Why the file has no fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What one scope has touched. Paths are relative to the workspace."""
+    """What a test or a shared scope (fixture, import, session) depends on. Paths are relative to the workspace."""
 
     units: frozenset[Unit] = frozenset()
     files: frozenset[str] = frozenset()
@@ -48,17 +48,17 @@ class Dependencies:
     folders: frozenset[str] = frozenset()
     """Listed."""
     probes: frozenset[str] = frozenset()
-    """Asked for, be they there or not."""
+    """Checked for existence, whether they exist or not."""
     imports: frozenset[str] = frozenset()
     """Files that were executed because of it."""
     missing: frozenset[str] = frozenset()
-    """Modules that were looked for by name, found or not."""
+    """Modules that were looked up by name, found or not."""
     uses: frozenset[str] = frozenset()
     """Other scopes."""
     opaque: frozenset[str] = frozenset()
-    """Why what it touches cannot be known."""
+    """Why its dependencies cannot be recorded completely."""
 
-    def and_also(self, other: Dependencies) -> Dependencies:
+    def __or__(self, other: Dependencies) -> Dependencies:
         return Dependencies(
             self.units | other.units,
             self.files | other.files,
@@ -73,18 +73,18 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True)
 class RunRecording:
-    """What one run told: of tests, of the scopes they share, and where modules of the project lie."""
+    """What one run recorded: the dependencies of tests and shared scopes, and the files of the project's modules."""
 
     tests: Mapping[str, Dependencies]
     scopes: Mapping[str, Dependencies]
     modules: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     tops: frozenset[str] = frozenset()
-    """The first part of the name of every module there was, the project's own and others."""
+    """The top-level names of all loaded modules, of the project and of libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedPath:
-    """One path of a delta. A print is None where there is none, or where it is not known."""
+    """One path of a delta. A fingerprint is None if there is none or if it is unknown."""
 
     path: str
     was_there: bool
@@ -92,13 +92,13 @@ class ChangedPath:
     before: FileFingerprint | None = None
     after: FileFingerprint | None = None
     is_content: bool = True
-    """Not just its mode."""
+    """Its content has changed, not just its mode."""
     listings: tuple[str, ...] = ()
-    """Folders that hold something else than before because of it; "." is the top."""
+    """Folders whose listing changed because of it; "." is the workspace."""
     came_or_went: tuple[str, ...] = ()
-    """It, if it is new or gone, and the folders that are so with it."""
+    """The path, if it was added or removed, and the folders that were added or removed with it."""
     is_link: bool = False
-    """It leads elsewhere, or did so before."""
+    """It is a symlink, or was one before."""
 
     @property
     def is_python(self) -> bool:

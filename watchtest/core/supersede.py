@@ -1,7 +1,7 @@
-"""Whether a change that came during a run reaches tests of it that have not finished. Pure.
+"""Whether a change during a run affects tests of the run that have not finished. Pure.
 
-A guess by names alone, and a safe one: a wrong "no" costs only time, because the change stays pending and is run next;
-a wrong "yes" costs only a run that begins again.
+This is a guess based on file names. It is safe: a wrong "no" only costs time, because the change stays pending and is
+tested next; a wrong "yes" only restarts the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_IN_A_ROW = 5
 
 
 def is_same_save(lane: LaneState) -> bool:
-    """Whether a change came so soon after the start of the run that it belongs to the save that started it."""
+    """Return whether a change came so soon after the start of the run that it is part of the same save."""
     match lane.activity, lane.pending.since:
         case Working(since=began), float(changed):
             return changed - began <= lane.settings.settle_s
@@ -30,13 +30,13 @@ def is_same_save(lane: LaneState) -> bool:
 
 
 def is_superseded(lane: LaneState, paths: Collection[str]) -> bool:
-    """Whether the run under way is to be given up for a change of these paths, which differ from its snapshot."""
+    """Return whether the active run must end because these paths differ from its snapshot."""
     match lane.activity:
         case Working(phase=Executing() as phase, stop=None, run=run) if paths and not is_owed_an_end(lane):
             selected = frozenset(run.selection.tests) if isinstance(run.selection, Only) else frozenset[str]()
             if run.is_audit:
                 return True
-            # Of half a save nothing counts, not even what has finished.
+            # If the run tested half a save, not even its finished tests count.
             finished = frozenset[str]() if is_same_save(lane) else phase.results.keys()
             return lane.settings.on_change is OnChange.RESTART or (
                 lane.settings.on_change is OnChange.SMART and reaches(paths, phase.promised or selected, finished)
@@ -46,15 +46,15 @@ def is_superseded(lane: LaneState, paths: Collection[str]) -> bool:
 
 
 def is_owed_an_end(lane: LaneState) -> bool:
-    """What writes into the workspace all the time must not keep every run from its end."""
+    """Return whether so many runs were superseded in a row that the next one must finish, despite constant writes."""
     return lane.runs.recent_states[-MOST_IN_A_ROW:] == (RunState.SUPERSEDED,) * MOST_IN_A_ROW
 
 
 def reaches(paths: Collection[str], promised: Collection[str], finished: Collection[str]) -> bool:
-    """Whether one of the paths can change the outcome of a promised test that has not finished.
+    """Return whether one of the paths can change the outcome of a promised test that has not finished.
 
-    A file of tests reaches its own tests, a conftest.py those below its folder, a text nobody, anything else everybody.
-    While nothing is promised yet, every test is still to come.
+    A test file affects its own tests, a conftest.py the tests in its folder, documentation no tests, any other file
+    all tests. Before the first test is promised, every test is unfinished.
     """
     unfinished = [test for test in promised if test not in finished]
     if promised and not unfinished:
@@ -76,5 +76,5 @@ def _reaches(path: str, files: Collection[str], waiting: Collection[str]) -> boo
 
 
 def is_text(path: PurePosixPath) -> bool:
-    """Written for people: no test is taken to depend on it."""
+    """Return whether a file is documentation: tests are assumed not to depend on it."""
     return path.suffix.lower() in TEXTS or path.stem.upper() in TEXT_NAMES

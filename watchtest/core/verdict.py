@@ -1,10 +1,8 @@
-"""From what a runner said to what may be believed. Pure; believes nobody alone.
+"""Judges what a runner reported, and derives what is known about the code. Pure.
 
-Exit code and reports must agree. A test that was promised and never reported has not passed. A known failure stays red
-until that very test has passed or is known to be gone. A process that ended badly is blamed on the test it ended in;
-the tests behind that one are neither red nor green for it.
-
-Which test a process that ended badly ended in, as a result of that test. Pure.
+The exit code and the reports must agree. A test that was promised and never reported has not passed. A known failure
+stays red until that very test has passed or no longer exists. If a process crashed, the test that was running is
+blamed; the tests after it become neither red nor green.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ OUTPUT_LIMIT = 8_000
 
 
 def blamed_tests(execution: Execution) -> tuple[Result, ...]:
-    """The tests in which the processes crashed, left or hung: one a runner at most, none where nobody can say."""
+    """Return an error result for each test in which a process crashed, exited or hung: at most one per runner."""
     if execution.parts:
         return tuple(result for part in execution.parts for result in blamed_tests(part))
     kind = _kind(execution)
@@ -54,10 +52,10 @@ def blamed_tests(execution: Execution) -> tuple[Result, ...]:
 
 
 def ending_reason(execution: Execution) -> str:
-    """Why it ended, in one line that names the test it ended in."""
+    """Return why the process ended, in one line that names the running test."""
     code = execution.exit_code
     reason = execution.reason or (
-        "timed out" if execution.stopped else f"exit code {code}" if code is not None else "the process is gone"
+        "timed out" if execution.stopped else f"exit code {code}" if code is not None else "the process disappeared"
     )
     return reason if execution.current in reason else f"{reason}, in {execution.current}"
 
@@ -73,7 +71,7 @@ def _kind(execution: Execution) -> str:
 
 
 def _where(test: str, stacks: str) -> Location | None:
-    """The deepest frame in the test's own file; stacks of a process that is hurt begin with the deepest."""
+    """Return the deepest frame in the test's own file. Stacks of a crashed process begin with the deepest frame."""
     file = test.partition("::")[0]
     found = re.search(rf'File "(?:[^"]*/)?{re.escape(file)}", line ([0-9]{{1,9}})', stacks)
     return Location(file, int(found[1])) if found and int(found[1]) else None
@@ -97,14 +95,14 @@ WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How one execution is to be read, with the reason where it is not plain."""
+    """The end state of a run, with a reason unless it is obvious."""
 
     state: RunState
     reason: str = ""
 
 
 def judge(execution: Execution) -> Judgement:
-    """The end state of a run from everything its runner said; of several runners, the worst."""
+    """Return the end state of a run from everything that its runner reported; with several runners, the worst."""
     if execution.parts:
         return _worst(execution.parts)
     unreported = execution.promised - execution.results.keys()
@@ -117,8 +115,8 @@ def judge(execution: Execution) -> Judgement:
         return Judgement(RunState.PASSED, execution.reason)
     is_collecting = execution.collects_first and not execution.has_collected and not execution.promised
     if execution.stopped is StopReason.TIMED_OUT:
-        while_ = ", while the tests were collected" if is_collecting else ""
-        return Judgement(RunState.TIMED_OUT, (execution.reason or "timed out") + while_)
+        during = ", while the tests were collected" if is_collecting else ""
+        return Judgement(RunState.TIMED_OUT, (execution.reason or "timed out") + during)
     if execution.stopped is not None:
         return Judgement(RunState(execution.stopped.value), execution.reason)
     if execution.collection_errors:
@@ -135,7 +133,7 @@ def judge(execution: Execution) -> Judgement:
     if execution.exit_code is None:
         return Judgement(RunState.ERROR, execution.reason or "the runner ended without an exit code")
     if execution.exit_code == PYTEST_NO_TESTS and not execution.results:
-        return Judgement(RunState.NO_TESTS, execution.reason or "the runner found none")
+        return Judgement(RunState.NO_TESTS, execution.reason or "the runner found no tests")
     if execution.exit_code == 1 and not red:
         return Judgement(RunState.ERROR, "the runner exited with 1, but no test was reported as failed")
     if execution.exit_code not in (0, 1):
@@ -159,24 +157,24 @@ def _worst(parts: tuple[Execution, ...]) -> Judgement:
 
 
 def _uncollected(errors: tuple[Result, ...]) -> str:
-    """`2 files could not be imported: tests/test_a.py: No module named 'x'`."""
+    """Return a line like `2 files could not be imported: tests/test_a.py: No module named 'x'`."""
     kinds = {error.failure.kind if error.failure else "" for error in errors}
     what = "imported" if kinds <= IMPORT_ERRORS else "collected"
     count = "1 file" if len(errors) == 1 else f"{len(errors)} files"
     first = errors[0]
     lines = first.failure.message.strip().splitlines() if first.failure else []
-    said = f": {lines[0].strip()[:MESSAGE_LIMIT]}" if lines else ""
-    return f"{count} could not be {what}: {first.test}{said}"
+    message = f": {lines[0].strip()[:MESSAGE_LIMIT]}" if lines else ""
+    return f"{count} could not be {what}: {first.test}{message}"
 
 
 def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at: float) -> Knowledge:
-    """What is known after this execution. Only an execution that was judged may be learned from."""
+    """Return what is known after this execution, which must not have been halted."""
     judgement = judge(execution)
     tests = _remaining(old.tests, run, snapshot, execution)
-    for test, result in {**execution.results, **_owed(execution)}.items():
+    for test, result in {**execution.results, **_implied(execution)}.items():
         tests[test] = _known(old.tests.get(test), result, run, snapshot, at)
     was_complete = old.is_complete and old.snapshot is not None and old.snapshot.entries == snapshot.entries
-    # After a crash nobody knows what the tests behind it would have said this time.
+    # After a crash, the results of the tests behind it are unknown.
     was_complete = was_complete and judgement.state not in (RunState.ERROR, RunState.TIMED_OUT)
     is_complete = was_complete or (covers_everything(run.selection) and _is_whole(execution))
     verdict, reason = _verdict(judgement, tests, snapshot, is_complete)
@@ -184,22 +182,22 @@ def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at
     return Knowledge(verdict, reason, at, run, snapshot, tests, is_complete, base=base)
 
 
-def _owed(execution: Execution) -> dict[str, Result]:
-    """What no report said and is known all the same: who broke the collection, who broke the process, who is silent."""
-    owed: dict[str, Result] = {}
+def _implied(execution: Execution) -> dict[str, Result]:
+    """Return results that follow without a report: of collection errors, crashed tests and tests never reported."""
+    implied: dict[str, Result] = {}
     for part in execution.parts or (execution,):
         broke = blamed_tests(part)
-        # Tests that the runner withdrew, or that stood behind a crash, keep what was known of them: red elsewhere
-        # already says that this is no green.
+        # Tests that the runner withdrew or that come after a crash keep their last result: the failure that explains
+        # their absence already makes the verdict red.
         is_explained = bool(part.withdrawn or part.collection_errors or broke)
         silent = frozenset[str]() if is_explained else part.promised - execution.results.keys()
-        owed |= {test: _unreported(test) for test in silent}
-        owed |= {result.test: result for result in (*part.collection_errors, *broke)}
-    return owed
+        implied |= {test: _unreported(test) for test in silent}
+        implied |= {result.test: result for result in (*part.collection_errors, *broke)}
+    return implied
 
 
 def covers_everything(selection: Selection) -> bool:
-    """Whether a run of this selection speaks for the tests it left out, too."""
+    """Return whether a run of this selection also gives a verdict on the tests that it left out."""
     return isinstance(selection, All) or selection.is_proof
 
 
@@ -223,16 +221,16 @@ def _verdict(
 def _remaining(
     known: Mapping[str, KnownTest], run: Run, snapshot: Snapshot, execution: Execution
 ) -> dict[str, KnownTest]:
-    """What earlier runs said that this one does not overrule.
+    """Return the results of earlier runs that stay valid.
 
-    A test leaves only when a whole collection did not find it again: after a collection error, or when the runner broke
-    off before, nobody knows what would have been found.
+    A test is forgotten only if a complete collection did not find it: after a collection error or an aborted run it is
+    unknown whether the test still exists.
     """
     match run.selection:
         case All():
             selected = frozenset(known)
         case Only(tests=tests):
-            # An id of a file stands for all that it held.
+            # The id of a file stands for all tests in it.
             files = {test for test in tests if "::" not in test}
             selected = frozenset(tests) | {test for test in known if file_of(test) in files}
     is_collected = execution.has_collected and not execution.collection_errors
@@ -252,19 +250,19 @@ def _remaining(
 
 
 def _is_whole(execution: Execution) -> bool:
-    """Whether it speaks for every test that it promised, and promised all there are."""
+    """Return whether the collection was complete and the runner finished in an orderly way."""
     is_through = execution.has_finished and execution.exit_code in (0, 1, PYTEST_NO_TESTS)
     is_collected = execution.has_collected and not execution.collection_errors
     return is_through and is_collected and execution.stopped is None
 
 
 def file_of(test: str) -> str:
-    """The file part of a test id."""
+    """Return the file part of a test id."""
     return test.partition("::")[0]
 
 
 def is_collection_error(known: KnownTest) -> bool:
-    """A red mark on a whole file, not on a test."""
+    """Return whether this is the error of a whole file, not of a test."""
     return known.result.outcome is Outcome.ERROR and "::" not in known.result.test
 
 
@@ -277,7 +275,7 @@ def _known(before: KnownTest | None, result: Result, run: Run, snapshot: Snapsho
         return KnownTest(result, snapshot.id, run.id)
     was_red = before is not None and before.result.outcome.is_red
     since = before.red_since if before is not None and was_red else at
-    # A second look at the same code makes no failure old.
+    # Testing the same code again does not make a failure old.
     is_still_new = before is not None and before.is_new and before.snapshot == snapshot.id
     return KnownTest(result, snapshot.id, run.id, red_since=since, is_new=not was_red or is_still_new)
 

@@ -1,1 +1,1 @@
-"""Which tests a change can affect: what the box has recorded, kept and asked. The rules themselves are in core."""
+"""Which tests a change can affect, by their recorded dependencies. The rules themselves are in core."""

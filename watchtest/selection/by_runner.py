@@ -17,7 +17,7 @@ from watchtest.runners.runner import Change, Execute, Rule, Runner, Undecidable,
 from watchtest.selection.selector import SelectionInput
 
 log = logging.getLogger(__name__)
-TREES_KEPT = 100
+TREES_REMEMBERED = 100
 NOBODY = ""
 """In place of the name of a runner."""
 
@@ -64,7 +64,7 @@ class TriedEnvironments:
     def add(self, inputs: SelectionInput) -> None:
         tree = inputs.snapshot.id
         self._tried[tree] = self._tried.pop(tree, set()) | {inputs.environment}
-        for old in list(self._tried)[:-TREES_KEPT]:
+        for old in list(self._tried)[:-TREES_REMEMBERED]:
             del self._tried[old]
 
 
@@ -74,11 +74,11 @@ class RunnerSelection:
 
     runners: tuple[str, ...]
     """Their names."""
-    known: frozenset[str]
+    known_tests: frozenset[str]
     selection: Selection
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         return f"{' and '.join(self.runners)}: {self.selection.because}"
 
 
@@ -96,7 +96,7 @@ async def _narrowed(runner: Runner, change: Change, ask: Execute) -> Only:
     for words, matches, where in change.rules:
         for path in change.paths:
             if where == runner.name and matches(path):
-                raise Undecidable(f"{path} by the rule {words}")
+                raise Undecidable(f"{path} matches the rule {words}")
     return await runner.narrow(change, ask)
 
 
@@ -108,13 +108,13 @@ def _with_ruled(selection: Only, change: Change) -> Only:
         found = {test for test in change.known if is_below(file_of(test), where)} if path is not None else set()
         if found - tests:
             tests |= found
-            because += f"; {path} by the rule {words}"
+            because += f"; {path} matches the rule {words}"
     return Only(tuple(sorted(tests)), because, is_proof=True)
 
 
 def join_selections(parts: Sequence[RunnerSelection], must_run: frozenset[str]) -> Selection:
     """All of them in one. `must_run`: tests that run in any case."""
-    because = "; ".join(part.in_words for part in parts) if len(parts) > 1 else parts[0].selection.because
+    because = "; ".join(part.description for part in parts) if len(parts) > 1 else parts[0].selection.because
     if all(isinstance(part.selection, All) for part in parts):
         return All(because)
     tests = set(must_run)
@@ -125,12 +125,12 @@ def join_selections(parts: Sequence[RunnerSelection], must_run: frozenset[str]) 
     for part in parts:
         match part.selection:
             case All():
-                tests |= part.known
+                tests |= part.known_tests
                 whole += part.runners
             case Only() as chosen:
                 tests.update(chosen.tests)
                 first += chosen.first
-                reasons += chosen.reasons or [part.in_words]
+                reasons += chosen.reasons or [part.description]
                 collects_all |= chosen.collects_all
     return Only(
         tuple(sorted(tests)),

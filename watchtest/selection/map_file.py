@@ -32,7 +32,7 @@ class SavedMap:
     base: Snapshot
     results: Mapping[str, Result]
     test_map: TestMap
-    prints: Mapping[str, FileFingerprint]
+    fingerprints: Mapping[str, FileFingerprint]
     """By the digest of a file's content."""
 
 
@@ -52,7 +52,7 @@ def save(file: Path, kept: SavedMap) -> None:
         "scopes": {key: _scope_row(test_map.scope(key)) for key in test_map.scope_keys},
         "modules": test_map.modules,
         "tops": sorted(test_map.tops),
-        "prints": {digest: _print_row(known) for digest, known in kept.prints.items()},
+        "prints": {digest: _fingerprint_row(known) for digest, known in kept.fingerprints.items()},
     }  # fmt: skip
     data = zlib.compress(json.dumps(document, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def _kept(document: Mapping[str, Any]) -> SavedMap:
             test: Result(test, Outcome(outcome), seconds) for test, (outcome, seconds) in document["results"].items()
         },
         test_map=test_map,
-        prints={digest: _print(row) for digest, row in document["prints"].items()},
+        fingerprints={digest: _fingerprint(row) for digest, row in document["prints"].items()},
     )
 
 
@@ -127,13 +127,13 @@ def _scope(row: Mapping[str, Any]) -> Dependencies:
     return Dependencies(units=frozenset((path, name) for path, name in row["units"]), **sets)
 
 
-def _print_row(known: FileFingerprint) -> list[Any]:
+def _fingerprint_row(known: FileFingerprint) -> list[Any]:
     places = [[line, name, list(names)] for (line, name), names in known.places.items()]
     imports = [[one.level, one.module, list(one.names)] for one in known.imports]
     return [known.shell, dict(known.functions), places, sorted(known.writers), imports, known.error]
 
 
-def _print(row: list[Any]) -> FileFingerprint:
+def _fingerprint(row: list[Any]) -> FileFingerprint:
     shell, functions, places, writers, imports, error = row
     return FileFingerprint(
         shell,

@@ -15,14 +15,14 @@ def parse_fingerprint(row: Any) -> FileFingerprint:
     """The print in a row; one that says why, where it is none."""
     match row:
         case {"shell": str(shell), "units": list(units), "imports": list(imports)}:
-            return _print(shell, units, imports)
+            return _fingerprint(shell, units, imports)
         case {"error": str(error)}:
             return FileFingerprint(error=error[:WORD_LIMIT])
         case _:
             return FileFingerprint(error="the box gave no print of it")
 
 
-def _print(shell: str, units: list[Any], imports: list[Any]) -> FileFingerprint:
+def _fingerprint(shell: str, units: list[Any], imports: list[Any]) -> FileFingerprint:
     functions: dict[str, str] = {}
     places: dict[tuple[int, str], tuple[str, ...]] = {}
     writers = set()
@@ -93,9 +93,9 @@ class RecordingRows:
     def __bool__(self) -> bool:
         return bool(self._scopes)
 
-    def recorded(self, prints: Mapping[str, FileFingerprint]) -> RunRecording:
-        """`prints`: of the Python files of the workspace, as they were in this run."""
-        meanings = {number: _meaning(place, prints) for number, place in self._codes.items()}
+    def recorded(self, fingerprints: Mapping[str, FileFingerprint]) -> RunRecording:
+        """`fingerprints`: of the Python files of the workspace, as they were in this run."""
+        meanings = {number: _meaning(place, fingerprints) for number, place in self._codes.items()}
         tests, scopes = {}, {}
         for key, scope in self._scopes.items():
             test = key.removeprefix(TEST)
@@ -110,9 +110,9 @@ Meaning = tuple[tuple[Unit, ...], str]
 """The functions that a place stands for; or the file that all of it depends on, where nobody can tell more."""
 
 
-def _meaning(place: tuple[str, int, str], prints: Mapping[str, FileFingerprint]) -> Meaning:
+def _meaning(place: tuple[str, int, str], fingerprints: Mapping[str, FileFingerprint]) -> Meaning:
     path, line, name = place
-    known = prints.get(path)
+    known = fingerprints.get(path)
     names = known.places.get((line, name)) if known is not None and not known.error else None
     if names is None:
         return (), path

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 JOURNAL_LENGTH = 200
 REASONS_KEPT = 50
 FILES_LIMIT = 20_000
-PRINTS_SPARE = 50
+SPARE_FINGERPRINTS = 50
 """So many prints of contents that are no more are kept, which saves looking for them at each save."""
 """More Python files than this are not printed; then every change is a change of everything."""
 
@@ -53,7 +53,7 @@ class SelectionInput:
     environment: str
     base: Snapshot | None
     """The last tree of which everything is known, in this box; None if there is none."""
-    known: frozenset[str]
+    known_tests: frozenset[str]
     """Every test that there is a result of."""
     must_run: frozenset[str]
     """Those that are to run in any case: red, or heard of since."""
@@ -77,7 +77,7 @@ class Selector:
     test_map: TestMap = field(default_factory=TestMap)
     whole_files: set[str] = field(default_factory=set)
     """Files whose tests count on one another: they run together."""
-    keep_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
+    report_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
     """Writes down what is needed to reproduce a miss; where."""
     journal: list[Mapping[str, object]] = field(default_factory=list)
     """What was left out since all tests ran, and why."""
@@ -87,12 +87,12 @@ class Selector:
     _environment: str = ""
     _base: Snapshot | None = None
     """The tree that all of this is true of."""
-    _prints: dict[str, FileFingerprint] = field(default_factory=dict)
+    _fingerprints: dict[str, FileFingerprint] = field(default_factory=dict)
     """By the digest of a file's content."""
-    _prints_needed: int = 0
+    _fingerprints_needed: int = 0
     """How many of them were still of use when that was last looked at."""
     _unsettled: list[_UnsettledRun] = field(default_factory=list)
-    _printing: asyncio.Task[None] | None = None
+    _fetch_task: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The test map is used by one at a time."""
     _edges: dict[str, tuple[FileFingerprint, frozenset[str]]] = field(default_factory=dict)
@@ -107,12 +107,12 @@ class Selector:
     def begin(self, inputs: SelectionInput) -> None:
         """Have the files printed that are not yet, while the tests run."""
         missing = self._missing(inputs.snapshot)
-        if self.is_recording and missing and (self._printing is None or self._printing.done()):
-            self._printing = asyncio.create_task(self._print(inputs, missing), name="prints")
+        if self.is_recording and missing and (self._fetch_task is None or self._fetch_task.done()):
+            self._fetch_task = asyncio.create_task(self._fetch_missing(inputs, missing), name="prints")
 
-    async def _print(self, inputs: SelectionInput, paths: list[str]) -> None:
+    async def _fetch_missing(self, inputs: SelectionInput, paths: list[str]) -> None:
         try:
-            self._keep(inputs.snapshot, await inputs.fetch(paths))
+            self._store(inputs.snapshot, await inputs.fetch(paths))
         except Exception as error:  # noqa: BLE001  the run finds out by itself what became of the box
             log.info("no prints: %s", error)
 
@@ -120,21 +120,21 @@ class Selector:
         python = [path for path, entry in snapshot.entries.items() if is_python(path, entry)]
         if len(python) > FILES_LIMIT:
             return []
-        return [path for path in python if snapshot.entries[path].digest not in self._prints]
+        return [path for path in python if snapshot.entries[path].digest not in self._fingerprints]
 
-    def _keep(self, snapshot: Snapshot, prints: Mapping[str, FileFingerprint]) -> None:
-        for path, known in prints.items():
+    def _store(self, snapshot: Snapshot, fingerprints: Mapping[str, FileFingerprint]) -> None:
+        for path, known in fingerprints.items():
             if path in snapshot.entries:
-                self._prints[snapshot.entries[path].digest] = known
+                self._fingerprints[snapshot.entries[path].digest] = known
 
-    def _forget_prints(self, *snapshots: Snapshot) -> None:
+    def _forget_fingerprints(self, *snapshots: Snapshot) -> None:
         """Of contents that no tree has any more of which something is still to be learned or compared."""
-        if len(self._prints) <= self._prints_needed + PRINTS_SPARE:
+        if len(self._fingerprints) <= self._fingerprints_needed + SPARE_FINGERPRINTS:
             return
         trees = (*snapshots, *(entry.snapshot for entry in self._unsettled))
         digests = {entry.digest for tree in trees for entry in tree.entries.values()}
-        self._prints = {digest: known for digest, known in self._prints.items() if digest in digests}
-        self._prints_needed = len(self._prints)
+        self._fingerprints = {digest: known for digest, known in self._fingerprints.items() if digest in digests}
+        self._fingerprints_needed = len(self._fingerprints)
 
     def end(self, inputs: SelectionInput, recordings: RecordingRows) -> None:
         """What tests that came to their end have told."""
@@ -145,7 +145,7 @@ class Selector:
 
     def resume(self, kept: SavedMap) -> None:
         """Go on with what an earlier watcher has found out."""
-        self.test_map, self._environment, self._prints = kept.test_map, kept.environment, dict(kept.prints)
+        self.test_map, self._environment, self._fingerprints = kept.test_map, kept.environment, dict(kept.fingerprints)
         self._base = kept.base
 
     async def keep(self, file: Path, base: Snapshot, results: Mapping[str, Result], box: str) -> None:
@@ -153,13 +153,13 @@ class Selector:
         await self.settle(base)
         async with self._lock:
             digests = {entry.digest for entry in base.entries.values()}
-            prints = {digest: known for digest, known in self._prints.items() if digest in digests}
-            kept = SavedMap(self._environment, box, base, results, self.test_map, prints)
+            fingerprints = {digest: known for digest, known in self._fingerprints.items() if digest in digests}
+            kept = SavedMap(self._environment, box, base, results, self.test_map, fingerprints)
             await asyncio.to_thread(save, file, kept)
 
     # -- owning up ---------------------------------------------------------------------------------
 
-    def admit(self, run: str, tests: tuple[str, ...]) -> str:
+    def report_missed(self, run: str, tests: tuple[str, ...]) -> str:
         """An audit found tests red that a selection had left out: keep all that is known about it, and say so."""
         document = {
             "run": run,
@@ -168,14 +168,14 @@ class Selector:
             "missed": {test: {kind: sorted(map(str, things)) for kind, things in self.test_map.touched_by(test).items()}
                        for test in tests},
         }  # fmt: skip
-        where = self.keep_miss(document)
+        where = self.report_miss(document)
         more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
         return (
             f"{tests[0]}{more}: red, and no change was known to reach it. A defect of watchtest, unless the test is"
             f" flaky or depends on the order; please report it with {where}"
         )
 
-    def keep_together(self, tests: tuple[str, ...]) -> str:
+    def run_together(self, tests: tuple[str, ...]) -> str:
         """Tests that failed by themselves and pass after others of their file: it is not to be taken apart again."""
         files = sorted({file_of(test) for test in tests})
         self.whole_files.update(files)
@@ -201,8 +201,8 @@ class Selector:
 
     async def settle(self, known: Snapshot | None) -> None:
         """Take over what was recorded, now that it is known which tree the last verdict is of."""
-        if self._printing is not None and not self._printing.done():
-            await asyncio.wait([self._printing])
+        if self._fetch_task is not None and not self._fetch_task.done():
+            await asyncio.wait([self._fetch_task])
         async with self._lock:
             self._base = known or self._base
             unsettled, self._unsettled = self._unsettled, []
@@ -215,13 +215,13 @@ class Selector:
                 self.test_map, self._environment = TestMap(), entry.environment
                 self._edges, self._names = {}, None
             is_proven = known is not None and entry.snapshot.entries == known.entries
-            self.test_map.learn(entry.recordings.recorded(self._prints_of(entry.snapshot)), is_proven)
+            self.test_map.learn(entry.recordings.recorded(self._fingerprints_of(entry.snapshot)), is_proven)
 
-    def _prints_of(self, snapshot: Snapshot) -> dict[str, FileFingerprint]:
+    def _fingerprints_of(self, snapshot: Snapshot) -> dict[str, FileFingerprint]:
         return {
-            path: self._prints[entry.digest]
+            path: self._fingerprints[entry.digest]
             for path, entry in snapshot.entries.items()
-            if entry.digest in self._prints and is_python(path, entry)
+            if entry.digest in self._fingerprints and is_python(path, entry)
         }
 
     # -- selecting ---------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ class Selector:
         if inputs.environment != self._environment:
             return All(because="the environment is another than the one in which tests were recorded")
         changed = sorted(_changed(known.entries, inputs.snapshot.entries))
-        fresh = [path for path in changed if _is_unprinted(path, inputs.snapshot, self._prints)]
+        fresh = [path for path in changed if _has_no_fingerprint(path, inputs.snapshot, self._fingerprints)]
         if fresh:
-            self._keep(inputs.snapshot, await inputs.fetch(fresh))
-        self._forget_prints(known, inputs.snapshot)
+            self._store(inputs.snapshot, await inputs.fetch(fresh))
+        self._forget_fingerprints(known, inputs.snapshot)
         async with self._lock:
             return self._selected(inputs, known, changed)
 
@@ -258,7 +258,7 @@ class Selector:
         for impact in self.found:
             first |= impact.first
             rest |= impact.rest
-        unrecorded = inputs.known.difference(self.test_map.tests)
+        unrecorded = inputs.known_tests.difference(self.test_map.tests)
         quick = {*self.test_map.names(first), *inputs.must_run}
         whole = {impact.whole for impact in self.found if impact.whole}
         whole |= {file for file in self.test_map.files if not self.test_map.in_file(file) & ~(first | rest)} | empty
@@ -271,7 +271,7 @@ class Selector:
             sizes = impact.first.bit_count(), (impact.rest & ~impact.first).bit_count()
             log.info("%d tests first, %d behind: %s", *sizes, impact.because)
         self._note_down(known, inputs, changed, len(tests), because)
-        if inputs.known and tests.issuperset(inputs.known):
+        if inputs.known_tests and tests.issuperset(inputs.known_tests):
             return All(because=because)
         return Only(
             tuple(sorted(tests)),
@@ -292,7 +292,7 @@ class Selector:
 
     def _note_down(self, known: Snapshot, inputs: SelectionInput, changed: list[str], count: int, because: str) -> None:
         row = {"from": known.id, "to": inputs.snapshot.id, "changed": changed[:100], "selected": count}
-        self.journal = [*self.journal, {**row, "known": len(inputs.known), "because": because}][-JOURNAL_LENGTH:]
+        self.journal = [*self.journal, {**row, "known": len(inputs.known_tests), "because": because}][-JOURNAL_LENGTH:]
 
     def _because(self, changed: list[str], unrecorded: frozenset[str], inputs: SelectionInput) -> str:
         words = describe_impacts(self.found)
@@ -312,8 +312,8 @@ class Selector:
             path,
             was_there=old is not None,
             is_there=new is not None,
-            before=self._prints.get(old.digest) if old is not None and is_python(path, old) else None,
-            after=self._prints.get(new.digest) if new is not None and is_python(path, new) else None,
+            before=self._fingerprints.get(old.digest) if old is not None and is_python(path, old) else None,
+            after=self._fingerprints.get(new.digest) if new is not None and is_python(path, new) else None,
             is_content=old is None or new is None or (old.digest, old.kind) != (new.digest, new.kind),
             listings=tuple(one.rpartition("/")[0] or "." for one in came_or_went),
             came_or_went=came_or_went,
@@ -325,7 +325,7 @@ class Selector:
     def _impact_context(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[ImpactContext, set[str]]:
         """And, filled by asking, files without tests that may hold some now."""
         empty: set[str] = set()
-        old = self._prints_of(known)
+        old = self._fingerprints_of(known)
         new = {change.path: change.after for change in changes if change.after is not None}
         names = self._named({*old, *new})
 
@@ -347,7 +347,7 @@ class Selector:
             return mask
 
         context = ImpactContext(
-            known=self.test_map,
+            recorded=self.test_map,
             reach=reach,
             module_names=names.of,
             tops=self.test_map.tops,
@@ -393,9 +393,9 @@ def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterabl
     return (*delta.write, *delta.remove)
 
 
-def _is_unprinted(path: str, snapshot: Snapshot, prints: Mapping[str, FileFingerprint]) -> bool:
+def _has_no_fingerprint(path: str, snapshot: Snapshot, fingerprints: Mapping[str, FileFingerprint]) -> bool:
     entry = snapshot.entries.get(path)
-    return entry is not None and is_python(path, entry) and entry.digest not in prints
+    return entry is not None and is_python(path, entry) and entry.digest not in fingerprints
 
 
 def _came_or_went(path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:

@@ -63,7 +63,7 @@ class TestMap:
             self._masks[number] = self._masks.get(number, 0) | _mask(bits)
         for key, touched in recorded.scopes.items():
             # Never the whole story: who comes first pays for what all others use.
-            self._share(key, touched.and_also(self._scopes.get(key, Dependencies())))
+            self._share(key, touched | self._scopes.get(key, Dependencies()))
         self.modules.update(recorded.modules)
         self.tops |= recorded.tops
 

@@ -80,10 +80,10 @@ def test_runs_are_asked_for_again_and_by_words_in_their_names() -> None:
         await ran(watcher, Outcome.FAILED)
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         await watcher.end_of((await watcher.post("/runs", {"matching": "TEST_a one"}))["id"])
-        assert watcher.runs.started[-1].run.selection == Only((TEST,), because="asked for: names with 'TEST_a one'")
+        assert watcher.runs.started[-1].run.selection == Only((TEST,), because="on request: names with 'TEST_a one'")
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         await watcher.end_of((await watcher.post("/runs", {"again": True}))["id"])
-        assert watcher.runs.started[-1].run.selection == Only((TEST,), because="the last tests again, asked for")
+        assert watcher.runs.started[-1].run.selection == Only((TEST,), because="the last tests again, on request")
         with pytest.raises(RequestRefused, match="no known test has 'nothing'"):
             await watcher.post("/runs", {"matching": "nothing"})
         for body in ({"again": False}, {"again": True, "policy": "all"}, {"matching": ""}, {"matching": "a\nb"}):

@@ -35,7 +35,7 @@ def asked(change: ChangedPath, test_map: TestMap, **more: object) -> tuple[set[s
         return test_map.of(test for path in paths for test in IMPORTERS.get(path, ()))
 
     context = ImpactContext(
-        known=test_map,
+        recorded=test_map,
         reach=reach,
         module_names=lambda path: [path.removesuffix(".py").replace("/", ".")],
         tops=test_map.tops,
@@ -189,7 +189,7 @@ def test_settings_select_everything() -> None:
 def test_a_link_that_leads_elsewhere_selects_everything_behind() -> None:
     first, every, found = asked(replace(changed("data/current"), is_link=True), mapped({}))
     assert (first, every) == (set(), {CART, PAGE, SLOW})
-    assert found[0].because == "data/current leads elsewhere than before"
+    assert found[0].because == "data/current is a symlink that changed"
 
 
 def test_a_file_that_a_library_may_keep_selects_behind_all_who_use_the_library_like_that() -> None:
@@ -198,7 +198,7 @@ def test_a_file_that_a_library_may_keep_selects_behind_all_who_use_the_library_l
     test_map = mapped({PAGE: reader, CART: Dependencies(uses=frozenset({"library:pages"}))}, {"library:pages": kept})
     first, every, found = asked(changed("page.html"), test_map)
     assert (first, every) == ({PAGE}, {PAGE, CART})
-    assert found[-1].because == "page.html was read by pages, which may have kept it"
+    assert found[-1].because == "page.html changed, and tests read it, through pages, which may have cached it"
 
 
 def test_an_opaque_test_runs_for_whatever_is_no_text() -> None:

@@ -101,7 +101,11 @@ def test_red_of_one_runner_is_not_covered_by_green_of_another() -> None:
         ([said("pytest", "a"), said("go", "b")], RunState.PASSED, ""),
         ([said("pytest", "a"), said("go", red=("b",))], RunState.FAILED, ""),
         ([said("pytest", "a"), said("go")], RunState.PASSED, ""),
-        ([said("pytest"), said("go")], RunState.NO_TESTS, "pytest: the runner found none; go: the runner found none"),
+        (
+            [said("pytest"), said("go")],
+            RunState.NO_TESTS,
+            "pytest: the runner found no tests; go: the runner found no tests",
+        ),
         ([said("pytest", red=("a",)), said("go", "b", exit_code=2)], RunState.ERROR, "go: the runner exited with 2"),
     ],
 )

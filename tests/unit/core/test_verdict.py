@@ -184,7 +184,7 @@ def cut_short(exit_code: int | None, reason: str, current: str = BOOM, **more: o
             f"the process exited with 0 in {BOOM}; 1 test not run",
         ),
         (cut_short(7, ""), RunState.ERROR, "exited", f"exit code 7, in {BOOM}; 1 test not run"),
-        (cut_short(None, ""), RunState.ERROR, "crashed", f"the process is gone, in {BOOM}; 1 test not run"),
+        (cut_short(None, ""), RunState.ERROR, "crashed", f"the process disappeared, in {BOOM}; 1 test not run"),
         (
             cut_short(None, "the run took longer than 2 s", stopped=StopReason.TIMED_OUT),
             RunState.TIMED_OUT,
@@ -333,7 +333,7 @@ def broken_file(name: str, kind: str, message: str) -> Result:
             RunState.ERROR,
             "the runner ended before it had finished (SIGSEGV)",
         ),
-        (execution(exit_code=5), RunState.NO_TESTS, "the runner found none"),
+        (execution(exit_code=5), RunState.NO_TESTS, "the runner found no tests"),
         (execution(exit_code=0), RunState.NO_TESTS, "the runner exited with 0 and reported no test"),
         (
             execution(GREEN, has_finished=False),

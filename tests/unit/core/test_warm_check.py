@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
-from watchtest.core.warm_check import MOST, doubtful_tests, red_only_when_warm, with_confirmed
+from watchtest.core.warm_check import CONFIRM_LIMIT, doubtful_tests, red_only_when_warm, with_confirmed
 
 HERE = Location("a.py", 1)
 PLAIN = Failure("AssertionError", "1 == 2", crash=HERE)
@@ -48,8 +48,8 @@ def test_an_assertion_outside_the_project_is_never_plain() -> None:
 
 
 def test_a_few_speak_for_very_many() -> None:
-    many = said(*(red(f"test_{number}") for number in range(MOST + 20)))
-    assert len(doubtful_tests(many, {}, is_trusted=False) or ()) == MOST
+    many = said(*(red(f"test_{number}") for number in range(CONFIRM_LIMIT + 20)))
+    assert len(doubtful_tests(many, {}, is_trusted=False) or ()) == CONFIRM_LIMIT
 
 
 @pytest.mark.parametrize(

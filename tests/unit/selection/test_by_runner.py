@@ -49,7 +49,7 @@ async def nobody(order: Invocation) -> InvocationEnd:
 
 def selection_of(runner: Any, change: Change) -> Selection:
     part = asyncio.run(select_for_runner(runner, change, nobody))
-    assert part.known == change.known
+    assert part.known_tests == change.known
     return part.selection
 
 
@@ -60,7 +60,7 @@ def test_a_command_without_a_rule_always_runs() -> None:
 
 def test_a_command_with_rules_runs_for_what_they_name() -> None:
     rules = (rule("web/* -> lint"), rule("*.toml -> lint"))
-    assert selection_of(LINT, changed("web/a.js", rules=rules)) == All("web/a.js by the rule web/* -> lint")
+    assert selection_of(LINT, changed("web/a.js", rules=rules)) == All("web/a.js matches the rule web/* -> lint")
     left_out = selection_of(LINT, changed("a.py", rules=rules))
     assert isinstance(left_out, Only)
     assert (left_out.tests, left_out.is_proof) == ((), True)
@@ -72,7 +72,7 @@ def test_a_rule_adds_tests_by_their_place_or_by_the_name_of_their_runner() -> No
     place = selection_of(Telling(), changed("x.sql", known=known, rules=(rule("*.sql -> b"),)))
     assert isinstance(place, Only)
     assert place.tests == ("a", "b/c::TestC", "b::TestB")
-    assert place.because == "a is needed; x.sql by the rule *.sql -> b"
+    assert place.because == "a is needed; x.sql matches the rule *.sql -> b"
     assert isinstance(selection_of(Telling(), changed("x.sql", rules=(rule("*.sql -> go"),))), All)
 
 

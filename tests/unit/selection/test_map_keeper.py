@@ -50,7 +50,7 @@ def test_a_map_comes_back_as_it_was_kept_with_scopes_of_which_nobody_knows_what_
     save(file, SavedMap("env", "box", TREE, {A: passed(A), B: failed(B)}, test_map, {"d1": PRINT}))
     kept = load(file)
     assert kept is not None
-    assert (kept.environment, kept.box, kept.base, dict(kept.prints)) == ("env", "box", TREE, {"d1": PRINT})
+    assert (kept.environment, kept.box, kept.base, dict(kept.fingerprints)) == ("env", "box", TREE, {"d1": PRINT})
     assert {test: result.outcome for test, result in kept.results.items()} == {
         A: passed(A).outcome,
         B: failed(B).outcome,

@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from watchtest.core.model import Entry, EntryKind, Only, Snapshot
 from watchtest.core.recorded import Dependencies, FileFingerprint, RunRecording
-from watchtest.selection.selector import PRINTS_SPARE, SelectionInput, Selector
+from watchtest.selection.selector import SPARE_FINGERPRINTS, SelectionInput, Selector
 
 TEST = "tests/test_a.py::test_a"
-SAVES = 4 * PRINTS_SPARE
+SAVES = 4 * SPARE_FINGERPRINTS
 
 
 def tree(number: int) -> Snapshot:
@@ -38,7 +38,7 @@ def test_prints_of_contents_that_are_no_more_are_forgotten_and_those_in_use_are_
             selection = await selector.select(inputs)
             assert isinstance(selection, Only) or "f changed" in selection.because
             assert "shop.py: f changed" in selection.because, "both contents were there to be compared"
-            assert len(selector._prints) <= PRINTS_SPARE + 4
+            assert len(selector._fingerprints) <= SPARE_FINGERPRINTS + 4
 
     asyncio.run(save_again_and_again())
     assert asked.count("other.py") == 1, "what is still in use is not asked for again"

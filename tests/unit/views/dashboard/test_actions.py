@@ -83,12 +83,14 @@ def test_rerun_is_the_last_tests_again_or_those_that_a_filter_names() -> None:
     story = Story()
     assert events_of(Action.RERUN, "", story.state, NOON) == (RunRequested(SAVE, NOON, None),)
     story.run("t1", failed(A), passed(B))
-    assert events_of(Action.RERUN, "", story.state, NOON) == (RunRequested(SAVE, NOON, All(because="asked for again")),)
+    assert events_of(Action.RERUN, "", story.state, NOON) == (
+        RunRequested(SAVE, NOON, All(because="all tests again, on request")),
+    )
     story.on(RunRequested(SAVE, NOON, Only((A,), because="asked for by name")))
     (event,) = events_of(Action.RERUN, "", story.state, NOON)
-    assert event == RunRequested(SAVE, NOON, Only((A,), because="the last tests again, asked for"))
+    assert event == RunRequested(SAVE, NOON, Only((A,), because="the last tests again, on request"))
     (event,) = events_of(Action.RERUN, "test_b", story.state, NOON)
-    assert event == RunRequested(SAVE, NOON, Only((B,), because="asked for: names with 'test_b'"))
+    assert event == RunRequested(SAVE, NOON, Only((B,), because="on request: names with 'test_b'"))
     assert events_of(Action.RERUN, "nothing", story.state, NOON) == ()
 
 
