@@ -186,7 +186,7 @@ def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_t
         written: list[str] = []
         relay = NotificationRelay()
         notifier = AttachedNotifier({"TERM": "xterm-kitty"}, "/shop", TerminalAccess(written.append), pytest.fail)
-        red = Notification(NotificationKind.RED, "✘ shop: 1 test red", ("test_a",), Lane.SAVE, Verdict.FAILED)
+        red = Notification(NotificationKind.RED, "✘ shop: 1 test failed", ("test_a",), Lane.SAVE, Verdict.FAILED)
         await relay.deliver(red)
         notifier.receive(relay.live())  # from before
         await relay.deliver(red)
@@ -197,7 +197,7 @@ def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_t
         await relay.withdraw()
         notifier.receive(relay.live())
         await notifier.close(5.0)
-        relay.form = TerminalMethod.BELL
+        relay.method = TerminalMethod.BELL
         await relay.deliver(red)
         notifier.receive(relay.live())
         await notifier.close(5.0)

@@ -1,4 +1,4 @@
-"""From settings to the notifier: which ways there are to the user. Builds; tells nothing."""
+"""Builds the notifier with the channels that the settings ask for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from watchtest.views.notify.notifier import Notifier, NotifyChannels, NotifyRule
 from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalAccess, TerminalChannel, TerminalMethod
 
 log = logging.getLogger(__name__)
-LOOK_S = 4.0
+DESCRIBE_LIMIT_S = 4.0
 
 
 def build_notifier(
@@ -29,40 +29,40 @@ def build_notifier(
     is_lent: Callable[[], bool] = lambda: False,
     relay: NotificationRelay | None = None,
 ) -> Notifier | None:
-    """None: nobody wants to be told. `stream` is where the screen is drawn; it is written only if it is a terminal.
+    """Return the notifier, or None if notifications are off. `stream` is used only if it is a terminal.
 
-    `is_lent`: another program has that terminal for the moment. `relay` stands in for a terminal that is none.
+    `is_lent` says whether another program has that terminal. `relay` is used if the stream is not a terminal.
     """
     notify = project.config.notify
-    ways = NotifyChannels(
+    channels = NotifyChannels(
         desktop=_desktop(project) if notify.desktop else None,
         terminal=_terminal(project, stream, is_lent, relay),
         hook=Hook(notify.hook, project.workspace, project.environ) if notify.hook else None,
     )
-    when = NotifyRules(NotifyMode(notify.mode), QuietHours.read(notify.quiet_hours))
-    if when.mode is NotifyMode.OFF or ways == NotifyChannels():
+    rules = NotifyRules(NotifyMode(notify.mode), QuietHours.parse(notify.quiet_hours))
+    if rules.mode is NotifyMode.OFF or channels == NotifyChannels():
         return None
-    return Notifier(project.workspace.name, ways, say, when)
+    return Notifier(project.workspace.name, channels, say, rules)
 
 
 async def describe_channels(project: Project, stream: TextIO) -> list[tuple[str, str]]:
-    """Of each way to the user that is on: who would show a notice, or nobody and why. Shows nothing."""
+    """Return for each channel how it would show a notification and an empty string, or nothing and why it cannot."""
     notifier = build_notifier(project, stream, log.warning)
     if notifier is None:
         return [("off", "")]
     found = []
-    desktop, terminal, hook = notifier.ways.desktop, notifier.ways.terminal, notifier.ways.hook
+    desktop, terminal, hook = notifier.channels.desktop, notifier.channels.terminal, notifier.channels.hook
     if desktop is not None:
         try:
-            who = one_line(await asyncio.wait_for(desktop.look(), LOOK_S))
-            found.append((f"on the desktop, by {who}", ""))
+            daemon = one_line(await asyncio.wait_for(desktop.describe(), DESCRIBE_LIMIT_S))
+            found.append((f"on the desktop, by {daemon}", ""))
         except TimeoutError:
-            found.append(("", f"no answer within {LOOK_S:g} s"))
+            found.append(("", f"no answer within {DESCRIBE_LIMIT_S:g} s"))
         except DeliveryFailed as failure:
             found.append(("", one_line(str(failure))))
         await desktop.close()
     if terminal is not None and (desktop is None or not found[0][0]):
-        found.append((await terminal.look(), ""))
+        found.append((await terminal.describe(), ""))
     if hook is not None:
         command = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
         found.append((f"by the hook: {one_line(command)}", ""))
@@ -76,22 +76,22 @@ def _desktop(project: Project) -> NotificationChannel:
 def _terminal(
     project: Project, stream: TextIO, is_lent: Callable[[], bool], relay: NotificationRelay | None
 ) -> TerminalChannel | NotificationRelay | None:
-    """`auto` stands in for a desktop that cannot be reached; a form that was named also for one that is off."""
+    """Return the terminal channel. `auto` is the fallback of the desktop; a named method works without one, too."""
     notify = project.config.notify
     is_auto = notify.terminal == "auto"
     if notify.terminal == "off" or (is_auto and not notify.desktop):
         return None
-    form = None if is_auto else TerminalMethod(notify.terminal)
+    method = None if is_auto else TerminalMethod(notify.terminal)
     if not stream.isatty():
         if relay is not None:
-            relay.form = form
+            relay.method = method
         return relay
-    if is_auto and project.environ.get("TERM") == "dumb":  # which would print the bell
+    if is_auto and project.environ.get("TERM") == "dumb":  # it would print the bell character
         return None
 
     def write(text: str) -> None:
-        # In the loop's own thread, as the dashboard draws: no drawing is under way.
+        # Called in the event loop's thread, as the dashboard is, so that no drawing is interrupted.
         stream.write(encodable(text, stream.encoding))
         stream.flush()
 
-    return TerminalChannel(TerminalAccess(write, is_lent), project.environ, str(project.workspace), form)
+    return TerminalChannel(TerminalAccess(write, is_lent), project.environ, str(project.workspace), method)

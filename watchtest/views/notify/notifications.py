@@ -1,10 +1,6 @@
-"""What is worth a notice, and its words. Pure: what was told and what is true now in, notices out.
+"""Decides which changes of the state are worth a notification, and words it. Pure.
 
-Names of tests are told, values of assertions never: a notification is read by whoever looks at the screen.
-
-What a way to the user promises.
-
-Hours of the day in which nobody is told. Pure.
+Notifications contain names of tests but never values of assertions: anyone who sees the screen can read them.
 """
 
 from __future__ import annotations
@@ -18,15 +14,16 @@ from typing import Protocol, Self
 
 from watchtest.core.model import Lane, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
-from watchtest.core.text import one_line, tests
+from watchtest.core.text import count, one_line, tests
 
 LOST_ATTEMPTS = 3
+"""After this many failed attempts, or when the lane gives up, the user is notified."""
 NAMES_SHOWN = 3
 NAME_LENGTH = 100
 
 
 class NotifyMode(StrEnum):
-    """How much is told."""
+    """Which notifications the user wants (`notify.mode`)."""
 
     CHANGES = "changes"
     FAILURES = "failures"
@@ -35,18 +32,17 @@ class NotifyMode(StrEnum):
 
 
 class NotificationKind(StrEnum):
-    """What happened."""
-
     RED = "red"
     MORE_RED = "more_red"
     GREEN = "green"
     FAILED = "failed"
-    """A verdict that is red as before."""
+    """The verdict is red, as before."""
     PASSED = "passed"
-    """A verdict that is green as before, or the first one."""
+    """The verdict is green, as before, or the first one."""
     LOST = "lost"
-    """No test can be run."""
+    """Tests cannot run."""
     BACK = "back"
+    """Tests can run again."""
 
     @property
     def is_trouble(self) -> bool:
@@ -67,7 +63,7 @@ KINDS_BY_MODE: Mapping[NotifyMode, frozenset[NotificationKind]] = MappingProxyTy
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One notice. Its texts are clean; they may still hold what some way to the user takes for markup."""
+    """One notification. Its texts hold no control characters, but may hold what a channel takes for markup."""
 
     kind: NotificationKind
     title: str
@@ -77,115 +73,112 @@ class Notification:
     run: str = ""
     tree: str = ""
     tests: tuple[str, ...] = ()
-    """The tests it is about: those that are newly red, or still."""
+    """The tests that it is about: those that have turned red, or are still red."""
     red: int = 0
-    """How many tests are red in all."""
+    """The number of all red tests."""
 
     @property
     def text(self) -> str:
-        """All that stands below the title, in one line."""
+        """The text below the title, in one line."""
         return ", ".join(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedLane:
-    """What the user believes of one lane: colour, red tests, by which run, and whether its box is lost."""
+    """What the user was last notified of in one lane, colour, red tests, run, lost box."""
 
     is_red: bool | None = None
     red: frozenset[str] = frozenset()
     run: str = ""
     is_lost: bool = False
     knowledge: Knowledge | None = field(default=None, compare=False, repr=False)
-    """What was looked at last: most events leave it as it is."""
+    """The knowledge that was examined last; most events leave it unchanged."""
 
 
 ReportedLanes = Mapping[Lane, ReportedLane]
 
 
 def new_notifications(
-    told: ReportedLanes, state: State, workspace: str
+    reported: ReportedLanes, state: State, workspace: str
 ) -> tuple[tuple[Notification, ...], ReportedLanes]:
-    """What `state` adds to what was told, and what is told after that.
+    """Return the notifications that `state` adds to what was reported, and what is reported after that.
 
-    A verdict that is neither red nor green (unknown, no tests) tells nothing and forgets nothing: red → unknown → green
-    is still red → green. Runs that were cancelled or superseded change no knowledge, so they are silent by themselves.
+    A verdict that is neither red nor green (unknown, no tests) adds nothing and resets nothing: red → unknown → green
+    counts as red → green. Cancelled and superseded runs do not change the knowledge, so they add nothing either.
     """
-    said: list[Notification] = []
-    after = dict(told)
+    added: list[Notification] = []
+    after = dict(reported)
     name = one_line(workspace, 60)
     for lane in state.ranked:
         others = [other.lane.value for other in state.ranked if other is not lane and other.knowledge.verdict.is_red]
-        where = name if len(state.lanes) == 1 else f"{name} ({lane.lane.value})"
-        new, after[lane.lane] = _lane(told.get(lane.lane, ReportedLane()), lane, where, others)
-        said += new
-    return tuple(said), after
+        label = name if len(state.lanes) == 1 else f"{name} ({lane.lane.value})"
+        new, after[lane.lane] = _lane(reported.get(lane.lane, ReportedLane()), lane, label, others)
+        added += new
+    return tuple(added), after
 
 
 def _lane(
-    told: ReportedLane, lane: LaneState, where: str, red_lanes: list[str]
+    reported: ReportedLane, lane: LaneState, label: str, red_lanes: list[str]
 ) -> tuple[list[Notification], ReportedLane]:
-    said = []
-    if _is_lost(lane) and not told.is_lost and lane.problem:
-        told = replace(told, is_lost=True)
-        said.append(
-            _notice(NotificationKind.LOST, lane, f"⚠ {where}: cannot run tests", (one_line(lane.problem.message),))
-        )
-    elif told.is_lost and _is_back(lane):
-        told = replace(told, is_lost=False)
-        still = (f"{tests(len(told.red)) if told.red else 'the last run'} still red",) if told.is_red else ()
-        said.append(_notice(NotificationKind.BACK, lane, f"✔ {where}: tests run again", still))
+    added = []
+    if _is_lost(lane) and not reported.is_lost and lane.problem:
+        reported = replace(reported, is_lost=True)
+        problem = one_line(lane.problem.message)
+        added.append(_notification(NotificationKind.LOST, lane, f"⚠ {label}: cannot run tests", (problem,)))
+    elif reported.is_lost and _is_back(lane):
+        reported = replace(reported, is_lost=False)
+        what = f"{tests(len(reported.red))} still failing" if reported.red else "the last run is still red"
+        still = (what,) if reported.is_red else ()
+        added.append(_notification(NotificationKind.BACK, lane, f"✔ {label}: tests run again", still))
     knowledge = lane.knowledge
-    if knowledge is told.knowledge:
-        return said, told
-    told = replace(told, knowledge=knowledge)
+    if knowledge is reported.knowledge:
+        return added, reported
+    reported = replace(reported, knowledge=knowledge)
     red = frozenset(known.result.test for known in knowledge.red)
     run = knowledge.run.id if knowledge.run else ""
     if knowledge.verdict.is_red:
-        said += _red(told, lane, where, red)
-        told = replace(told, is_red=True, red=red, run=run)
+        added += _red(reported, lane, label, red)
+        reported = replace(reported, is_red=True, red=red, run=run)
     elif knowledge.verdict is Verdict.PASSED:
-        said += _green(told, lane, where, red_lanes)
-        told = replace(told, is_red=False, red=red, run=run)
-    return said, told
+        added += _green(reported, lane, label, red_lanes)
+        reported = replace(reported, is_red=False, red=red, run=run)
+    return added, reported
 
 
-def _red(told: ReportedLane, lane: LaneState, where: str, red: frozenset[str]) -> list[Notification]:
-    new = red - told.red
-    if not told.is_red:
-        what = f"{tests(len(red))} red" if red else "the run failed"
-        lines = _names(red) or (one_line(lane.knowledge.reason) or "no reason was given",)
-        return [_notice(NotificationKind.RED, lane, f"✘ {where}: {what}", lines, red)]
+def _red(reported: ReportedLane, lane: LaneState, label: str, red: frozenset[str]) -> list[Notification]:
+    new = red - reported.red
+    if not reported.is_red:
+        what = f"{tests(len(red))} failed" if red else "the run failed"
+        lines = _names(red) or (one_line(lane.knowledge.reason) or "no reason given",)
+        return [_notification(NotificationKind.RED, lane, f"✘ {label}: {what}", lines, red)]
     if new:
-        in_all = f", {len(red)} in all" if len(red) > len(new) else ""
-        return [
-            _notice(
-                NotificationKind.MORE_RED, lane, f"✘ {where}: {tests(len(new))} newly red{in_all}", _names(new), new
-            )
-        ]
-    if _is_next_verdict(told, lane):
-        what = f"{tests(len(red))} still red" if red else "still red"
+        total = f", {len(red)} in total" if len(red) > len(new) else ""
+        title = f"✘ {label}: {count(len(new), 'new failure')}{total}"
+        return [_notification(NotificationKind.MORE_RED, lane, title, _names(new), new)]
+    if _is_next_verdict(reported, lane):
+        what = f"{tests(len(red))} still failing" if red else "still red"
         lines = _names(red) or (one_line(lane.knowledge.reason),)
-        return [_notice(NotificationKind.FAILED, lane, f"✘ {where}: {what}", lines, red)]
+        return [_notification(NotificationKind.FAILED, lane, f"✘ {label}: {what}", lines, red)]
     return []
 
 
-def _green(told: ReportedLane, lane: LaneState, where: str, red_lanes: list[str]) -> list[Notification]:
+def _green(reported: ReportedLane, lane: LaneState, label: str, red_lanes: list[str]) -> list[Notification]:
     total = tests(len(lane.knowledge.tests))
-    if told.is_red:
-        # Its notification takes the place of another lane's, which is as red as before.
+    if reported.is_red:
+        # This notification replaces that of another lane, which may still be red.
         still = tuple(f"the {name} lane is still red" for name in red_lanes)
-        return [_notice(NotificationKind.GREEN, lane, f"✔ {where}: green again", (total, *still))]
-    if _is_next_verdict(told, lane):
-        return [_notice(NotificationKind.PASSED, lane, f"✔ {where}: passed {total}", ())]
+        return [_notification(NotificationKind.GREEN, lane, f"✔ {label}: green again", (total, *still))]
+    if _is_next_verdict(reported, lane):
+        return [_notification(NotificationKind.PASSED, lane, f"✔ {label}: passed {total}", ())]
     return []
 
 
-def _is_next_verdict(told: ReportedLane, lane: LaneState) -> bool:
+def _is_next_verdict(reported: ReportedLane, lane: LaneState) -> bool:
     run = lane.knowledge.run
-    return run is not None and run.id != told.run and not run.is_audit
+    return run is not None and run.id != reported.run and not run.is_audit
 
 
-def _notice(
+def _notification(
     kind: NotificationKind, lane: LaneState, title: str, lines: tuple[str, ...], about: frozenset[str] = frozenset()
 ) -> Notification:
     knowledge = lane.knowledge
@@ -224,44 +217,44 @@ def _is_back(lane: LaneState) -> bool:
 
 
 class DeliveryFailed(Exception):
-    """Why a notice did not reach the user, in a few words."""
+    """A notification did not reach the user; the message says why."""
 
 
 class NotificationChannel(Protocol):
-    """One live notice a workspace: each stands in the place of the last. Cancelled at any point, it can go on after.
+    """Shows one live notification per workspace: each replaces the last one. Its calls may be cancelled at any point.
 
-    What cannot be done raises DeliveryFailed; nothing else leaves a channel.
+    What cannot be done raises DeliveryFailed; no other exception leaves a channel.
     """
 
-    async def look(self) -> str:
-        """Who would show it, in words; shows nothing."""
+    async def describe(self) -> str:
+        """Return what would show a notification, without showing any."""
 
-    async def deliver(self, notice: Notification) -> None:
-        """It has been shown when this returns."""
+    async def deliver(self, notification: Notification) -> None:
+        """Show a notification; it is visible when this returns."""
 
     async def withdraw(self) -> None:
-        """Take the live notice away, if there is one and this way can."""
+        """Remove the live notification, if there is one and the channel can remove it."""
 
     async def close(self) -> None:
-        """Give up what is held open. What is shown stays."""
+        """Close connections. What is shown stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From one minute of the local day to another, which may lie on the next day. Both the same: never."""
+    """From one minute of the local day to another, which may be on the next day. If both are the same: never."""
 
     start: int = 0
     end: int = 0
 
     @classmethod
-    def read(cls, text: str) -> Self:
-        """`22:00-07:00`, as the config has checked it; nothing is never."""
+    def parse(cls, text: str) -> Self:
+        """Parse `22:00-07:00`, as validated by the config; an empty text means never."""
         if not text:
             return cls()
         start, _, end = text.partition("-")
         return cls(_minute(start), _minute(end))
 
-    def holds(self, local: time.struct_time) -> bool:
+    def contains(self, local: time.struct_time) -> bool:
         minute = local.tm_hour * 60 + local.tm_min
         if self.start <= self.end:
             return self.start <= minute < self.end

@@ -1,8 +1,6 @@
-"""Tells what is worth telling, beside the loop: by the desktop, else by the terminal; and by the hook.
+"""Sends notifications in the background: to the desktop or else the terminal, and to the hook.
 
-A failure is said once. Each notice tries the desktop again: a bus that comes back is used again.
-
-Things that are sent one after the other, beside the loop.
+The first failure of each kind is shown to the user, later ones are logged. Each notification tries the desktop again.
 """
 
 from __future__ import annotations
@@ -33,29 +31,31 @@ from watchtest.views.notify.notifications import (
 from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalChannel
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
+
+DELIVERY_S = 4.0
+GRACE_S = 1.0
+"""How long leaving waits for notifications that are being sent."""
+HOOKS_WAITING = 20
 
 
 class Outbox(Generic[T]):
-    """`put` returns at once. Of what waits, the last `most` are kept. A bug in `send` is logged and said."""
+    """Sends items one after the other in the background. Of the waiting items, only the last `most` are kept."""
 
-    def __init__(
-        self, name: str, send: Callable[[T], Awaitable[None]], on_bug: Callable[[str], None], most: int
-    ) -> None:
+    def __init__(self, name: str, send: Callable[[T], Awaitable[None]], say: Callable[[str], None], most: int) -> None:
         self._name = name
         self._send = send
-        self._on_bug = on_bug
+        self._say = say
         self._waiting: deque[T] = deque(maxlen=most)
         self._task: asyncio.Task[None] | None = None
 
-    def put(self, thing: T) -> None:
-        self._waiting.append(thing)
+    def put(self, item: T) -> None:
+        self._waiting.append(item)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work(), name=f"watchtest {self._name}")
 
     async def close(self, grace_s: float) -> None:
-        """What is under way and what waits has so long; then it is given up."""
+        """Wait `grace_s` for the items that are left, then drop them."""
         if self._task is None or self._task.done():
             return
         await asyncio.wait([self._task], timeout=grace_s)
@@ -68,22 +68,14 @@ class Outbox(Generic[T]):
             try:
                 await self._send(self._waiting.popleft())
             except Exception as error:
-                log.exception("%s failed by a bug", self._name)
-                self._on_bug(f"{self._name} failed by a bug: {type(error).__name__}: {error}; the log has the details")
-
-
-log = logging.getLogger(__name__)
-
-DELIVERY_S = 4.0
-GRACE_S = 1.0
-"""How long leaving waits for what is on its way."""
-HOOKS_WAITING = 20
+                log.exception("internal error in %s", self._name)
+                self._say(f"{self._name}: internal error: {type(error).__name__}: {error}; see the log for details")
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyChannels:
-    """To the user. The terminal, or those of who is attached to a watcher without one, is told what the desktop cannot
-    show, or everything where there is no desktop."""
+    """The terminal is used if there is no desktop or the desktop fails. A watcher without a terminal relays to the
+    attached ones instead."""
 
     desktop: NotificationChannel | None = None
     terminal: TerminalChannel | NotificationRelay | None = None
@@ -93,7 +85,7 @@ class NotifyChannels:
 
 @dataclass(frozen=True, slots=True)
 class NotifyRules:
-    """What is told, and at which hours."""
+    """Which notifications are sent, and when."""
 
     mode: NotifyMode = NotifyMode.CHANGES
     quiet: QuietHours = field(default_factory=QuietHours)
@@ -102,96 +94,97 @@ class NotifyRules:
 
 @dataclass
 class Notifier:
-    """`show` returns at once. Enter and leave it within one event loop."""
+    """Sends what each state adds; `show` returns at once. Enter and leave it within one event loop."""
 
     workspace: str
-    ways: NotifyChannels
+    channels: NotifyChannels
     on_problem: Callable[[str], None]
-    when: NotifyRules = NotifyRules()
+    rules: NotifyRules = NotifyRules()
     _state: State | None = None
-    _told: ReportedLanes = field(default_factory=dict)
-    _is_held: bool = False
+    _reported: ReportedLanes = field(default_factory=dict)
+    _is_quiet: bool = False
     _live: Notification | None = None
-    _said: set[str] = field(default_factory=set)
+    _problems: set[str] = field(default_factory=set)
 
     async def __aenter__(self) -> Self:
-        self._notices = Outbox("a notification", self._deliver, self.on_problem, most=1)
+        self._notifications = Outbox("a notification", self._deliver, self.on_problem, most=1)
         self._hooks = Outbox("the hook", self._run_hook, self.on_problem, most=HOOKS_WAITING)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await asyncio.gather(self._notices.close(GRACE_S), self._hooks.close(GRACE_S))
-        channels = [channel for channel in (self.ways.desktop, self.ways.terminal) if channel is not None]
+        await asyncio.gather(self._notifications.close(GRACE_S), self._hooks.close(GRACE_S))
+        channels = [channel for channel in (self.channels.desktop, self.channels.terminal) if channel is not None]
         for channel in channels:
             if self._live is not None and self._live.kind.is_trouble:
-                # From now on nobody would take it back when it is no longer true.
+                # After this, nothing would remove it once it is no longer true.
                 await self._attempt(channel.withdraw(), GRACE_S)
             await self._attempt(channel.close(), GRACE_S)
 
     def show(self, state: State, now: float) -> None:
-        """Send what `state` adds, in the background. In quiet hours it waits."""
+        """Send what `state` adds, in the background; during quiet hours it waits."""
         self._state = state
-        self._is_held = self.when.quiet.holds(self.when.local(now))
-        if not self._is_held:
-            self._tell(state, now)
+        self._is_quiet = self.rules.quiet.contains(self.rules.local(now))
+        if not self._is_quiet:
+            self._send(state, now)
 
     def tick(self, now: float) -> None:
-        """At the end of quiet hours: tell, once, what they have changed in all."""
-        if self._is_held and self._state is not None:
+        """After quiet hours, send once what has changed during them."""
+        if self._is_quiet and self._state is not None:
             self.show(self._state, now)
 
-    def _tell(self, state: State, now: float) -> None:
-        new, self._told = new_notifications(self._told, state, self.workspace)
-        wanted = [notice for notice in new if notice.kind in KINDS_BY_MODE[self.when.mode]]
-        for notice in wanted:
-            if self.ways.hook is not None:
-                self._hooks.put((notice, now))
+    def _send(self, state: State, now: float) -> None:
+        new, self._reported = new_notifications(self._reported, state, self.workspace)
+        wanted = [notification for notification in new if notification.kind in KINDS_BY_MODE[self.rules.mode]]
+        for notification in wanted:
+            if self.channels.hook is not None:
+                self._hooks.put((notification, now))
         if wanted:
-            # One live notification a workspace, and trouble is what has to be seen.
-            self._notices.put(max(wanted, key=lambda notice: notice.kind.is_trouble))
-        elif any(notice.kind in (NotificationKind.GREEN, NotificationKind.BACK) for notice in new):
-            self._notices.put(None)
+            # There is one live notification per workspace, and trouble must be seen.
+            self._notifications.put(max(wanted, key=lambda notification: notification.kind.is_trouble))
+        elif any(notification.kind in (NotificationKind.GREEN, NotificationKind.BACK) for notification in new):
+            self._notifications.put(None)
 
-    async def _deliver(self, notice: Notification | None) -> None:
-        """By the first way that works; without a notice, take away what stands there."""
-        if notice is None and self._live is None:
+    async def _deliver(self, notification: Notification | None) -> None:
+        """Show it on the first channel that works; None removes the live notification."""
+        if notification is None and self._live is None:
             return
-        desktop, terminal = self.ways.desktop, self.ways.terminal
-        reason = ""
-        if desktop is not None:
-            reason = await self._attempt(
-                desktop.deliver(notice) if notice else desktop.withdraw(), self.ways.delivery_s
-            )
-        if terminal is not None and (reason or desktop is None):
-            lack = await self._attempt(
-                terminal.deliver(notice) if notice else terminal.withdraw(), self.ways.delivery_s
-            )
-            reason = f"{reason}; {lack or terminal.words}" if reason else lack
-        self._live = notice
-        if reason:
-            self._report("no desktop notifications" if desktop else "no notifications on the terminal", reason)
+        desktop, terminal = self.channels.desktop, self.channels.terminal
+        failure = await self._deliver_by(desktop, notification) if desktop is not None else ""
+        if desktop is None or failure:
+            lack = await self._deliver_by(terminal, notification) if terminal is not None else ""
+            if desktop is not None:
+                fallback = f"; {lack or terminal.fallback}" if terminal is not None else ""
+                self._report("desktop notifications are unavailable", f" ({failure}){fallback}")
+            elif lack:
+                self._report("terminal notifications are unavailable", f" ({lack})")
+        self._live = notification
 
-    async def _run_hook(self, told: tuple[Notification, float]) -> None:
-        assert self.ways.hook is not None
+    async def _deliver_by(self, channel: NotificationChannel, notification: Notification | None) -> str:
+        """Return why it failed, or an empty string."""
+        work = channel.deliver(notification) if notification else channel.withdraw()
+        return await self._attempt(work, self.channels.delivery_s)
+
+    async def _run_hook(self, item: tuple[Notification, float]) -> None:
+        assert self.channels.hook is not None
         try:
-            await self.ways.hook.run(*told)
+            await self.channels.hook.run(*item)
         except DeliveryFailed as failure:
-            self._report("notify.hook failed", str(failure))
+            self._report("notify.hook failed", f": {one_line(str(failure))}")
 
     async def _attempt(self, work: Coroutine[Any, Any, None], limit_s: float) -> str:
-        """Why it failed, or nothing."""
+        """Return why it failed, or an empty string."""
         try:
             await asyncio.wait_for(work, limit_s)
         except TimeoutError:
             return f"no answer within {limit_s:g} s"
         except DeliveryFailed as failure:
-            return one_line(str(failure)) or "no reason was given"
+            return one_line(str(failure)) or "no reason given"
         return ""
 
-    def _report(self, what: str, reason: str) -> None:
-        log.info("%s: %s", what, reason)
-        if what not in self._said:
-            self._said.add(what)
-            self.on_problem(f"{what}: {one_line(reason)} (said once)")
+    def _report(self, problem: str, details: str) -> None:
+        log.info("%s%s", problem, details)
+        if problem not in self._problems:
+            self._problems.add(problem)
+            self.on_problem(problem + details)

@@ -1,11 +1,9 @@
-"""The terminal we run in as a way to the user: which sequence it knows, and tmux in between.
+"""Notifications in a terminal: which sequence a terminal understands, also inside tmux, and the bytes of it.
 
-The terminals of those who are attached to a watcher that has none: each hears of a notice with its next screen.
+A watcher without a terminal relays its notifications to the attached terminals, which get them with their next screen.
 
-The bytes that make a terminal tell the user. Pure.
-
-Names of tests are hostile: whatever stands in a sequence holds no control character, C1 included, and no `;`, so it can
-neither end the sequence early nor add a field to it. Each ends with ST, not BEL: who does not know it rings nothing.
+Names of tests are untrusted: text in a sequence contains no control character, C1 included, and no `;`, so that it can
+neither end the sequence early nor add a field. Sequences end with ST, not BEL, so that no terminal rings by mistake.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ TEXT_LENGTH = 300
 
 
 class TerminalMethod(StrEnum):
-    """How a terminal is told."""
+    """How a terminal notifies the user."""
 
     BELL = "bell"
     OSC9 = "osc9"
@@ -37,32 +35,32 @@ class TerminalMethod(StrEnum):
     OSC99 = "osc99"
 
 
-def sequence(form: TerminalMethod, notice: Notification, identity: str) -> str:
-    """What tells `notice`. `identity` (letters, digits, `-`) lets the next one take its place, where that is known."""
-    title, text = harmless(notice.title, TITLE_LENGTH), harmless(notice.text, TEXT_LENGTH)
-    match form:
+def sequence(method: TerminalMethod, notification: Notification, identity: str) -> str:
+    """Return the bytes that show a notification. `identity` (letters, digits, `-`) lets the next one replace it."""
+    title, text = harmless(notification.title, TITLE_LENGTH), harmless(notification.text, TEXT_LENGTH)
+    match method:
         case TerminalMethod.BELL:
             return BELL
         case TerminalMethod.OSC9:
-            # A number in front would make it a command of ConEmu's, which has the same beginning.
+            # A leading number would make it a command of ConEmu.
             return f"{_OSC}9;watchtest: {title}{': ' if text else ''}{text}{_ST}"
         case TerminalMethod.OSC777:
             return f"{_OSC}777;notify;{title};{text or 'watchtest'}{_ST}"
         case TerminalMethod.OSC99:
-            urgency = 1 if notice.kind.is_trouble else 0
+            urgency = 1 if notification.kind.is_trouble else 0
             first = f"{_OSC}99;i={identity}:d=0:u={urgency}:e=1:p=title;{_encoded(title)}{_ST}"
             return f"{first}{_OSC}99;i={identity}:d=1:e=1:p=body;{_encoded(text or 'watchtest')}{_ST}"
         case _:
-            assert_never(form)
+            assert_never(method)
 
 
-def withdrawal(form: TerminalMethod, identity: str) -> str:
-    """What takes a notice away again; only one form can."""
-    return f"{_OSC}99;i={identity}:p=close;{_ST}" if form is TerminalMethod.OSC99 else ""
+def withdrawal(method: TerminalMethod, identity: str) -> str:
+    """Return the bytes that remove a notification; only OSC 99 can do that."""
+    return f"{_OSC}99;i={identity}:p=close;{_ST}" if method is TerminalMethod.OSC99 else ""
 
 
 def through_tmux(text: str) -> str:
-    """For the terminal around tmux, which takes what it does not know only in this envelope."""
+    """Wrap a sequence so that tmux passes it on to the terminal around it."""
     escaped = text.replace("\x1b", "\x1b\x1b")
     return f"\x1bPtmux;{escaped}{_ST}"
 
@@ -75,8 +73,8 @@ def _encoded(text: str) -> str:
     return base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
 
 
-TMUX_S = 1.0
-TMUX_QUESTION = "#{allow-passthrough}\n#{client_termname}\n#{client_termtype}"
+TMUX_LIMIT_S = 1.0
+TMUX_QUERY = "#{allow-passthrough}\n#{client_termname}\n#{client_termtype}"
 
 PROGRAMS = {
     "iterm.app": TerminalMethod.OSC9,
@@ -88,60 +86,58 @@ PROGRAMS = {
     "warpterminal": TerminalMethod.OSC9,
     "contour": TerminalMethod.OSC777,
 }
-"""By TERM_PROGRAM, the end of TERM, or the first word that a terminal answers when it is asked for its version."""
-MARKS = {
+"""By TERM_PROGRAM, the end of TERM, or the first word of the version that a terminal reports."""
+VARIABLES = {
     "KITTY_WINDOW_ID": TerminalMethod.OSC99,
     "WEZTERM_PANE": TerminalMethod.OSC777,
     "GHOSTTY_RESOURCES_DIR": TerminalMethod.OSC777,
 }
 DOUBTFUL = ("VTE_VERSION", "KONSOLE_VERSION")
-"""Some builds of these know OSC 777, and the others pass over it: the bell rings as well."""
+"""Only some builds of these support OSC 777 and the others ignore it, so the bell rings as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalSupport:
-    """How to tell this terminal. Doubtful: it may pass over the sequence, so the bell rings as well."""
+    """How this terminal can notify the user."""
 
-    form: TerminalMethod
+    method: TerminalMethod
     is_doubtful: bool = False
+    """It may ignore the sequence, so the bell rings as well."""
     is_in_tmux: bool = False
 
     @property
-    def words(self) -> str:
-        if self.form is TerminalMethod.BELL:
-            return "the bell rings instead"
-        return f"this terminal shows them instead (OSC {self.form.value.removeprefix('osc')})"
+    def fallback(self) -> str:
+        """How it stands in for the desktop, in words."""
+        if self.method is TerminalMethod.BELL:
+            return "using the terminal bell"
+        return f"using notifications of the terminal (OSC {self.method.value.removeprefix('osc')})"
 
 
-def recognise(environ: Mapping[str, str], wish: TerminalMethod | None = None) -> TerminalSupport:
-    """The terminal that these variables tell of. One that is not known for more has a bell."""
-    if wish is not None:
-        return TerminalSupport(wish)
+def recognise(environ: Mapping[str, str], method: TerminalMethod | None = None) -> TerminalSupport:
+    """Return what the terminal of this environment supports: the given method, or at least the bell."""
+    if method is not None:
+        return TerminalSupport(method)
     if environ.get("STY") or environ.get("ZELLIJ"):
-        return TerminalSupport(TerminalMethod.BELL)  # these keep the rest to themselves
-    names = (environ.get("TERM_PROGRAM", ""), environ.get("LC_TERMINAL", ""), environ.get("TERM", ""))
-    for name in names:
-        if (form := _by_name(name)) is not None:
-            return TerminalSupport(form)
-    for mark, form in MARKS.items():
-        if environ.get(mark):
-            return TerminalSupport(form)
-    is_doubtful = any(environ.get(mark) for mark in DOUBTFUL)
-    return (
-        TerminalSupport(TerminalMethod.OSC777, is_doubtful=True)
-        if is_doubtful
-        else TerminalSupport(TerminalMethod.BELL)
-    )
+        return TerminalSupport(TerminalMethod.BELL)  # screen and zellij pass nothing else on
+    for variable in ("TERM_PROGRAM", "LC_TERMINAL", "TERM"):
+        if (found := _by_name(environ.get(variable, ""))) is not None:
+            return TerminalSupport(found)
+    for variable, found in VARIABLES.items():
+        if environ.get(variable):
+            return TerminalSupport(found)
+    if any(environ.get(variable) for variable in DOUBTFUL):
+        return TerminalSupport(TerminalMethod.OSC777, is_doubtful=True)
+    return TerminalSupport(TerminalMethod.BELL)
 
 
-def recognise_through_tmux(answer: str, wish: TerminalMethod | None = None) -> TerminalSupport:
-    """What tmux says of the terminal around it, and whether it lets anything through but the bell."""
+def recognise_through_tmux(answer: str, method: TerminalMethod | None = None) -> TerminalSupport:
+    """Return what the terminal around tmux supports, from the answer of tmux to `TMUX_QUERY`."""
     passthrough, term, version = (*answer.split("\n"), "", "", "")[:3]
-    form = wish or _by_name(version) or _by_name(term)
-    if passthrough in ("off", "0") or form in (None, TerminalMethod.BELL):
+    method = method or _by_name(version) or _by_name(term)
+    if passthrough in ("off", "0") or method in (None, TerminalMethod.BELL):
         return TerminalSupport(TerminalMethod.BELL)
-    # "on" is for panes that are seen; before tmux 3.3 there was no such option, and all of it went through.
-    return TerminalSupport(form, is_doubtful=passthrough in ("on", "1"), is_in_tmux=True)
+    # "on" holds for visible panes only; before tmux 3.3 there was no such option, and everything was passed on.
+    return TerminalSupport(method, is_doubtful=passthrough in ("on", "1"), is_in_tmux=True)
 
 
 def _by_name(name: str) -> TerminalMethod | None:
@@ -153,11 +149,11 @@ def _by_name(name: str) -> TerminalMethod | None:
 
 @dataclass(frozen=True, slots=True)
 class TerminalAccess:
-    """To the terminal. `write` must be the one way to it, so that nothing falls into the middle of a drawing."""
+    """Access to the terminal. `write` must be the only way to it, so that no drawing is interrupted."""
 
     write: Callable[[str], None]
     is_lent: Callable[[], bool] = lambda: False
-    """Another program (an editor, a pager) has it: in the middle of its sequences only the bell is harmless."""
+    """Whether another program (an editor, a pager) has it: among its sequences, only the bell is harmless."""
 
 
 class TerminalChannel:
@@ -166,39 +162,39 @@ class TerminalChannel:
         access: TerminalAccess,
         environ: Mapping[str, str],
         workspace: str,
-        form: TerminalMethod | None = None,
+        method: TerminalMethod | None = None,
         ask_tmux: Callable[[Mapping[str, str]], Awaitable[str]] | None = None,
     ) -> None:
-        """`form`: as the user wants it; None: as the terminal knows it."""
+        """`method` is what the user wants; None means the best that the terminal supports."""
         self._access = access
         self._environ = environ
         self._identity = f"watchtest-{hashlib.sha256(workspace.encode('utf-8', 'replace')).hexdigest()[:12]}"
-        self._form = form
-        self._ask_tmux = ask_tmux or ask_tmux_itself
-        self.known = TerminalSupport(form or TerminalMethod.BELL)
+        self._method = method
+        self._ask_tmux = ask_tmux or run_tmux
+        self.support = TerminalSupport(method or TerminalMethod.BELL)
 
     @property
-    def words(self) -> str:
-        return self.known.words
+    def fallback(self) -> str:
+        return self.support.fallback
 
-    async def look(self) -> str:
+    async def describe(self) -> str:
         if self._environ.get("TMUX"):
-            # Each time: a session is taken from one terminal to another.
-            self.known = recognise_through_tmux(await self._ask_tmux(self._environ), self._form)
+            # Ask each time: a session may move from one terminal to another.
+            self.support = recognise_through_tmux(await self._ask_tmux(self._environ), self._method)
         else:
-            self.known = recognise(self._environ, self._form)
-        return self.known.words
+            self.support = recognise(self._environ, self._method)
+        return self.support.fallback
 
-    async def deliver(self, notice: Notification) -> None:
-        await self.look()
-        text = sequence(self.known.form, notice, self._identity)
+    async def deliver(self, notification: Notification) -> None:
+        await self.describe()
+        text = sequence(self.support.method, notification, self._identity)
         if self._access.is_lent():
             self._send(BELL)
         else:
-            self._send(self._wrapped(text) + (BELL if self.known.is_doubtful else ""))
+            self._send(self._wrapped(text) + (BELL if self.support.is_doubtful else ""))
 
     async def withdraw(self) -> None:
-        text = withdrawal(self.known.form, self._identity)
+        text = withdrawal(self.support.method, self._identity)
         if text and not self._access.is_lent():
             self._send(self._wrapped(text))
 
@@ -206,20 +202,20 @@ class TerminalChannel:
         pass
 
     def _wrapped(self, text: str) -> str:
-        return through_tmux(text) if self.known.is_in_tmux else text
+        return through_tmux(text) if self.support.is_in_tmux else text
 
     def _send(self, text: str) -> None:
         try:
             self._access.write(text)
-        except (OSError, ValueError) as error:  # the terminal has gone, or its stream was closed
-            raise DeliveryFailed(f"the terminal cannot be written: {error}") from error
+        except (OSError, ValueError) as error:  # the terminal is gone, or its stream was closed
+            raise DeliveryFailed(f"cannot write to the terminal: {error}") from error
 
 
-async def ask_tmux_itself(environ: Mapping[str, str]) -> str:
-    """Its answer, or `off` where it has none: then it gets the bell alone."""
+async def run_tmux(environ: Mapping[str, str]) -> str:
+    """Return the answer of tmux to `TMUX_QUERY`, or `off` if there is none, so that only the bell is used."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *("tmux", "display-message", "-p", "-t", environ.get("TMUX_PANE", ""), TMUX_QUESTION),
+            *("tmux", "display-message", "-p", "-t", environ.get("TMUX_PANE", ""), TMUX_QUERY),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -228,7 +224,7 @@ async def ask_tmux_itself(environ: Mapping[str, str]) -> str:
     except OSError:
         return "off"
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), TMUX_S)
+        output, _ = await asyncio.wait_for(process.communicate(), TMUX_LIMIT_S)
     except TimeoutError:
         return "off"
     finally:
@@ -242,32 +238,32 @@ Document = dict[str, Any]
 
 
 class NotificationRelay:
-    """Holds the live notice until the next. `form`: as the user wants to be told; None: as each terminal knows it."""
+    """Holds the live notification for the attached terminals; `method` is what the user wants, if anything."""
 
-    words = "whoever is attached is told instead"
+    fallback = "attached terminals show them"
 
     def __init__(self) -> None:
-        self.form: TerminalMethod | None = None
+        self.method: TerminalMethod | None = None
         self._number = 0
         self._live: Document | None = None
 
     def live(self) -> Document | None:
-        """The notice for whoever asks; its number is another for each."""
+        """Return the live notification as a document; each has its own number."""
         return self._live
 
-    async def look(self) -> str:
-        return self.words
+    async def describe(self) -> str:
+        return self.fallback
 
-    async def deliver(self, notice: Notification) -> None:
+    async def deliver(self, notification: Notification) -> None:
         self._number += 1
         self._live = {
             "number": self._number,
-            "kind": notice.kind.value,
-            "title": notice.title,
-            "lines": list(notice.lines),
-            "lane": notice.lane.value,
-            "verdict": notice.verdict.value,
-            "form": self.form.value if self.form else None,
+            "kind": notification.kind.value,
+            "title": notification.title,
+            "lines": list(notification.lines),
+            "lane": notification.lane.value,
+            "verdict": notification.verdict.value,
+            "form": self.method.value if self.method else None,
         }
 
     async def withdraw(self) -> None:
@@ -278,13 +274,13 @@ class NotificationRelay:
 
 
 def relayed_notification(document: Document) -> tuple[Notification, TerminalMethod | None]:
-    """The notice that such a document is of; ValueError, TypeError, KeyError: of none."""
+    """Return the notification of a document. Raises ValueError, TypeError or KeyError if it is malformed."""
     lines = tuple(map(str, document["lines"]))
-    notice = Notification(
+    notification = Notification(
         NotificationKind(document["kind"]),
         str(document["title"]),
         lines,
         Lane(document["lane"]),
         Verdict(document["verdict"]),
     )
-    return notice, TerminalMethod(document["form"]) if document["form"] else None
+    return notification, TerminalMethod(document["form"]) if document["form"] else None

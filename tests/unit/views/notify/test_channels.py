@@ -114,7 +114,7 @@ def test_doctor_tells_each_way_to_the_user() -> None:
     no_bus = ("", "no session bus (DBUS_SESSION_BUS_ADDRESS is not set)")
     hook = ("by the hook: lamp 'a b'", "")
     found = asyncio.run(describe_channels(setting_with(hook=["lamp", "a b"]), Screen()))
-    assert found == [no_bus, ("the bell rings instead", ""), hook]
+    assert found == [no_bus, ("using the terminal bell", ""), hook]
     assert asyncio.run(describe_channels(setting_with(), Screen(is_terminal=False))) == [no_bus]
     assert asyncio.run(describe_channels(setting_with(mode="off"), Screen())) == [("off", "")]
 
@@ -124,16 +124,16 @@ def ways(**given: Any) -> tuple[bool, bool, bool]:
     notifier = built(**given)
     if notifier is None:
         return False, False, False
-    found = notifier.ways
+    found = notifier.channels
     return found.desktop is not None, found.terminal is not None, found.hook is not None
 
 
 def test_by_default_the_desktop_is_told_and_the_terminal_stands_in() -> None:
     notifier = built()
     assert notifier is not None
-    assert isinstance(notifier.ways.desktop, DbusChannel)
-    assert notifier.ways.terminal is not None
-    assert (notifier.when.mode, notifier.when.quiet, notifier.ways.hook) == (NotifyMode.CHANGES, QuietHours(), None)
+    assert isinstance(notifier.channels.desktop, DbusChannel)
+    assert notifier.channels.terminal is not None
+    assert (notifier.rules.mode, notifier.rules.quiet, notifier.channels.hook) == (NotifyMode.CHANGES, QuietHours(), None)
 
 
 def test_what_is_no_terminal_is_never_rung() -> None:
@@ -146,11 +146,11 @@ def test_where_there_is_no_terminal_those_of_who_is_attached_are_told() -> None:
     def relayed(**notify: Any) -> NotificationRelay | None:
         relay = NotificationRelay()
         notifier = build_notifier(setting_with(**notify), Screen(is_terminal=False), pytest.fail, relay=relay)
-        return relay if notifier is not None and notifier.ways.terminal is relay else None
+        return relay if notifier is not None and notifier.channels.terminal is relay else None
 
     found = relayed(terminal="osc9")
     assert found is not None
-    assert found.form is TerminalMethod.OSC9
+    assert found.method is TerminalMethod.OSC9
     assert relayed() is not None
     assert relayed(terminal="off") is None
     assert relayed(desktop=False) is None
@@ -169,5 +169,5 @@ def test_off_is_off_for_all() -> None:
 def test_the_settings_reach_the_notifier() -> None:
     notifier = built(desktop=False, hook=["lamp"], mode="all", quiet_hours="22:00-07:00")
     assert notifier is not None
-    assert notifier.ways.hook == Hook(("lamp",), Path("/shop"), {"TERM": "xterm"})
-    assert (notifier.when.mode, notifier.when.quiet) == (NotifyMode.ALL, QuietHours(22 * 60, 7 * 60))
+    assert notifier.channels.hook == Hook(("lamp",), Path("/shop"), {"TERM": "xterm"})
+    assert (notifier.rules.mode, notifier.rules.quiet) == (NotifyMode.ALL, QuietHours(22 * 60, 7 * 60))

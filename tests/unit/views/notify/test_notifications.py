@@ -42,7 +42,7 @@ def test_a_first_green_verdict_is_no_news() -> None:
 
 def test_a_first_red_verdict_is_told() -> None:
     [notice] = told_by(Story().run("t1", passed(A), failed(B)))
-    assert (notice.kind, notice.title, notice.lines) == (NotificationKind.RED, "✘ shop: 1 test red", (B,))
+    assert (notice.kind, notice.title, notice.lines) == (NotificationKind.RED, "✘ shop: 1 test failed", (B,))
     assert (notice.tests, notice.red, notice.tree, notice.verdict) == ((B,), 1, "t1", Verdict.FAILED)
     assert notice.run
 
@@ -51,14 +51,14 @@ def test_green_to_red_and_back_are_told_once_each() -> None:
     story = (
         Story().run("t1", passed(A)).run("t2", failed(A)).run("t3", failed(A)).run("t4", passed(A)).run("t5", passed(A))
     )
-    assert titles(story) == ["✘ shop: 1 test red", "✔ shop: green again"]
+    assert titles(story) == ["✘ shop: 1 test failed", "✔ shop: green again"]
 
 
 def test_a_new_failure_while_red_is_told_by_its_name_alone() -> None:
     [_, more] = told_by(Story().run("t1", failed(A), passed(B)).run("t2", failed(A), failed(B)))
     assert (more.kind, more.title, more.lines) == (
         NotificationKind.MORE_RED,
-        "✘ shop: 1 test newly red, 2 in all",
+        "✘ shop: 1 new failure, 2 in total",
         (B,),
     )
     assert (more.tests, more.red) == ((B,), 2)
@@ -66,7 +66,7 @@ def test_a_new_failure_while_red_is_told_by_its_name_alone() -> None:
 
 def test_one_failure_for_another_is_told_without_a_sum() -> None:
     story = Story().run("t1", failed(A), passed(B)).run("t2", passed(A), failed(B))
-    assert titles(story) == ["✘ shop: 1 test red", "✘ shop: 1 test newly red"]
+    assert titles(story) == ["✘ shop: 1 test failed", "✘ shop: 1 new failure"]
 
 
 def test_many_failures_are_named_in_part_and_listed_in_full() -> None:
@@ -92,7 +92,7 @@ def test_red_to_unknown_to_green_is_still_red_to_green() -> None:
     story.change("x.py").sync("t2").collect(A).results(passed(A)).end("t2", [passed(A)])
     assert story.state.top.knowledge.verdict is Verdict.UNKNOWN
     story.sync("t2").collect(A, B).results(passed(A), passed(B)).end("t2", [passed(A), passed(B)])
-    assert titles(story) == ["✘ shop: 1 test red", "✔ shop: green again"]
+    assert titles(story) == ["✘ shop: 1 test failed", "✔ shop: green again"]
 
 
 def test_a_cancelled_run_is_not_told() -> None:
@@ -112,7 +112,7 @@ def test_a_run_without_tests_is_not_told_and_forgets_nothing() -> None:
     story = Story().run("t1", failed(A)).run("t2")
     assert story.state.top.knowledge.verdict is Verdict.NO_TESTS
     story.run("t3", passed(A))
-    assert titles(story) == ["✘ shop: 1 test red", "✔ shop: green again"]
+    assert titles(story) == ["✘ shop: 1 test failed", "✔ shop: green again"]
 
 
 def test_a_box_that_breaks_for_a_moment_is_not_told() -> None:
@@ -131,7 +131,7 @@ def test_a_box_that_is_given_up_is_told_and_its_return_too() -> None:
 
 def test_each_lane_is_told_under_its_own_name() -> None:
     story = Story(start(Lane.SAVE, Lane.COMMIT), lane=Lane.COMMIT).run("t1", failed(A))
-    assert titles(story) == ["✘ shop (commit): 1 test red"]
+    assert titles(story) == ["✘ shop (commit): 1 test failed"]
 
 
 def test_green_in_one_lane_does_not_hide_that_another_is_red() -> None:
@@ -144,21 +144,21 @@ def test_green_in_one_lane_does_not_hide_that_another_is_red() -> None:
 
 def test_a_box_that_is_back_says_that_red_is_still_red() -> None:
     story = Story().run("t1", failed(A)).change("x.py").breaks(is_transient=False).change("z.py").sync("t2").collect(A)
-    assert told_by(story)[-1].lines == ("1 test still red",)
+    assert told_by(story)[-1].lines == ("1 test still failing",)
 
 
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
         (NotifyMode.OFF, []),
-        (NotifyMode.FAILURES, ["✘ shop: 1 test red", "✘ shop: 1 test newly red, 2 in all"]),
+        (NotifyMode.FAILURES, ["✘ shop: 1 test failed", "✘ shop: 1 new failure, 2 in total"]),
         (
             NotifyMode.ALL,
             [
                 "✔ shop: passed 2 tests",
-                "✘ shop: 1 test red",
-                "✘ shop: 1 test newly red, 2 in all",
-                "✘ shop: 2 tests still red",
+                "✘ shop: 1 test failed",
+                "✘ shop: 1 new failure, 2 in total",
+                "✘ shop: 2 tests still failing",
                 "✔ shop: green again",
                 "✔ shop: passed 2 tests",
             ],

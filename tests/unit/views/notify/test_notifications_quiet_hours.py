@@ -21,5 +21,5 @@ from watchtest.views.notify.notifications import QuietHours
 def test_quiet_hours_hold_from_their_first_minute_to_before_their_last(
     hours: str, quiet: list[str], loud: list[str]
 ) -> None:
-    read = QuietHours.read(hours)
-    assert [at for at in (*quiet, *loud) if read.holds(time.strptime(at, "%H:%M"))] == quiet
+    read = QuietHours.parse(hours)
+    assert [at for at in (*quiet, *loud) if read.contains(time.strptime(at, "%H:%M"))] == quiet

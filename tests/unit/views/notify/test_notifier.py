@@ -28,7 +28,7 @@ from watchtest.views.notify.notifier import Notifier, NotifyChannels, NotifyRule
 from watchtest.views.notify.terminal_channel import TerminalAccess, TerminalChannel, TerminalMethod
 
 A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
-RED, GREEN = "✘ shop: 1 test red", "✔ shop: green again"
+RED, GREEN = "✘ shop: 1 test failed", "✔ shop: green again"
 NO_BUS = "no session bus (DBUS_SESSION_BUS_ADDRESS is not set)"
 
 
@@ -41,7 +41,7 @@ class Wall:
         self.shown: list[str] = []
         self.is_closed = False
 
-    async def look(self) -> str:
+    async def describe(self) -> str:
         return "a wall"
 
     async def deliver(self, notice: Notification) -> None:
@@ -115,7 +115,7 @@ def test_a_refusal_is_reported_once_and_each_notice_reaches_the_terminal() -> No
     story = Story().run("t1", failed(A)).run("t2", passed(A))
     wall = Wall(refusal="no such daemon")
     asyncio.run(play(story, notifier(wall, terminal=bell(written), say=problems.append), 0.001))
-    assert problems == ["no desktop notifications: no such daemon; the bell rings instead (said once)"]
+    assert problems == ["desktop notifications are unavailable (no such daemon); using the terminal bell"]
     assert written == ["\a", "\a"]
 
 
@@ -141,7 +141,7 @@ def test_a_desktop_that_hangs_is_given_up() -> None:
     problems: list[str] = []
     teller = notifier(Wall(delay_s=60), delivery_s=0.1, say=problems.append)
     asyncio.run(play(Story().run("t1", failed(A)), teller))
-    assert problems == ["no desktop notifications: no answer within 0.1 s (said once)"]
+    assert problems == ["desktop notifications are unavailable (no answer within 0.1 s)"]
 
 
 def test_without_a_bus_the_failure_is_one_line_and_nothing_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +150,7 @@ def test_without_a_bus_the_failure_is_one_line_and_nothing_is_logged(capfd: pyte
     story = Story().run("t1", failed(A)).run("t2", passed(A)).run("t3", failed(A))
     teller = notifier(DbusChannel({}), terminal=bell(written), say=problems.append)
     asyncio.run(play(story, teller, 0.01))
-    assert problems == [f"no desktop notifications: {NO_BUS}; the bell rings instead (said once)"]
+    assert problems == [f"desktop notifications are unavailable ({NO_BUS}); using the terminal bell"]
     assert written == ["\a"] * 3
     assert capfd.readouterr() == ("", "")
 
@@ -161,7 +161,7 @@ def test_an_address_where_no_bus_is_fails_in_one_line(address: str, capfd: pytes
     teller = notifier(DbusChannel({"DBUS_SESSION_BUS_ADDRESS": address}), say=problems.append)
     asyncio.run(play(Story().run("t1", failed(A)), teller))
     [problem] = problems
-    assert problem.startswith("no desktop notifications: ")
+    assert problem.startswith("desktop notifications are unavailable (")
     assert problem.isprintable()
     assert capfd.readouterr() == ("", "")
 
@@ -179,7 +179,7 @@ def test_a_bus_that_never_answers_does_not_hang(
         way = channel(environ) if channel is DbusChannel else channel()
         teller = notifier(way, delivery_s=0.3, say=problems.append)
         asyncio.run(play(Story().run("t1", failed(A)), teller))
-    assert problems == ["no desktop notifications: no answer within 0.3 s (said once)"]
+    assert problems == ["desktop notifications are unavailable (no answer within 0.3 s)"]
 
 
 def test_a_native_desktop_that_cannot_be_reached_says_why(
@@ -196,7 +196,7 @@ def test_a_native_desktop_that_cannot_be_reached_says_why(
 
 
 MORNING = NOON + 9 * 3600
-NIGHT = NotifyRules(quiet=QuietHours.read("22:00-07:00"), local=time.gmtime)
+NIGHT = NotifyRules(quiet=QuietHours.parse("22:00-07:00"), local=time.gmtime)
 """NOON of the stories is 22:13 in UTC."""
 
 
@@ -219,7 +219,7 @@ def test_what_quiet_hours_have_changed_is_told_once_at_their_end() -> None:
     wall = Wall()
     story = Story().run("t1", passed(A), passed(B)).run("t2", failed(A), passed(B)).run("t3", failed(A), failed(B))
     quietly(story, wall)
-    assert wall.shown == ["✘ shop: 2 tests red", "withdrawn"]
+    assert wall.shown == ["✘ shop: 2 tests failed", "withdrawn"]
 
 
 def test_quiet_hours_that_changed_nothing_end_in_silence() -> None:
@@ -262,7 +262,7 @@ def test_the_hook_gets_every_notice_as_json(tmp_path: Path) -> None:
     ("command", "problem"),
     [
         ("echo no; echo 'out of\x1b[31m paper' >&2; exit 3", "exit code 3: out of paper"),
-        (("no-such-program",), "it cannot be started: [Errno 2] No such file or directory: 'no-such-program'"),
+        (("no-such-program",), "cannot start it: [Errno 2] No such file or directory: 'no-such-program'"),
         ("exit 1", "exit code 1"),
         ("kill -9 $$", "exit code -9"),
     ],
@@ -272,14 +272,14 @@ def test_a_hook_that_fails_is_said_once(command: str | tuple[str, ...], problem:
     hook = Hook(command, tmp_path, {"PATH": "/usr/bin:/bin"})
     story = Story().run("t1", failed(A)).run("t2", passed(A))
     asyncio.run(play(story, notifier(hook=hook, say=problems.append)))
-    assert problems == [f"notify.hook failed: {problem} (said once)"]
+    assert problems == [f"notify.hook failed: {problem}"]
 
 
 def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     problems: list[str] = []
     hook = Hook("(sleep 60; touch late) & echo $! > child; wait", tmp_path, {"PATH": "/usr/bin:/bin"}, limit_s=0.5)
     asyncio.run(play(Story().run("t1", failed(A)), notifier(hook=hook, say=problems.append)))
-    assert problems == ["notify.hook failed: not done within 0.5 s (said once)"]
+    assert problems == ["notify.hook failed: timed out after 0.5 s"]
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or ") Z " in state.read_text()

@@ -18,7 +18,7 @@ from watchtest.views.notify.terminal_channel import (
     TerminalChannel,
     TerminalMethod,
     TerminalSupport,
-    ask_tmux_itself,
+    run_tmux,
     recognise,
     recognise_through_tmux,
     sequence,
@@ -26,7 +26,7 @@ from watchtest.views.notify.terminal_channel import (
     withdrawal,
 )
 
-RED = Notification(NotificationKind.RED, "✘ shop: 1 test red", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
+RED = Notification(NotificationKind.RED, "✘ shop: 1 test failed", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
 BARE = Notification(NotificationKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)
 
 
@@ -38,8 +38,8 @@ def encoded(text: str) -> str:
     ("form", "written"),
     [
         (TerminalMethod.BELL, "\a"),
-        (TerminalMethod.OSC9, "\x1b]9;watchtest: ✘ shop: 1 test red: a.py::test_x, and, more\x1b\\"),
-        (TerminalMethod.OSC777, "\x1b]777;notify;✘ shop: 1 test red;a.py::test_x, and, more\x1b\\"),
+        (TerminalMethod.OSC9, "\x1b]9;watchtest: ✘ shop: 1 test failed: a.py::test_x, and, more\x1b\\"),
+        (TerminalMethod.OSC777, "\x1b]777;notify;✘ shop: 1 test failed;a.py::test_x, and, more\x1b\\"),
         (
             TerminalMethod.OSC99,
             f"\x1b]99;i=me:d=0:u=1:e=1:p=title;{encoded(RED.title)}\x1b\\"
@@ -184,8 +184,8 @@ def test_escapes_are_doubled_for_tmux() -> None:
 
 
 def test_a_tmux_that_is_not_there_means_the_bell() -> None:
-    assert asyncio.run(ask_tmux_itself({"PATH": "/nonexistent", "TMUX": "/nonexistent,1,0"})) == "off"
-    assert asyncio.run(ask_tmux_itself({"PATH": "/usr/bin:/bin", "TMUX": "/nonexistent,1,0"})) == "off"
+    assert asyncio.run(run_tmux({"PATH": "/nonexistent", "TMUX": "/nonexistent,1,0"})) == "off"
+    assert asyncio.run(run_tmux({"PATH": "/usr/bin:/bin", "TMUX": "/nonexistent,1,0"})) == "off"
 
 
 def test_a_terminal_that_has_gone_is_a_failed_delivery() -> None:

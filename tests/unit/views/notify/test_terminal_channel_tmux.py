@@ -28,9 +28,9 @@ def write(text):
     sys.stdout.flush()
 
 channel = TerminalChannel(TerminalAccess(write), os.environ, "/shop", TerminalMethod.OSC9)
-notice = Notification(NotificationKind.RED, "shop: 1 test red", ("test_x",), Lane.SAVE, Verdict.FAILED)
+notice = Notification(NotificationKind.RED, "shop: 1 test failed", ("test_x",), Lane.SAVE, Verdict.FAILED)
 asyncio.run(channel.deliver(notice))
-print("told", channel.known.form.value, flush=True)
+print("told", channel.support.method.value, flush=True)
 sys.stdin.read()
 """
 
@@ -66,7 +66,7 @@ def seen_around_tmux(passthrough: str, *needles: bytes) -> bytes:
 
 def test_where_tmux_lets_it_pass_the_terminal_gets_the_sequence() -> None:
     seen = seen_around_tmux("on", b"told osc9", b"\a")
-    assert b"\x1b]9;watchtest: shop: 1 test red: test_x\x1b\\" in seen
+    assert b"\x1b]9;watchtest: shop: 1 test failed: test_x\x1b\\" in seen
 
 
 def test_where_tmux_lets_nothing_pass_the_terminal_gets_the_bell() -> None:
