@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from watchtest.core.model import Lane, Outcome, Policy, RunState, Trigger, Verdict
 from watchtest.views.lines.json_lines import PATHS_LIMIT, SCHEMA, SCHEMA_VERSION, UNCHANGED
 from watchtest.views.status.status_document import MESSAGE_LIMIT
-
-Schema = dict[str, Any]
+from watchtest.views.status.status_schema import (
+    Schema,
+    integer_schema,
+    number_schema,
+    object_schema,
+    or_null,
+    string_schema,
+    time_schema,
+)
 
 
 def event_schema() -> Schema:
@@ -21,21 +26,23 @@ def event_schema() -> Schema:
             _event("began", "The first line.", **_began()),
             _event("changed", "The source of the lane changed, or may have changed.", **_changed()),
             _event("waiting", "The lane has work, but has to wait.", reason=_text()),
-            _event("hindered", "The source is not read for now; null: it is read again.", reason=_or_null(_text())),
-            _event("asked", "A run was requested.", run=_or_null(_text()), refused=_or_null(_text())),
+            _event("hindered", "The source is not read for now; null: it is read again.", reason=or_null(_text())),
+            _event("asked", "A run was requested.", run=or_null(_text()), refused=or_null(_text())),
             _event("started", "A run started.", run=_text(), trigger={"enum": [trigger.value for trigger in Trigger]}),
             _event(
                 "selected",
                 "The selection; `tests` is null if all tests run.",
                 run=_text(),
-                tests=_or_null(_whole()),
+                tests=or_null(integer_schema()),
                 because=_text(),
             ),
-            _event("collected", "The number of tests that the run will report on.", run=_text(), total=_whole(1)),
+            _event(
+                "collected", "The number of tests that the run will report on.", run=_text(), total=integer_schema(1)
+            ),
             _event("result", "A test ended.", run=_text(), **_result()),
             _event("superseding", "The run is stopped in favour of a newer change.", run=_text(), reason=_text()),
             _event(
-                "cancelling", "The run is being cancelled by the user.", run=_or_null(_text()), kill={"type": "boolean"}
+                "cancelling", "The run is being cancelled by the user.", run=or_null(_text()), kill={"type": "boolean"}
             ),
             _event("ended", "A run ended.", **_ended()),
             _event("retrying", "The lane retries after a problem of the tool, not of the code."),
@@ -44,7 +51,7 @@ def event_schema() -> Schema:
             _event("policy", "What a change runs from now on.", policy=_policy(), configured=_policy()),
             _event("note", "A message for the user.", text=_text()),
             _event("box", "The box changed its state.", **_box()),
-            _event("box_lost", "The box is gone.", problem=_problem(), retry_at=_or_null(_time())),
+            _event("box_lost", "The box is gone.", problem=_problem(), retry_at=or_null(time_schema())),
             _event("service", "A service changed its state.", **_service()),
             _event("leaving", "The last line."),
         ],
@@ -54,7 +61,7 @@ def event_schema() -> Schema:
 def _event(kind: str, description: str, /, **fields: Schema) -> Schema:
     has_lane = kind not in ("began", "leaving")
     lane: Schema = {"enum": [lane.value for lane in Lane]} if has_lane else {"type": "null"}
-    return _object(event={"const": kind}, at=_time(), lane=lane, **fields) | {"description": description}
+    return object_schema(event={"const": kind}, at=time_schema(), lane=lane, **fields) | {"description": description}
 
 
 def _policy() -> Schema:
@@ -69,71 +76,51 @@ def _began() -> dict[str, Schema]:
 
 def _changed() -> dict[str, Schema]:
     paths = {"type": "array", "maxItems": PATHS_LIMIT, "items": _text(), "description": "The first changed paths."}
-    return {"paths": paths, "count": _whole(), "everything": {"type": "boolean"}}
+    return {"paths": paths, "count": integer_schema(), "everything": {"type": "boolean"}}
 
 
 def _result() -> dict[str, Schema]:
     return {
         "id": _text(),
         "outcome": {"enum": [outcome.value for outcome in Outcome]},
-        "duration_s": _number(),
-        "file": _or_null(_text()),
-        "line": _or_null(_whole(1)),
-        "message": _or_null(_text()),
+        "duration_s": number_schema(),
+        "file": or_null(_text()),
+        "line": or_null(integer_schema(1)),
+        "message": or_null(_text()),
     }
 
 
 def _ended() -> dict[str, Schema]:
     ends = [state.value for state in RunState if state.is_final]
-    counts = _object(**{outcome.value: _whole() for outcome in Outcome})
+    counts = object_schema(**{outcome.value: integer_schema() for outcome in Outcome})
     return {
         "run": _text(),
         "state": {"enum": [*ends, UNCHANGED], "description": f"{UNCHANGED}: the last verdict is about this very tree."},
-        "reason": _or_null(_text()),
-        "tree": _or_null(_text()),
-        "duration_s": _number(),
+        "reason": or_null(_text()),
+        "tree": or_null(_text()),
+        "duration_s": number_schema(),
         "verdict": {
             "enum": [verdict.value for verdict in Verdict],
             "description": "The verdict of the lane after this run.",
         },
         "counts": counts | {"description": "The latest outcome of every known test, counted."},
-        "successor": _or_null(_text()),
-        "problem": _or_null(_problem()),
-        "retry_at": _or_null(_time()),
+        "successor": or_null(_text()),
+        "problem": or_null(_problem()),
+        "retry_at": or_null(time_schema()),
     }
 
 
 def _box() -> dict[str, Schema]:
-    return {"engine": _text(), "id": _text(), "image": _text(), "state": _text(), "restarts": _whole()}
+    return {"engine": _text(), "id": _text(), "image": _text(), "state": _text(), "restarts": integer_schema()}
 
 
 def _service() -> dict[str, Schema]:
-    return {"name": _text(), "state": _text(), "restarts": _whole(), "reason": _or_null(_text())}
+    return {"name": _text(), "state": _text(), "restarts": integer_schema(), "reason": or_null(_text())}
 
 
 def _problem() -> Schema:
-    return _object(code=_text(), message=_text(), hint=_or_null(_text()))
-
-
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}
+    return object_schema(code=_text(), message=_text(), hint=or_null(_text()))
 
 
 def _text() -> Schema:
-    return {"type": "string", "maxLength": MESSAGE_LIMIT}
-
-
-def _whole(least: int = 0) -> Schema:
-    return {"type": "integer", "minimum": least}
-
-
-def _number() -> Schema:
-    return {"type": "number", "minimum": 0}
-
-
-def _time() -> Schema:
-    return {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
+    return string_schema(MESSAGE_LIMIT)

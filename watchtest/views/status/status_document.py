@@ -1,4 +1,4 @@
-"""The status document of a state: the contract with editors, as plain data. Pure; what is not known is null."""
+"""Builds the status document, which editors and scripts read, from the state. Pure; unknown values are null."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ FAILURES_LIMIT = 200
 MESSAGE_LIMIT = 2_000
 OUTPUT_LIMIT = 8_000
 OUTPUTS_LIMIT = 200_000
-"""Of all failures of a lane together: the file is written four times a second."""
+"""For all failures of a lane together: the file is written four times a second."""
 
 Document = dict[str, Any]
 SOURCES = {Lane.SAVE: "worktree", Lane.STAGE: "index", Lane.COMMIT: "head"}
-# An expected failure that passed is a pass of its own test; the document knows six words.
+# The document has no count of its own for unexpected passes.
 COUNTED = {outcome: outcome.value for outcome in Outcome} | {Outcome.XPASSED: "passed"}
 
 
 @dataclass(frozen=True, slots=True)
 class WriterInfo:
-    """The watcher that writes, so that readers can tell whether it still lives."""
+    """The process that writes the document, so that readers can tell whether it is still alive."""
 
     pid: int
     host: str
@@ -56,7 +56,7 @@ class WriterInfo:
 def document(
     state: State, *, seq: int, now: float, writer: WriterInfo, flaky: frozenset[str] | None = None
 ) -> Document:
-    """The whole document; the top level shows the highest lane that is on. `flaky`: None where nobody knows."""
+    """Return the document; its top level repeats the highest lane that is on. `flaky` is None if unknown."""
     lanes = {lane: _lane(state.lanes[lane], now, flaky) if lane in state.lanes else None for lane in Lane}
     return {
         "schema": SCHEMA,
@@ -74,7 +74,7 @@ def timestamp(seconds: float) -> str:
 
 
 def activity(lane: LaneState) -> str:
-    """What a lane does, in the word of the document."""
+    """Return the activity of a lane as the document names it."""
     match lane.activity:
         case Starting():
             return "starting"
@@ -95,18 +95,18 @@ def activity(lane: LaneState) -> str:
 
 
 def locations(lane: LaneState) -> str:
-    """One `path:line:col: message` a failure, as editors read lists of errors."""
+    """Return one line `path:line:col: message` per failure, the format in which editors read lists of errors."""
     return "".join(_location(known) + "\n" for known in lane.knowledge.red[:FAILURES_LIMIT])
 
 
 def _location(known: KnownTest) -> str:
     failure = known.result.failure
-    place = (failure.where or failure.crash) if failure else None
-    # A list of errors has no word for "somewhere in this file": its first line is as near as it gets.
-    place = place or Location(file_of(known.result.test), 1)
+    location = (failure.where or failure.crash) if failure else None
+    # The format requires a line: without a location, use the first one.
+    location = location or Location(file_of(known.result.test), 1)
     message = one_line(failure.message) if failure else ""
-    column = failure.column if failure and failure.column and failure.where == place else 1
-    return f"{one_line(place.file, 4096)}:{place.line}:{column}: {message or known.result.outcome.value}"
+    column = failure.column if failure and failure.column and failure.where == location else 1
+    return f"{one_line(location.file, 4096)}:{location.line}:{column}: {message or known.result.outcome.value}"
 
 
 def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document:
@@ -143,7 +143,7 @@ def _code(lane: LaneState) -> Document:
 
 
 def _pending(lane: LaneState) -> Document:
-    # A change that a run carries is pending until that run has been judged.
+    # The changes of a run stay pending until the run is judged.
     carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
     pending = lane.pending | carried
     return {"changes": len(pending.paths), "since": _time(pending.since)}
@@ -171,7 +171,7 @@ def _scope(lane: LaneState) -> Document | None:
 
 
 def wave(lane: LaneState) -> int | None:
-    """Which part of a selection is at work: 1 the quick answer, 2 all that cannot be ruled out; None: all tests."""
+    """Return which part of a selection runs: 1 the tests most likely affected, 2 the rest; None if all tests run."""
     working = lane.activity if isinstance(lane.activity, Working) else None
     run = working.run if working else lane.knowledge.run
     if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
@@ -183,7 +183,7 @@ def wave(lane: LaneState) -> int | None:
 
 
 def _collected(lane: LaneState, run: Run) -> int | None:
-    """How many tests a run of everything turned out to have; None while that is not known."""
+    """Return how many tests a run of all tests has; None while that is unknown."""
     if isinstance(lane.activity, Working):
         phase = lane.activity.phase
         return len(phase.promised) or None if isinstance(phase, Executing) else None
@@ -210,7 +210,7 @@ def _run_counts(lane: LaneState) -> Document | None:
         return None
     run = lane.knowledge.run
     if run is not None and run.id == lane.runs.last.run.id:
-        # Knowledge also holds what the run owed: files that broke the collection, tests that were never reported.
+        # Knowledge also has files that could not be collected, and tests that never reported.
         return _counts(known.result.outcome for known in lane.knowledge.tests.values() if known.run == run.id)
     return _counts(result.outcome for result in lane.runs.last.results.values())
 
@@ -267,13 +267,13 @@ def _failure_fields(failure: Failure) -> Document:
 
 
 def result_document(result: Result) -> Document:
-    """One test as one run saw it, in the words of the document."""
-    is_sound = isfinite(result.duration_s) and result.duration_s >= 0
+    """Return the result of one test in one run, with the fields of the document."""
+    is_valid = isfinite(result.duration_s) and result.duration_s >= 0
     failure = result.failure
     return {
         "test": cut(result.test, MESSAGE_LIMIT),
         "outcome": result.outcome.value,
-        "duration_s": round(result.duration_s, 6) if is_sound else 0.0,
+        "duration_s": round(result.duration_s, 6) if is_valid else 0.0,
         "failure": None
         if failure is None
         else {
@@ -285,7 +285,7 @@ def result_document(result: Result) -> Document:
 
 
 def lane_summary(lane: LaneState) -> Document:
-    """What a lane does and what is known of its code, without anything that grows with the number of tests."""
+    """Return the activity and the verdict of a lane, without anything that grows with the number of tests."""
     return {
         "activity": activity(lane),
         "verdict": lane.knowledge.verdict.value,

@@ -1,4 +1,4 @@
-"""The JSON Schema of the status document, for the authors of editor plugins. Describes; checks nothing."""
+"""The JSON Schema of the status document, for authors of editor plugins."""
 
 from __future__ import annotations
 
@@ -11,132 +11,145 @@ Schema = dict[str, Any]
 
 
 def status_schema() -> Schema:
-    """JSON Schema, draft 2020-12."""
+    """Return the schema, in JSON Schema draft 2020-12."""
     lane = _lane()
     top = {
         "schema": {"const": SCHEMA},
         "schema_version": {"const": SCHEMA_VERSION},
-        "seq": _says(_whole(1), "grows with every write, also across starts of the watcher"),
-        "updated_at": _time(),
-        "writer": _object(
-            pid=_whole(1),
-            host=_string(),
-            version=_string(),
-            started_at=_time(),
-            pid_start=_says(_or_null(_whole()), "start time of the process in clock ticks since boot, on Linux"),
-            boot_id=_or_null(_string()),
-            heartbeat_s=_says(_number(), "the file `heartbeat` beside this one is touched that often"),
+        "seq": _described(integer_schema(1), "Increases with every write, also across restarts of the watcher."),
+        "updated_at": time_schema(),
+        "writer": object_schema(
+            pid=integer_schema(1),
+            host=string_schema(),
+            version=string_schema(),
+            started_at=time_schema(),
+            pid_start=_described(
+                or_null(integer_schema()), "Start time of the process in clock ticks since boot, on Linux."
+            ),
+            boot_id=or_null(string_schema()),
+            heartbeat_s=_described(number_schema(), "How often the file `heartbeat` beside this one is touched."),
         ),
         **lane,
-        "lanes": _object(**{name: _or_null({"$ref": "#/$defs/lane"}) for name in ("save", "stage", "commit")}),
+        "lanes": object_schema(**{name: or_null({"$ref": "#/$defs/lane"}) for name in ("save", "stage", "commit")}),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:{SCHEMA}:{SCHEMA_VERSION}",
         "title": "status.json of watchtest",
         "description": "Replaced by rename at each write: watch the folder, not the file. The top level repeats the "
-        "highest lane that is on. What is not known is null.",
-        **_object(**top),
-        "$defs": {"lane": _object(**lane), "counts": _counts(), "failure": _failure(), "service": _service()},
+        "highest lane that is on. Unknown values are null.",
+        **object_schema(**top),
+        "$defs": {"lane": object_schema(**lane), "counts": _counts(), "failure": _failure(), "service": _service()},
     }
 
 
 def _lane() -> Schema:
     return {
-        "activity": _says(
-            {"enum": ["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]}, "what it does"
+        "activity": _described(
+            {"enum": ["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]},
+            "What the watcher is doing.",
         ),
-        "verdict": _says(
-            {"enum": [verdict.value for verdict in Verdict]}, "what is known; a cancelled run never changes it"
+        "verdict": _described(
+            {"enum": [verdict.value for verdict in Verdict]}, "The last verdict; a cancelled run never changes it."
         ),
-        "verdict_at": _or_null(_time()),
-        "reason": _says(_or_null(_string(MESSAGE_LIMIT)), "why the verdict is what it is, where that is not plain"),
-        "run_id": _says(_or_null(_string()), "the run the verdict comes from"),
-        "code": _says(
-            _object(
+        "verdict_at": or_null(time_schema()),
+        "reason": _described(or_null(string_schema(MESSAGE_LIMIT)), "The reason for the verdict, if it needs one."),
+        "run_id": _described(or_null(string_schema()), "The run that gave the verdict."),
+        "code": _described(
+            object_schema(
                 source={"enum": ["worktree", "index", "head"]},
-                tree=_says(_or_null(_string()), "git tree id of exactly what was tested"),
-                head=_or_null(_string()),
-                branch=_or_null(_string()),
-                dirty=_or_null({"type": "boolean"}),
-                trigger=_or_null({"enum": [trigger.value for trigger in Trigger]}),
+                tree=_described(or_null(string_schema()), "The git tree id of exactly what was tested."),
+                head=or_null(string_schema()),
+                branch=or_null(string_schema()),
+                dirty=or_null({"type": "boolean"}),
+                trigger=or_null({"enum": [trigger.value for trigger in Trigger]}),
             ),
-            "the code the verdict is of",
+            "The code that the verdict is about.",
         ),
-        "pending": _says(
-            _object(changes=_whole(), since=_or_null(_time())),
-            "changes that no judged run has contained yet, those of the current run included",
+        "pending": _described(
+            object_schema(changes=integer_schema(), since=or_null(time_schema())),
+            "Changes without a verdict yet, including those of the current run.",
         ),
-        "scope": _or_null(
-            _object(
+        "scope": or_null(
+            object_schema(
                 kind={"enum": ["affected", "failed", "all"]},
-                wave=_or_null(_whole()),
-                selected=_or_null(_whole()),
-                known=_whole(),
-                because=_string(MESSAGE_LIMIT),
+                wave=or_null(integer_schema()),
+                selected=or_null(integer_schema()),
+                known=integer_schema(),
+                because=string_schema(MESSAGE_LIMIT),
             )
         ),
-        "progress": _says(
-            _or_null(_object(done=_whole(), total=_or_null(_whole()), eta_s=_or_null(_number()))),
-            "null unless tests are running",
+        "progress": _described(
+            or_null(
+                object_schema(done=integer_schema(), total=or_null(integer_schema()), eta_s=or_null(number_schema()))
+            ),
+            "null unless tests are running.",
         ),
-        "run_counts": _says(_or_null({"$ref": "#/$defs/counts"}), "of the current run, else of the last one"),
-        "known_counts": _says({"$ref": "#/$defs/counts"}, "of the last word on every known test"),
+        "run_counts": _described(
+            or_null({"$ref": "#/$defs/counts"}), "Counts of the current run, or else of the last one."
+        ),
+        "known_counts": _described({"$ref": "#/$defs/counts"}, "Counts of the latest outcome of every known test."),
         "failures": {"type": "array", "maxItems": FAILURES_LIMIT, "items": {"$ref": "#/$defs/failure"}},
-        "failures_total": _whole(),
-        "truncated": _says({"type": "boolean"}, "failures, messages or outputs were cut"),
-        "box": _or_null(
-            _object(
-                engine=_string(),
-                id=_string(),
-                image=_string(),
-                state=_string(),
-                since=_time(),
-                restarts=_whole(),
+        "failures_total": integer_schema(),
+        "truncated": _described({"type": "boolean"}, "Failures, messages or outputs were cut."),
+        "box": or_null(
+            object_schema(
+                engine=string_schema(),
+                id=string_schema(),
+                image=string_schema(),
+                state=string_schema(),
+                since=time_schema(),
+                restarts=integer_schema(),
                 services={"type": "array", "items": {"$ref": "#/$defs/service"}},
             )
         ),
-        "problem": _or_null(
-            _object(code=_string(), message=_string(MESSAGE_LIMIT), hint=_or_null(_string(MESSAGE_LIMIT)))
+        "problem": or_null(
+            object_schema(
+                code=string_schema(), message=string_schema(MESSAGE_LIMIT), hint=or_null(string_schema(MESSAGE_LIMIT))
+            )
         ),
     }
 
 
 def _service() -> Schema:
-    return _object(
-        name=_string(),
+    return object_schema(
+        name=string_schema(),
         state={"enum": ["starting", "ready", "backoff", "failed", "stopped"]},
-        since=_time(),
-        restarts=_says(_whole(), "since its definition or a file it depends on last changed"),
-        reason=_says(_or_null(_string(MESSAGE_LIMIT)), "why it is in backoff, or failed"),
+        since=time_schema(),
+        restarts=_described(integer_schema(), "Since its definition or a file that it depends on last changed."),
+        reason=_described(or_null(string_schema(MESSAGE_LIMIT)), "Why it is in backoff, or failed."),
     )
 
 
 def _counts() -> Schema:
-    return _object(
-        **{word: _whole() for word in ("passed", "failed", "error", "skipped", "xfailed")},
-        stale=_says(_whole(), "not run on the tree of the verdict"),
+    return object_schema(
+        **{word: integer_schema() for word in ("passed", "failed", "error", "skipped", "xfailed")},
+        stale=_described(integer_schema(), "Tests that did not run on the tree of the verdict."),
     )
 
 
 def _failure() -> Schema:
-    return _object(
-        id=_says(_string(MESSAGE_LIMIT), "the test, as its runner calls it; a file when its collection failed"),
-        kind=_string(),
-        file=_says(_or_null(_string()), "relative to the workspace, POSIX"),
-        line=_says(_or_null(_whole(1)), "1-based; the deepest frame in the test's own file"),
-        column=_or_null(_whole(1)),
-        source_line=_or_null(_string(MESSAGE_LIMIT)),
-        message=_string(MESSAGE_LIMIT),
-        crash=_says(_or_null(_object(file=_string(), line=_whole(1))), "the deepest frame in the workspace"),
-        new=_says({"type": "boolean"}, "not red at the verdict before"),
-        since=_says(_or_null(_time()), "red since"),
-        flaky=_or_null({"type": "boolean"}),
-        output=_says(_string(OUTPUT_LIMIT), "the end of what the test printed"),
+    return object_schema(
+        id=_described(
+            string_schema(MESSAGE_LIMIT), "The test as its runner names it; a file if its collection failed."
+        ),
+        kind=string_schema(),
+        file=_described(or_null(string_schema()), "Relative to the workspace, with forward slashes."),
+        line=_described(or_null(integer_schema(1)), "1-based; the deepest frame in the test's own file."),
+        column=or_null(integer_schema(1)),
+        source_line=or_null(string_schema(MESSAGE_LIMIT)),
+        message=string_schema(MESSAGE_LIMIT),
+        crash=_described(
+            or_null(object_schema(file=string_schema(), line=integer_schema(1))), "The deepest frame in the workspace."
+        ),
+        new=_described({"type": "boolean"}, "Whether it was not red at the previous verdict."),
+        since=_described(or_null(time_schema()), "When it turned red."),
+        flaky=or_null({"type": "boolean"}),
+        output=_described(string_schema(OUTPUT_LIMIT), "The end of the test's output."),
     )
 
 
-def _object(**properties: Schema) -> Schema:
+def object_schema(**properties: Schema) -> Schema:
     return {
         "type": "object",
         "additionalProperties": False,
@@ -145,19 +158,19 @@ def _object(**properties: Schema) -> Schema:
     }
 
 
-def _string(limit: int | None = None) -> Schema:
+def string_schema(limit: int | None = None) -> Schema:
     return {"type": "string"} if limit is None else {"type": "string", "maxLength": limit}
 
 
-def _whole(least: int = 0) -> Schema:
+def integer_schema(least: int = 0) -> Schema:
     return {"type": "integer", "minimum": least}
 
 
-def _number() -> Schema:
+def number_schema() -> Schema:
     return {"type": "number", "minimum": 0}
 
 
-def _time() -> Schema:
+def time_schema() -> Schema:
     return {
         "type": "string",
         "format": "date-time",
@@ -165,9 +178,9 @@ def _time() -> Schema:
     }
 
 
-def _or_null(schema: Schema) -> Schema:
+def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _says(schema: Schema, description: str) -> Schema:
+def _described(schema: Schema, description: str) -> Schema:
     return {**schema, "description": description}

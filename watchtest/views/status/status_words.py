@@ -1,10 +1,10 @@
-"""A status document in words: one line, or a few. Pure; believes no text of the document."""
+"""Prints a status document: as one line or as a block. Pure; treats every text of the document as untrusted."""
 
 from __future__ import annotations
 
 from watchtest.core.text import age, count, one_line, tests
 
-TYPE_CHECKING = False  # typing would cost `watchtest status --line` more than all that is done here
+TYPE_CHECKING = False  # importing typing would take longer than the rest of `watchtest status --line`
 if TYPE_CHECKING:
     from typing import Any
 
@@ -16,23 +16,23 @@ SHOWN_FAILURES = 10
 
 
 def line(document: Document, trouble: str, now: float) -> str:
-    """`✔ passed 12 tests · save 3f2a91c · 0.8s ago`."""
-    known = f"{verdict(document)}{_rest(_first_place(document), _code(document), _age(document, now))}"
+    """Return `✔ passed 12 tests · save 3f2a91c · 0.8s ago`. `trouble` says why the document may be outdated."""
+    summary = f"{verdict(document)}{_rest(_first_location(document), _code(document), _age(document, now))}"
     if trouble:
-        return f"! {trouble[:-1]}; last known: {known})" if trouble.endswith(")") else f"! {trouble} · {known}"
-    return f"{_sign(document)} {known}{_rest(_activity(document), _pending(document))}"
+        return f"! {trouble[:-1]}; last known: {summary})" if trouble.endswith(")") else f"! {trouble} · {summary}"
+    return f"{_sign(document)} {summary}{_rest(_activity(document), _pending(document))}"
 
 
 def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> str:
-    """The line, then each failure, then what the user may have to do."""
+    """Return the line, then the failures, then problems with their hints, the box and its services."""
     head = line(document, trouble, now)
     colour = "33" if trouble else COLOURS.get(str(document.get("verdict")), "33")
     lines = [f"\x1b[1;{colour}m{head}\x1b[0m" if has_colour else head]
     failures = [failure for failure in _list(document.get("failures")) if isinstance(failure, dict)]
     for failure in failures[:SHOWN_FAILURES]:
-        lines.append("  " + "  ".join(part for part in (_place(failure), _text(failure.get("id"))) if part))
+        lines.append("  " + "  ".join(part for part in (_failure_location(failure), _text(failure.get("id"))) if part))
         lines += [f"      {_text(failure.get(key))}" for key in ("source_line", "message") if _text(failure.get(key))]
-    left = _whole(document, "failures_total") - len(failures[:SHOWN_FAILURES])
+    left = _number(document, "failures_total") - len(failures[:SHOWN_FAILURES])
     if left > 0:
         lines.append(f"  and {left} more: watchtest status --json")
     problem = _dict(document.get("problem"))
@@ -50,15 +50,15 @@ def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> 
 
 
 def verdict(document: Document) -> str:
-    """What is known, with its numbers."""
+    """Return the verdict with its numbers."""
     word = _text(document.get("verdict"))
     counts = _dict(document.get("known_counts"))
-    total = sum(_whole(counts, key) for key in ("passed", "failed", "error", "skipped", "xfailed"))
-    red = _whole(counts, "failed") + _whole(counts, "error")
+    total = sum(_number(counts, key) for key in ("passed", "failed", "error", "skipped", "xfailed"))
+    red = _number(counts, "failed") + _number(counts, "error")
     reason = _text(document.get("reason"))
     match word:
         case "passed":
-            skipped = _whole(counts, "skipped")
+            skipped = _number(counts, "skipped")
             return f"passed {tests(total - skipped)}" + (f", {skipped} skipped" if skipped else "")
         case "failed":
             return f"failed {red} of {total}"
@@ -77,8 +77,8 @@ def _activity(document: Document) -> str:
             return ""
         case "running":
             progress = _dict(document.get("progress"))
-            total = _whole(progress, "total")
-            return f"running {_whole(progress, 'done')}/{total}" if total else "running"
+            total = _number(progress, "total")
+            return f"running {_number(progress, 'done')}/{total}" if total else "running"
         case "stopped":
             return "watcher stopped"
         case "degraded":
@@ -88,7 +88,7 @@ def _activity(document: Document) -> str:
 
 
 def _pending(document: Document) -> str:
-    changes = _whole(_dict(document.get("pending")), "changes")
+    changes = _number(_dict(document.get("pending")), "changes")
     return f"{count(changes, 'change')} pending" if changes else ""
 
 
@@ -99,14 +99,14 @@ def _code(document: Document) -> str:
     return f"{lane} {tree[:7]}".strip() if tree else ""
 
 
-def _first_place(document: Document) -> str:
+def _first_location(document: Document) -> str:
     failures = _list(document.get("failures"))
-    return _place(_dict(failures[0])) if failures else ""
+    return _failure_location(_dict(failures[0])) if failures else ""
 
 
-def _place(failure: Document) -> str:
+def _failure_location(failure: Document) -> str:
     file = _text(failure.get("file"))
-    return f"{file}:{_whole(failure, 'line')}" if file else ""
+    return f"{file}:{_number(failure, 'line')}" if file else ""
 
 
 def _age(document: Document, now: float) -> str:
@@ -134,7 +134,7 @@ def _text(value: object) -> str:
     return one_line(value) if isinstance(value, str) else ""
 
 
-def _whole(holder: Document, key: str) -> int:
+def _number(holder: Document, key: str) -> int:
     value = holder.get(key)
     return value if isinstance(value, int) else 0
 

@@ -1,11 +1,11 @@
-"""Keeps `.watchtest/status.json` and the files beside it true. Readers never see half a file; it is never deleted.
+"""Writes `.watchtest/status.json` and the files beside it. Readers always see a complete file; it is never deleted.
 
-    status.json   the document     at once on a change of verdict, activity or problem, else four times a second at most
+    status.json   at once on a change of verdict, activity or problem, otherwise at most four times a second
     heartbeat     touched every `heartbeat_s`
-    locations     `path:line:col: message` a failure of the top lane, at each verdict
+    locations     one line `path:line:col: message` per failure of the top lane, at each verdict
     .gitignore    `*`
 
-What cannot be written is reported once and tried again: a full disk must not end the watcher.
+A write that fails is reported once and tried again: a full disk must not end the watcher.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from watchtest.errors import WatchtestError
 from watchtest.views.status.status_document import Document, WriterInfo, activity, document, locations
 from watchtest.workspace.folder import make_folder, replace_file
 
-__all__ = ["StatusFile", "WriterInfo", "document", "writer_of_this_process"]
-
 INTERVAL_S = 0.25
 
 
 class StatusFile:
-    """The one writer of a workspace's status: `show` each state, `tick` about four times a second."""
+    """The only writer of a workspace's status: call `show` for each state, `tick` about four times a second."""
 
     def __init__(
         self,
@@ -42,10 +40,10 @@ class StatusFile:
         clock: Callable[[], float] = time.time,
         flaky: Callable[[], frozenset[str] | None] = lambda: None,
     ) -> None:
-        """`flaky`: the tests that are known to pass and fail by chance; None: nobody knows."""
+        """`flaky` returns the tests that are known to be flaky, or None without a history."""
         self.folder = folder
         self._flaky = flaky
-        self._told_flaky: frozenset[str] | None = None
+        self._written_flaky: frozenset[str] | None = None
         self._writer = writer
         self._on_problem = on_problem
         self._clock = clock
@@ -53,8 +51,8 @@ class StatusFile:
         self._state: State | None = None
         self._is_due = False
         self._written_at = float("-inf")
-        self._beaten_at = float("-inf")
-        self._told_locations: str | None = None
+        self._heartbeat_at = float("-inf")
+        self._written_locations: str | None = None
         self._reported: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -68,12 +66,12 @@ class StatusFile:
     ) -> None:
         has_crashed = isinstance(error, Exception) and not isinstance(error, WatchtestError)
         if self._state is not None and not has_crashed:
-            # After a crash the file keeps its last word: with the lock gone, readers see that the watcher died.
+            # After a crash the file stays as it is: readers see from the free lock that the watcher died.
             self._state = leave(self._state)
             self._write(self._clock())
 
     def show(self, state: State, now: float) -> None:
-        """Write `state` now if it says something new, soon otherwise."""
+        """Write `state` at once if its essence changed, and otherwise soon."""
         if state is self._state:
             return
         before, self._state, self._is_due = self._state, state, True
@@ -83,25 +81,25 @@ class StatusFile:
             self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Write what waits, and show that the watcher lives."""
-        self._is_due = self._is_due or self._flaky() != self._told_flaky
-        # Both differences are also due when the clock was set back.
+        """Write what is due, and touch the heartbeat."""
+        self._is_due = self._is_due or self._flaky() != self._written_flaky
+        # Both are also due if the clock was set back.
         if self._is_due and not 0 <= now - self._written_at < INTERVAL_S:
             self._write(now)
-        if not 0 <= now - self._beaten_at < self._writer.heartbeat_s:
-            self._beaten_at = now  # also when it fails: not more often than this
-            self._try(lambda: self._beat(now))
+        if not 0 <= now - self._heartbeat_at < self._writer.heartbeat_s:
+            self._heartbeat_at = now  # even if it fails, so that it is not tried more often
+            self._try(lambda: self._touch_heartbeat(now))
 
     @property
     def started_at(self) -> float:
         return self._writer.started_at
 
     def document(self, state: State) -> Document:
-        """What the file says of `state`, or will in a moment, for those who ask in person."""
+        """Return the document of `state` as the file has it, or will have in a moment."""
         now = self._clock()
         self.show(state, now)
         if self._is_due:
-            self._seq += 1  # no two documents that differ have the same number
+            self._seq += 1  # documents that differ must not share a number
         return document(state, seq=self._seq, now=now, writer=self._writer, flaky=self._flaky())
 
     def _write(self, now: float) -> None:
@@ -115,24 +113,24 @@ class StatusFile:
         assert state is not None
         self._make_folder()
         flaky = self._flaky()
-        whole = document(state, seq=self._seq + 1, now=self._written_at, writer=self._writer, flaky=flaky)
-        said = locations(state.top)
-        if said != self._told_locations:
-            # Before the status: whoever reads a verdict there finds its places here.
-            replace_file(self.folder / "locations", said.encode("utf-8", "replace"))
-            self._told_locations = said
-        replace_file(self.folder / "status.json", json.dumps(whole, indent=1).encode())
+        content = document(state, seq=self._seq + 1, now=self._written_at, writer=self._writer, flaky=flaky)
+        located = locations(state.top)
+        if located != self._written_locations:
+            # Before the status, so that a reader of the verdict finds its locations.
+            replace_file(self.folder / "locations", located.encode("utf-8", "replace"))
+            self._written_locations = located
+        replace_file(self.folder / "status.json", json.dumps(content, indent=1).encode())
         self._seq += 1
-        self._told_flaky = flaky
+        self._written_flaky = flaky
 
     def _make_folder(self) -> None:
         make_folder(self.folder)
         if not os.path.lexists(self.folder / "heartbeat"):
-            # The folder is new, or was swept clean: all that lies beside the status has to be written again, now.
-            self._told_locations = None
-            self._beat(self._clock())
+            # The folder is new or was emptied: the files beside the status must be written again now.
+            self._written_locations = None
+            self._touch_heartbeat(self._clock())
 
-    def _beat(self, now: float) -> None:
+    def _touch_heartbeat(self, now: float) -> None:
         path = self.folder / "heartbeat"
         try:
             os.utime(path, (now, now))
@@ -140,14 +138,14 @@ class StatusFile:
             make_folder(self.folder)
             replace_file(path, b"")
             os.utime(path, (now, now))
-        self._beaten_at = now
+        self._heartbeat_at = now
 
     def _try(self, action: Callable[[], None]) -> bool:
         try:
             action()
         except OSError as error:
-            where = error.filename or self.folder
-            text = f"cannot write the status file: {where}: {error.strerror or error}; trying again"
+            path = error.filename or self.folder
+            text = f"cannot write the status file: {path}: {error.strerror or error}; will retry"
             if text not in self._reported:
                 self._reported.add(text)
                 self._on_problem(text)
@@ -156,7 +154,7 @@ class StatusFile:
 
 
 def writer_of_this_process(version: str) -> WriterInfo:
-    """This process, as precisely as its system tells."""
+    """Return the identity of this process, as precisely as the system reports it."""
     return WriterInfo(
         pid=os.getpid(),
         host=platform.node(),
@@ -168,7 +166,7 @@ def writer_of_this_process(version: str) -> WriterInfo:
 
 
 def _pid_start(stat: str) -> int | None:
-    # The name of the process stands in brackets and may hold blanks and brackets; the start time is field 22.
+    # The name of the process is in brackets and may itself contain blanks and brackets; field 22 is the start time.
     fields = stat.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 else None
 
@@ -176,20 +174,20 @@ def _pid_start(stat: str) -> int | None:
 def _content(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux, or no /proc: the document says null
+    except OSError:  # no /proc: the field is null
         return ""
 
 
 def _last_seq(path: Path) -> int:
     try:
         seq = json.loads(path.read_bytes())["seq"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):  # no file of ours yet: counting starts
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):  # no valid file yet: start counting
         return 0
     return seq if isinstance(seq, int) and seq > 0 else 0
 
 
 def _essence(state: State) -> tuple[object, ...]:
-    """What a reader must hear of at once."""
+    """Return the part of the state that readers must see at once."""
     return tuple(
         (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.box.services)
         for lane in state.lanes.values()

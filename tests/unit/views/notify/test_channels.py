@@ -133,7 +133,11 @@ def test_by_default_the_desktop_is_told_and_the_terminal_stands_in() -> None:
     assert notifier is not None
     assert isinstance(notifier.channels.desktop, DbusChannel)
     assert notifier.channels.terminal is not None
-    assert (notifier.rules.mode, notifier.rules.quiet, notifier.channels.hook) == (NotifyMode.CHANGES, QuietHours(), None)
+    assert (notifier.rules.mode, notifier.rules.quiet, notifier.channels.hook) == (
+        NotifyMode.CHANGES,
+        QuietHours(),
+        None,
+    )
 
 
 def test_what_is_no_terminal_is_never_rung() -> None:

@@ -18,15 +18,17 @@ from watchtest.views.notify.terminal_channel import (
     TerminalChannel,
     TerminalMethod,
     TerminalSupport,
-    run_tmux,
     recognise,
     recognise_through_tmux,
+    run_tmux,
     sequence,
     through_tmux,
     withdrawal,
 )
 
-RED = Notification(NotificationKind.RED, "✘ shop: 1 test failed", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED)
+RED = Notification(
+    NotificationKind.RED, "✘ shop: 1 test failed", ("a.py::test_x", "and; more"), Lane.SAVE, Verdict.FAILED
+)
 BARE = Notification(NotificationKind.PASSED, "✔ shop: passed 2 tests", (), Lane.SAVE, Verdict.PASSED)
 
 
