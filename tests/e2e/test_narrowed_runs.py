@@ -77,7 +77,7 @@ def test_a_save_runs_of_each_language_what_it_can_affect(project: Project) -> No
     project.save("settings/shop.yaml", "open: true\n")
     count, because = ran(watcher, "passed")
     assert count == 6, because
-    assert "settings/shop.yaml belongs to no package, and may be read by any" in because
+    assert "settings/shop.yaml belongs to no package, so any package may read it" in because
     edit(project, "go.mod", "go 1.19", "go 1.18")
     assert ran(watcher, "passed")[0] == 9  # that is another environment
     watcher.must_be_tidy()

@@ -1,1 +1,1 @@
-"""Test tools, each with its own module: how it is started and how its reports become results."""
+"""The test tools, each in its own module or folder: how to start it, and how to read its reports."""

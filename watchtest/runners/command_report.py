@@ -1,10 +1,12 @@
-"""What one invocation has said so far, and how its end is to be read: exit code and results must agree."""
+"""Collects the results of one invocation, and checks at its end that exit code and results agree."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from watchtest.core.model import Execution, Failure, Outcome, Result, StopReason
 from watchtest.errors import RunnerError
-from watchtest.runners.runner import InvocationEnd
+from watchtest.runners.runner import Invocation, InvocationEnd
 from watchtest.runners.untrusted import first_line
 
 TEST_LIMIT = 1_000_000
@@ -12,11 +14,23 @@ NOT_FOUND = 127
 NO_TESTS = 5
 FAILED = 1
 DISAGREED = 70
-"""In place of an exit code that would mean something else to us."""
+"""Replaces an exit code that would have another meaning for us."""
+
+
+class FinalReader:
+    """The base of readers that get no rows and read a report at the end."""
+
+    def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
+        self._tool = tool
+        self._invocation = invocation
+        self._root = root
+
+    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+        return frozenset(), ()
 
 
 class ResultCollector:
-    """Promised tests, their results, and what could not be collected. Green never covers red."""
+    """The promised tests, their results and the collection errors. A pass never replaces a failure."""
 
     def __init__(self) -> None:
         self.promised: set[str] = set()
@@ -24,14 +38,14 @@ class ResultCollector:
         self.errors: dict[str, Result] = {}
 
     def promise(self, test: str) -> bool:
-        """Whether that is new."""
+        """Note that a test will run. Returns whether that is new."""
         if not test or test in self.promised or len(self.promised) >= TEST_LIMIT:
             return False
         self.promised.add(test)
         return True
 
     def add(self, result: Result) -> bool:
-        """Whether it counts: of a promised test, and not green after red."""
+        """Add a result. Returns False, and ignores it, if the test was not promised or has already failed."""
         before = self.results.get(result.test)
         if result.test not in self.promised or (before and before.outcome.is_red and not result.outcome.is_red):
             return False
@@ -39,7 +53,7 @@ class ResultCollector:
         return True
 
     def error(self, what: str, failure: Failure) -> None:
-        """A file or package that could not be collected; the first reason stands."""
+        """Note that a file or package could not be collected; only the first reason is kept."""
         if what and what not in self.errors and len(self.errors) < TEST_LIMIT:
             self.errors[what] = Result(what, Outcome.ERROR, 0.0, failure)
 
@@ -58,11 +72,14 @@ class ResultCollector:
         current: str = "",
         withdrawn: str = "",
     ) -> Execution:
-        """`is_whole`: all tests there are were seen, each to its end. `reason` goes behind what the box says."""
+        """Return everything collected. `is_whole` says that all tests were reported and finished.
+
+        The box's own reason takes precedence over `reason`. Raises RunnerError if the tool is not in the box.
+        """
         if end.exit_code == NOT_FOUND and not self.promised and not self.errors and end.stopped is None:
             raise RunnerError(
-                f"{tool} cannot be run in the box: {first_line(end.output) or 'it is not there'}",
-                hint=f"use an image that has {tool} (box.image), or install it in the box (box.setup)",
+                f"{tool} cannot be run in the box: {first_line(end.output) or 'it is not installed'}",
+                hint=f"Use an image that has {tool} (box.image), or install it in the box (box.setup).",
             )
         is_stopped = end.stopped is not None or stopped is not None
         code = end.exit_code

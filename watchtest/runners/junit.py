@@ -1,4 +1,4 @@
-"""JUnit XML, from whichever tool, as results. Refuses document types and entities; bounded. Parses; reads no files."""
+"""Parses JUnit XML of any tool. Rejects document types and entities, limits sizes, and reads no files."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from xml.parsers import expat
 
 from watchtest.core.model import Failure, Location, Outcome, Result
 from watchtest.runners.command_report import TEST_LIMIT
-from watchtest.runners.untrusted import DURATION_LIMIT_S, KIND_LIMIT, TEXT_LIMIT, first_line, name, place, text
+from watchtest.runners.untrusted import DURATION_LIMIT_S, KIND_LIMIT, TEXT_LIMIT, first_line, location, name, text
 
 SIZE_LIMIT = 64 * 1024 * 1024
 DEPTH_LIMIT = 64
-BROKEN = ("failure", "error", "skipped")
 OUTCOMES = {"failure": Outcome.FAILED, "error": Outcome.ERROR, "skipped": Outcome.SKIPPED}
-SPOKEN = re.compile(
+"""By the element in a test case; without one, the test has passed."""
+LOCATION = re.compile(
     r"(?:^|[\s(\"'\[])((?:/|\./)?[\w@./-]+\.[A-Za-z]\w{0,7})(?::|\", line |\()(\d{1,9})\b", re.MULTILINE
 )
 
 
-class Unreadable(Exception):
-    """What is wrong with the document, in a few words."""
+class InvalidJUnit(Exception):
+    """The document is not a valid report; the message says why."""
 
 
 @dataclass(slots=True)
 class _Case:
     attributes: dict[str, str]
-    broken: str = ""
+    outcome: str = ""
     kind: str = ""
     message: str = ""
-    said: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
     size: int = 0
 
 
@@ -42,14 +42,14 @@ class _Reader:
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._open.append(tag)
         if len(self._open) > DEPTH_LIMIT:
-            raise Unreadable("it is nested too deeply")
+            raise InvalidJUnit("it is nested too deeply")
         if tag == "testcase":
             if len(self.cases) >= TEST_LIMIT:
-                raise Unreadable("it has too many test cases")
+                raise InvalidJUnit("it has too many test cases")
             self._case = _Case(attributes)
             self.cases.append(self._case)
-        elif self._case is not None and tag in BROKEN and self._case.broken in ("", "skipped"):
-            self._case.broken = tag
+        elif self._case is not None and tag in OUTCOMES and self._case.outcome in ("", "skipped"):
+            self._case.outcome = tag
             self._case.kind = attributes.get("type", "")
             self._case.message = attributes.get("message", "")
 
@@ -60,15 +60,15 @@ class _Reader:
 
     def text(self, data: str) -> None:
         case = self._case
-        if case is not None and self._open[-1] in BROKEN and case.size < TEXT_LIMIT:
-            case.said.append(data)
+        if case is not None and self._open[-1] in OUTCOMES and case.size < TEXT_LIMIT:
+            case.parts.append(data)
             case.size += len(data)
 
 
 def read_junit(document: bytes, runner: str, root: str, folder: str) -> list[Result]:
-    """One result a test case; a case that is there twice counts twice, and red wins. Raises Unreadable."""
+    """Return one result per test case; duplicates are kept, and a failure wins. Raises InvalidJUnit."""
     if len(document) > SIZE_LIMIT:
-        raise Unreadable(f"it is larger than {SIZE_LIMIT // 1024 // 1024} MiB")
+        raise InvalidJUnit(f"it is larger than {SIZE_LIMIT // 1024 // 1024} MiB")
     reader = _Reader()
     parser = expat.ParserCreate()
     parser.StartElementHandler = reader.start
@@ -79,45 +79,40 @@ def read_junit(document: bytes, runner: str, root: str, folder: str) -> list[Res
     try:
         parser.Parse(document, True)
     except expat.ExpatError as error:
-        raise Unreadable(f"not valid XML: {error}") from error
+        raise InvalidJUnit(f"not valid XML: {error}") from error
     return [_result(case, runner, root, folder) for case in reader.cases]
 
 
 def _refuse(*_declaration: object) -> None:
-    raise Unreadable("it declares a document type, which no JUnit report needs")
+    raise InvalidJUnit("it declares a document type, which a JUnit report does not need")
 
 
 def _result(case: _Case, runner: str, root: str, folder: str) -> Result:
     names = [name(case.attributes.get(key)) for key in ("classname", "name")]
     test = f"{runner}::{'.'.join(part for part in names if part) or 'unnamed'}"
-    outcome = OUTCOMES.get(case.broken, Outcome.PASSED)
+    outcome = OUTCOMES.get(case.outcome, Outcome.PASSED)
     return Result(test, outcome, _seconds(case.attributes.get("time")), _failure(case, root, folder))
 
 
 def _failure(case: _Case, root: str, folder: str) -> Failure | None:
-    if case.broken not in ("failure", "error"):
+    if case.outcome not in ("failure", "error"):
         return None
-    said = text("".join(case.said))
-    where = _given(case.attributes, root, folder)
-    spoken = _spoken(f"{case.message}\n{said}", root, folder)
-    message = text(case.message) or first_line(said) or "no reason was reported"
+    content = text("".join(case.parts))
+    declared = location(case.attributes.get("file", ""), case.attributes.get("line", "1"), root, folder)
+    mentioned = _mentioned(f"{case.message}\n{content}", root, folder)
     return Failure(
-        kind=text(case.kind)[:KIND_LIMIT] or case.broken,
-        message=message,
-        where=spoken if spoken and (where is None or where.file == spoken.file) else where,
-        crash=spoken or where,
-        text=said,
+        kind=text(case.kind)[:KIND_LIMIT] or case.outcome,
+        message=text(case.message) or first_line(content) or "no reason was reported",
+        where=mentioned if mentioned and (declared is None or declared.file == mentioned.file) else declared,
+        crash=mentioned or declared,
+        text=content,
     )
 
 
-def _given(attributes: dict[str, str], root: str, folder: str) -> Location | None:
-    return place(attributes.get("file", ""), attributes.get("line", "1"), root, folder)
-
-
-def _spoken(said: str, root: str, folder: str) -> Location | None:
-    """The first `file:line` in the text that lies in the workspace; tools give the deepest frame first or alone."""
-    for found in SPOKEN.finditer(said):
-        at = place(found[1], found[2], root, folder)
+def _mentioned(content: str, root: str, folder: str) -> Location | None:
+    """Return the first `file:line` of the workspace in a text; tools print the deepest frame first, or only that."""
+    for found in LOCATION.finditer(content):
+        at = location(found[1], found[2], root, folder)
         if at is not None and "/" not in at.file.partition("node_modules")[2]:
             return at
     return None

@@ -1,4 +1,4 @@
-"""pytest: the reports of our plugin as results. Parses; starts nothing. Whatever it is given came from the box."""
+"""Runs pytest with our plugin, and reads the rows that the plugin reports. All input comes from the box."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from watchtest.agent.rows import RowKind, UntrustedRow
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
 from watchtest.core.verdict import file_of
 from watchtest.runners.runner import InvocationEnd
+from watchtest.runners.untrusted import COLUMNS, ID_LIMIT, KIND_LIMIT, TEXT_LIMIT, number, seconds
 
 __all__ = ["NO_PYTEST", "PytestReader", "PytestRunner"]
-TEXT_LIMIT = 256 * 1024
-ID_LIMIT = 4096
-DURATION_LIMIT_S = 10_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class PytestRunner:
-    """Run by the plugin that the agent brings along."""
+    """Describes a run of pytest; the agent starts it with its plugin."""
 
     args: tuple[str, ...] = ()
     workers: int = 1
-    """More than one: side by side, by pytest-xdist."""
+    """If more than one, the tests run in parallel with pytest-xdist."""
     folder: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     name: str = "pytest"
@@ -41,7 +39,7 @@ class PytestRunner:
 
 
 class PytestReader:
-    """Gathers the rows of one run. `take` returns what is new in them; `execution` is all of it, at the end."""
+    """Reads the rows of one run."""
 
     tool = "pytest"
 
@@ -58,7 +56,7 @@ class PytestReader:
         self._internal_error = ""
 
     def take(self, rows: list[UntrustedRow]) -> tuple[frozenset[str], tuple[Result, ...]]:
-        """The tests that are promised, all at once when the collection ends, and the results newly there."""
+        """Read rows. Returns the promised tests, all at once when the collection ends, and the new results."""
         promised: frozenset[str] = frozenset()
         results: list[Result] = []
         for row in rows:
@@ -74,7 +72,7 @@ class PytestReader:
                 case RowKind.COLLECTION_ERROR:
                     self._collection_errors |= {result.test: result for result in _results({**row, "outcome": "error"})}
                 case RowKind.RESTART:
-                    # A warm run found out that a fresh process would be another: it all begins anew.
+                    # A warm process differs from a fresh one, so the run starts again in a fresh process.
                     self._begin()
                 case RowKind.INTERNAL_ERROR:
                     self._internal_error = _text(row.get("text"))
@@ -85,7 +83,7 @@ class PytestReader:
         return promised, tuple(results)
 
     def _counts(self, result: Result) -> bool:
-        """Green is only believed of a test that was promised, and never over red; red is believed of any."""
+        """Accept a pass only for a promised test that has not failed; accept a failure of any test."""
         if result.outcome.is_red:
             return True
         before = self.results.get(result.test)
@@ -117,45 +115,39 @@ def _is_id(test: object) -> bool:
 
 
 def _results(row: Mapping[str, Any]) -> list[Result]:
-    """One result, or none where the row is not one: a test that cannot be read has not passed."""
+    """Return one result, or none if the row is invalid: the test then has not passed."""
     test, outcome, duration = row.get("test"), row.get("outcome"), row.get("duration_s", 0.0)
     if not isinstance(test, str) or not _is_id(test) or not isinstance(outcome, str) or outcome not in set(Outcome):
         return []
     failure = _failure(row.get("failure"))
     if Outcome(outcome).is_red and failure is None:
         failure = Failure(kind="unknown", message="no reason was reported")
-    return [Result(test, Outcome(outcome), _seconds(duration), failure, _count(row.get("reruns")))]
+    return [Result(test, Outcome(outcome), seconds(duration), failure, _count(row.get("reruns")))]
 
 
 def _count(raw: object) -> int:
     return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 < raw < 1_000_000 else 0
 
 
-def _seconds(raw: object) -> float:
-    is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
-    return float(raw) if is_number and 0 <= raw < DURATION_LIMIT_S else 0.0  # type: ignore[arg-type, operator]
-
-
 def _failure(raw: object) -> Failure | None:
     if not isinstance(raw, dict):
         return None
-    column = raw.get("column")
     return Failure(
-        kind=_text(raw.get("kind"))[:200] or "Error",
+        kind=_text(raw.get("kind"))[:KIND_LIMIT] or "Error",
         message=_text(raw.get("message")),
-        where=_place(raw),
-        column=column if isinstance(column, int) and 0 < column < 1_000_000 else None,
+        where=_location(raw),
+        column=number(raw.get("column"), COLUMNS),
         source_line=_text(raw.get("source_line")) or None,
-        crash=_place(raw.get("crash")),
+        crash=_location(raw.get("crash")),
         text=_text(raw.get("text")),
         output=_text(raw.get("output")),
-        function=_text(raw.get("function"))[:200],
+        function=_text(raw.get("function"))[:KIND_LIMIT],
     )
 
 
-def _place(raw: object) -> Location | None:
+def _location(raw: object) -> Location | None:
     match raw:
-        case {"file": str(file), "line": int(line)} if 0 < line < 1_000_000_000:
+        case {"file": str(file), "line": int(line)} if number(line):
             return Location(file[:ID_LIMIT], line)
         case _:
             return None

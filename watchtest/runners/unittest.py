@@ -1,4 +1,4 @@
-"""unittest: its rows are those of our pytest plugin; and whether a project uses it alone. Starts nothing."""
+"""Runs unittest, which reports the same rows as our pytest plugin, and detects projects that use nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watchtest.runners.pytest import PytestReader
 
 __all__ = ["UnittestReader", "UnittestRunner", "uses_only_unittest"]
 FILE_LIMIT = 200
-"""So many test files speak for all of them."""
+"""This many test files are read; they stand for all."""
 BYTE_LIMIT = 256 * 1024
 SETTINGS = re.compile(
     r"(?:.*/)?(?:pyproject\.toml|setup\.(?:cfg|py)|tox\.ini|noxfile\.py|Pipfile|environment\.ya?ml"
@@ -30,14 +30,14 @@ TEST_CASE = re.compile(rb"\b(?:IsolatedAsyncio)?TestCase\b")
 
 
 class UnittestReader(PytestReader):
-    """The rows of one run of unittest."""
+    """Reads the rows of one run of unittest."""
 
     tool = "unittest"
 
 
 @dataclass(frozen=True, slots=True)
 class UnittestRunner:
-    """Run by a loader of ours that does what `python -m unittest discover` does."""
+    """Describes a run of unittest; the agent's loader does what `python -m unittest discover` does."""
 
     args: tuple[str, ...] = ()
     folder: str = ""
@@ -52,9 +52,10 @@ class UnittestRunner:
 
 
 def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bool:
-    """Whether the tests are unittest's and nothing of pytest is there. In doubt not: pytest runs them all the same.
+    """Tell whether the tests are written for unittest and nothing mentions pytest.
 
-    `paths`: the files of the project, POSIX and relative. Reads settings at the top and a bounded number of test files.
+    In doubt the answer is no, because pytest runs unittest's tests as well. `paths` are the files of the project, POSIX
+    and relative. Reads the settings near the top and a limited number of test files.
     """
     files = sorted(paths)
     if any(PurePosixPath(path).name in (CONFTEST, *PYTEST_FILES) for path in files):

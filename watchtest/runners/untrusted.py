@@ -1,4 +1,4 @@
-"""What came out of the box as values that can be kept: bounded, of the right shape, without terminal sequences."""
+"""Converts data from the box into safe values: of limited size and the right type, without terminal sequences."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ NAME_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text(raw: object) -> str:
-    """Lines of text, the first TEXT_LIMIT letters of them."""
+    """Return lines of text, cut to TEXT_LIMIT characters."""
     if not isinstance(raw, str):
         return ""
     return CONTROL.sub("", SEQUENCE.sub("", raw[: 2 * TEXT_LIMIT]))[:TEXT_LIMIT]
 
 
 def name(raw: object) -> str:
-    """One line that can be part of an id; "" if it cannot."""
+    """Return one line that can be part of an id, or "" if the value is not suitable."""
     if not isinstance(raw, str) or not 0 < len(raw) <= ID_LIMIT:
         return ""
     return NAME_CONTROL.sub(" ", raw)
 
 
 def tables(raw: object) -> list[dict[str, Any]]:
-    """The objects of a list, if it is one."""
-    return [one for one in raw if isinstance(one, dict)] if isinstance(raw, list) else []
+    """Return the objects in a list; none if it is not a list."""
+    return [item for item in raw if isinstance(item, dict)] if isinstance(raw, list) else []
 
 
 def seconds(raw: object, per_second: float = 1.0) -> float:
@@ -45,14 +45,14 @@ def seconds(raw: object, per_second: float = 1.0) -> float:
 
 
 def number(raw: object, limit: int = LINES) -> int | None:
-    """A line or column, which begin with 1."""
+    """Return a line or column, counted from 1, or None."""
     if isinstance(raw, str):
         raw = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 12 else None
     return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 < raw < limit else None
 
 
 def inside(path: str, root: str, folder: str) -> str | None:
-    """A path of the box, absolute or seen from `folder`, relative to the workspace; None if it lies elsewhere."""
+    """Return a path of the box relative to the workspace, or None if it is outside. It may be relative to `folder`."""
     if not path or "\x00" in path or len(path) > ID_LIMIT:
         return None
     if path.startswith("/"):
@@ -66,10 +66,10 @@ def inside(path: str, root: str, folder: str) -> str | None:
     return None if found.startswith(("/", "../")) or found in ("..", ".") else found
 
 
-def place(path: str, line: object, root: str, folder: str) -> Location | None:
-    """A line of a file of the workspace, or None."""
-    file, at = inside(path, root, folder), number(line)
-    return Location(file, at) if file is not None and at is not None else None
+def location(path: str, line: object, root: str, folder: str) -> Location | None:
+    """Return a line of a file in the workspace, or None."""
+    file, line_number = inside(path, root, folder), number(line)
+    return Location(file, line_number) if file is not None and line_number is not None else None
 
 
 def first_line(message: str) -> str:

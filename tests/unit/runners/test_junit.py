@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watchtest.core.model import Outcome, Result
-from watchtest.runners.junit import DEPTH_LIMIT, Unreadable, read_junit
+from watchtest.runners.junit import DEPTH_LIMIT, InvalidJUnit, read_junit
 
 
 def read(document: str) -> list[Result]:
@@ -68,7 +68,7 @@ def test_a_failure_has_the_place_that_the_tool_names(attributes: str, text: str,
     ],
 )
 def test_what_is_unsafe_or_no_xml_is_refused(document: str, reason: str) -> None:
-    with pytest.raises(Unreadable, match=reason):
+    with pytest.raises(InvalidJUnit, match=reason):
         read(document)
 
 

@@ -74,7 +74,7 @@ def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Im
         if (chosen or ("ctrf" if is_json else "junit")) == "ctrf":
             return read_ctrf(content)
         return _read_junit_report(content, workspace)
-    except (InvalidReport, junit.Unreadable) as error:
+    except (InvalidReport, junit.InvalidJUnit) as error:
         raise UsageError(
             f"history import {file}: {error}", hint="give a JUnit XML or CTRF JSON file; --format says which it is"
         ) from error

@@ -1,8 +1,7 @@
-"""Which crates a change can affect: what `cargo metadata` says of them, read. Starts nothing.
+"""Finds the crates that a change can affect, from the output of `cargo metadata`. Starts nothing.
 
-A file belongs to the crate in whose folder it lies, the innermost; what changed in a crate concerns it and all crates
-that name it among their dependencies, be they optional, of tests or of build scripts. What is no Rust may also be read
-by the crates below it.
+A file belongs to the innermost crate whose folder contains it. A change affects that crate and all crates that depend
+on it in any way: optionally, for tests or for build scripts. A file that is not Rust may also be read by crates below.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ METADATA = (
     'report=$1; host=$(rustc -vV | sed -n "s/^host: //p"); '
     'exec cargo metadata --format-version 1 --offline ${host:+--filter-platform "$host"} >"$report"'
 )
-"""Of this platform: what only others need was never downloaded, and without a network that would be an error."""
+"""Filtered by platform: dependencies of other platforms were never downloaded, so without network they would fail."""
 LIBRARIES = frozenset({"lib", "rlib", "dylib", "cdylib", "staticlib", "proc-macro"})
 BUILD_SCRIPT = "custom-build"
 SETTINGS = frozenset({"Cargo.toml", "Cargo.lock", "rust-toolchain", "rust-toolchain.toml"})
@@ -33,29 +32,29 @@ SETTINGS_FOLDER = ".cargo"
 class _Crate:
     name: str
     folder: str | None
-    """None: not in the workspace."""
-    needs: frozenset[str]
+    """None if it is outside the workspace."""
+    dependencies: frozenset[str]
     targets: tuple[str, ...]
-    """Those that may hold tests, as ids have them."""
+    """The targets that may contain tests, as in test ids."""
 
 
 def affected(metadata: bytes, folder: str, change: Change) -> Only:
-    """Targets of crates, as ids begin with them. `folder`: where cargo runs. Raises Undecidable."""
+    """Return the affected targets, with which test ids begin. cargo runs in `folder`. Raises Undecidable."""
     crates, members = _read(metadata, change.root)
-    needing = _needing(crates)
+    dependents = _dependents(crates)
     homes = {crate.folder: crate.name for crate in crates if crate.folder is not None}
     chosen: set[str] = set()
     reasons: list[str] = []
     for path in change.paths:
         owners = _owners(path, folder, homes)
-        chosen.update(*(needing[owner] for owner in owners))
+        chosen.update(*(dependents[owner] for owner in owners))
         reasons += [f"{path} belongs to the crate {owner}" for owner in owners[:1]]
     prefix = f"{folder}/" if folder else ""
     ids = {prefix + target for crate in crates if crate.name in chosen & members for target in crate.targets}
     known = {file for file in change.known_files if _crate_of(file, prefix) in chosen}
-    strangers = {_crate_of(file, prefix) for file in change.known_files} - members
-    if strangers:
-        raise Undecidable(f"there is no crate {sorted(strangers)[0]} any more")
+    missing = {_crate_of(file, prefix) for file in change.known_files} - members
+    if missing:
+        raise Undecidable(f"the crate {min(missing)} no longer exists")
     return proof(ids | known, reasons, change)
 
 
@@ -64,26 +63,26 @@ def _crate_of(file: str, prefix: str) -> str:
 
 
 def _owners(path: str, folder: str, homes: Mapping[str, str]) -> list[str]:
-    """The crate of a file, and those that may read it all the same; none if it is nobody's."""
+    """Return the crate of a file, and the crates below it if they may read the file; none for unrelated text."""
     where = PurePosixPath(path)
     if where.name in SETTINGS or SETTINGS_FOLDER in where.parts:
-        raise Undecidable(f"{path} decides what crates are made of")
+        raise Undecidable(f"{path} configures the build")
     around = [home for home in homes if is_below(path, home)]
     if around:
         home = max(around, key=lambda home: (home != TOP, len(home)))
         is_for_all_below = where.suffix != ".rs" and not is_text(where)
-        return [homes[home], *(crate for one, crate in homes.items() if is_for_all_below and is_below(one, home))]
+        return [homes[home], *(crate for other, crate in homes.items() if is_for_all_below and is_below(other, home))]
     if is_text(where) and not is_below(path, folder):
         return []
-    raise Undecidable(f"{path} belongs to no crate, and may be read by any")
+    raise Undecidable(f"{path} belongs to no crate, so any crate may read it")
 
 
-def _needing(crates: Iterable[_Crate]) -> dict[str, set[str]]:
-    """By name: the crate itself and all that need it, be it by others."""
+def _dependents(crates: Iterable[_Crate]) -> dict[str, set[str]]:
+    """Return for each crate its own name and those of all crates that depend on it, directly or indirectly."""
     direct: dict[str, set[str]] = {}
     for crate in crates:
-        for needed in crate.needs:
-            direct.setdefault(needed, set()).add(crate.name)
+        for dependency in crate.dependencies:
+            direct.setdefault(dependency, set()).add(crate.name)
     found: dict[str, set[str]] = {}
     for crate in crates:
         seen, waiting = {crate.name}, [crate.name]
@@ -96,19 +95,19 @@ def _needing(crates: Iterable[_Crate]) -> dict[str, set[str]]:
 
 
 def _read(metadata: bytes, root: str) -> tuple[list[_Crate], frozenset[str]]:
-    """All crates, and the names of those that are tested."""
+    """Return all crates, and the names of those that are tested."""
     try:
-        said = json.loads(metadata)
-        rows = tables(said["packages"])
-        members = frozenset(name(row["name"]) for row in rows if row["id"] in said["workspace_members"])
+        document = json.loads(metadata)
+        rows = tables(document["packages"])
+        members = frozenset(name(row["name"]) for row in rows if row["id"] in document["workspace_members"])
         crates = [_crate(row, root) for row in rows]
-        places = {crate.folder for crate in crates}
-        paths = [text(need.get("path")) for row in rows for need in tables(row["dependencies"])]
+        folders = {crate.folder for crate in crates}
+        paths = [text(dependency.get("path")) for row in rows for dependency in tables(row["dependencies"])]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Undecidable("what cargo metadata says cannot be read") from error
-    unlisted = [path for path in paths if path and workspace_folder_of(root, path) not in places]
+        raise Undecidable("the output of cargo metadata cannot be read") from error
+    unlisted = [path for path in paths if path and workspace_folder_of(root, path) not in folders]
     if unlisted or not members:
-        raise Undecidable(f"cargo metadata does not say what {unlisted[0] if unlisted else 'the workspace'} needs")
+        raise Undecidable(f"cargo metadata does not list {unlisted[0] if unlisted else 'the workspace'}")
     return crates, members
 
 
@@ -118,12 +117,12 @@ def _crate(row: dict[str, Any], root: str) -> _Crate:
     return _Crate(
         crate,
         workspace_folder_of(root, text(row["manifest_path"]).rpartition("/")[0]) if is_local else None,
-        frozenset(name(need["name"]) for need in tables(row["dependencies"])),
-        tuple(f"{crate}/{word}" for target in tables(row["targets"]) for word in _words(target)),
+        frozenset(name(dependency["name"]) for dependency in tables(row["dependencies"])),
+        tuple(f"{crate}/{target}" for raw in tables(row["targets"]) for target in _targets(raw)),
     )
 
 
-def _words(target: dict[str, Any]) -> Iterable[str]:
+def _targets(target: dict[str, Any]) -> Iterable[str]:
     kind = target["kind"][0]
     if kind == BUILD_SCRIPT:
         return

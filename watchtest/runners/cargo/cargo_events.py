@@ -1,6 +1,6 @@
-"""The rows of `cargo test` as results: the compiler's messages, then libtest's events. Parses; starts nothing.
+"""Reads the rows of `cargo test`, which are the compiler's messages and then libtest's events. Starts nothing.
 
-What Rust's tests print, read for places: panics old and new, backtraces, and how a process ended.
+It also finds locations in what the tests print: panics in the old and new format, and backtraces.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result
+from watchtest.runners.cargo.cargo_crates import BUILD_SCRIPT, LIBRARIES
 from watchtest.runners.command_report import TEST_LIMIT, ResultCollector
 from watchtest.runners.runner import Invocation, InvocationEnd
-from watchtest.runners.untrusted import COLUMNS, first_line, inside, name, number, place, seconds, tables, text
+from watchtest.runners.untrusted import COLUMNS, first_line, inside, location, name, number, seconds, tables, text
 
-ENDS = {"ok": Outcome.PASSED, "failed": Outcome.FAILED, "ignored": Outcome.SKIPPED}
-LIBRARIES = frozenset({"lib", "rlib", "dylib", "cdylib", "staticlib", "proc-macro"})
+OUTCOMES = {"ok": Outcome.PASSED, "failed": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 WHOLE = "main"
-"""The one test of a binary that has no libtest in it."""
+"""The name of the only test of a binary without libtest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a test binary was made from."""
+    """What a test binary was built from."""
 
     id: str
     file: str
@@ -31,7 +31,7 @@ class Target:
 
 @dataclass(slots=True)
 class _Binary:
-    """A test binary that has begun."""
+    """A test binary that has started."""
 
     target: Target
     count: int | None = None
@@ -41,7 +41,7 @@ class _Binary:
 
 
 class CargoReader:
-    """Of one `cargo test --tests`."""
+    """Reads the rows of one `cargo test --tests`."""
 
     def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
         self._tool = tool
@@ -49,7 +49,7 @@ class CargoReader:
         self._folder = invocation.folder
         self._collected = ResultCollector()
         self._targets: dict[str, Target] = {}
-        self._complaints: dict[str, list[dict[str, Any]]] = {}
+        self._compiler_errors: dict[str, list[dict[str, Any]]] = {}
         self._binary: _Binary | None = None
         self._broken = ""
         self._is_built = False
@@ -59,25 +59,25 @@ class CargoReader:
         results: list[Result] = []
         for row in rows:
             if "reason" in row:
-                self._built(row)
+                self._take_build_row(row)
             elif row.get("watchtest") == "begin":
                 self._begin(name(row.get("binary")))
             elif row.get("watchtest") == "end":
                 code = row.get("code")
                 results += self._end(code if isinstance(code, int) else None, promised)
             elif self._binary is not None:
-                results += self._told(self._binary, row, promised)
+                results += self._take_test_row(self._binary, row, promised)
         return frozenset(promised), tuple(result for result in results if self._collected.add(result))
 
     # -- the build -------------------------------------------------------------------------------------
 
-    def _built(self, row: dict[str, Any]) -> None:
+    def _take_build_row(self, row: dict[str, Any]) -> None:
         match row:
             case {"reason": "compiler-artifact", "executable": str(path)} if len(self._targets) < TEST_LIMIT:
                 self._targets[path.rpartition("/")[2]] = self._target(row)
             case {"reason": "compiler-message", "message": {"level": "error"} as message}:
-                complaints = self._complaints.setdefault(self._target(row).id, [])
-                complaints += [message] if len(complaints) < 100 else []
+                errors = self._compiler_errors.setdefault(self._target(row).id, [])
+                errors += [message] if len(errors) < 100 else []
             case {"reason": "build-finished", "success": success}:
                 self._is_built = success is True
 
@@ -86,16 +86,14 @@ class CargoReader:
         target: dict[str, Any] = raw if isinstance(raw, dict) else {}
         kinds = target.get("kind")
         kind = kinds[0] if isinstance(kinds, list) and kinds and isinstance(kinds[0], str) else "lib"
-        word = (
-            "lib" if kind in LIBRARIES else "build" if kind == "custom-build" else f"{kind}/{name(target.get('name'))}"
-        )
+        other = "build" if kind == BUILD_SCRIPT else f"{kind}/{name(target.get('name'))}"
         crate = _crate(name(row.get("package_id")))
         file = inside(text(target.get("src_path")), self._root, "")
         prefix = f"{self._folder}/" if self._folder else ""
-        return Target(f"{prefix}{crate}/{word}", file or "")
+        return Target(f"{prefix}{crate}/{'lib' if kind in LIBRARIES else other}", file or "")
 
-    def _uncompiled(self, target: str, complaints: list[dict[str, Any]]) -> None:
-        first = complaints[0]
+    def _add_compiler_errors(self, target: str, errors: list[dict[str, Any]]) -> None:
+        first = errors[0]
         primary = [span for span in tables(first.get("spans")) if span.get("is_primary")]
         where, column, source = None, None, None
         for span in primary[:1]:
@@ -114,7 +112,7 @@ class CargoReader:
                 column=column,
                 source_line=source or None,
                 crash=where,
-                text=text("\n".join(text(one.get("rendered")) for one in complaints)),
+                text=text("\n".join(text(error.get("rendered")) for error in errors)),
             ),
         )
 
@@ -124,7 +122,7 @@ class CargoReader:
         unknown = Target(f"{self._folder}/{binary}/lib".lstrip("/"), "")
         self._binary = _Binary(self._targets.get(binary, unknown))
 
-    def _told(self, binary: _Binary, row: dict[str, Any], promised: set[str]) -> list[Result]:
+    def _take_test_row(self, binary: _Binary, row: dict[str, Any], promised: set[str]) -> list[Result]:
         kind, event, test = row.get("type"), row.get("event"), name(row.get("name"))
         if kind == "suite" and event == "started":
             binary.count = number(row.get("test_count")) or 0
@@ -133,10 +131,10 @@ class CargoReader:
         elif kind == "test" and test and event == "started":
             binary.running[test] = None
             self._promise(f"{binary.target.id}::{test}", promised)
-        elif kind == "test" and test in binary.running and isinstance(event, str) and event in ENDS:
+        elif kind == "test" and test in binary.running and isinstance(event, str) and event in OUTCOMES:
             del binary.running[test]
             binary.ended += 1
-            outcome = ENDS[event]
+            outcome = OUTCOMES[event]
             failure = self._failure(binary, test, row) if outcome.is_red else None
             return [Result(f"{binary.target.id}::{test}", outcome, seconds(row.get("exec_time")), failure)]
         return []
@@ -146,8 +144,8 @@ class CargoReader:
             promised.add(test)
 
     def _failure(self, binary: _Binary, test: str, row: dict[str, Any]) -> Failure:
-        said, message = text(row.get("stdout")), text(row.get("message"))
-        return failure(test, said, message, self._root, self._folder, binary.target.file)
+        output, message = text(row.get("stdout")), text(row.get("message"))
+        return failure(test, output, message, self._root, self._folder, binary.target.file)
 
     def _end(self, code: int | None, promised: set[str]) -> list[Result]:
         binary, self._binary = self._binary, None
@@ -155,7 +153,7 @@ class CargoReader:
             return []
         target = binary.target.id
         if binary.count is None:
-            # A harness of its own: it tells no tests, so that all of it is one.
+            # A custom harness reports no tests, so the whole binary counts as one.
             test = f"{target}::{WHOLE}"
             self._promise(test, promised)
             failure = Failure("exit code", f"{target} exited with {code}") if code else None
@@ -176,12 +174,12 @@ class CargoReader:
 
     def execution(self, end: InvocationEnd) -> Execution:
         if not self._is_built:
-            for target, complaints in self._complaints.items():
-                self._uncompiled(target, complaints)
+            for target, errors in self._compiler_errors.items():
+                self._add_compiler_errors(target, errors)
         binary, current = self._binary, ""
-        if binary is not None:  # cargo itself was ended
+        if binary is not None:  # cargo itself ended early
             current = f"{binary.target.id}::{next(iter(binary.running))}" if binary.running else ""
-            self._broken = self._broken or f"cargo ended in the midst of {binary.target.id}"
+            self._broken = self._broken or f"cargo ended while {binary.target.id} was running"
         reason = self._broken
         if not self._is_built and not self._collected.errors and end.exit_code:
             lines = [line for line in text(end.output).splitlines() if line.startswith("error")]
@@ -193,7 +191,7 @@ class CargoReader:
 
 
 def _crate(package_id: str) -> str:
-    """`path+file:///a/b#name@1.0`, `path+file:///a/name#1.0` or, of old, `name 1.0 (path+file:///a/b)`."""
+    """Parse `path+file:///a/b#name@1.0`, `path+file:///a/name#1.0` or the old `name 1.0 (path+file:///a/b)`."""
     before, hash_, after = package_id.partition("#")
     if not hash_:
         return re.split(r"\s", package_id)[0]
@@ -209,37 +207,37 @@ PANIC = re.compile(
 FRAME = re.compile(r"^\s+at (\S.*?):(\d{1,9})(?::\d{1,9})?\s*$", re.MULTILINE)
 AT = re.compile(r"\bat (\S+\.rs):(\d{1,9}):(\d{1,9})")
 FROM_A_THREAD = "Any {"
-"""What is left of a panic in another thread when it is unwrapped."""
+"""The message of a panic in another thread after `unwrap`."""
 
 
-def failure(test: str, said: str, message: str, root: str, folder: str, file: str) -> Failure:
-    """Of a test that failed: its own panic, or the one before it that it only passed on."""
-    panics = list(PANIC.finditer(said))
+def failure(test: str, output: str, message: str, root: str, folder: str, file: str) -> Failure:
+    """Describe a failed test by its own panic, or by the panic of another thread that it passed on."""
+    panics = list(PANIC.finditer(output))
     own = [found for found in panics if found["thread"] == test] or panics
     if not own:
-        return _unpanicked(said, message, root, folder)
+        return _without_panic(output, message, root, folder)
     chosen = own[-1]
     if FROM_A_THREAD in _message(chosen) and panics.index(chosen) > 0:
         chosen = panics[panics.index(chosen) - 1]
     path, line, column = (chosen["at"] or chosen["old_at"]).rsplit(":", 2)
-    crash = place(path, line, root, folder)
-    rest = said[chosen.end() :]
+    crash = location(path, line, root, folder)
+    rest = output[chosen.end() :]
     following = PANIC.search(rest)
     frames = [
         at
         for frame in FRAME.finditer(rest[: following.start()] if following else rest)
-        if (at := place(frame[1], frame[2], root, folder))
+        if (at := location(frame[1], frame[2], root, folder))
     ]
     crash = crash or next(iter(frames), None)
     where = next((at for at in frames if at.file == file), crash)
-    is_there = where is not None and where == place(path, line, root, folder)
+    is_there = where is not None and where == location(path, line, root, folder)
     return Failure(
         kind="panic",
         message=_message(chosen) or message,
         where=where,
         column=number(column, COLUMNS) if is_there else None,
         crash=crash,
-        text=said,
+        text=output,
     )
 
 
@@ -247,15 +245,15 @@ def _message(panic: re.Match[str]) -> str:
     return str(panic["new"] if panic["new"] is not None else panic["old"]).strip()
 
 
-def _unpanicked(said: str, message: str, root: str, folder: str) -> Failure:
-    """It returned an error, or did not panic though it should."""
+def _without_panic(output: str, message: str, root: str, folder: str) -> Failure:
+    """Describe a test that returned an error, or did not panic although it should."""
     found = AT.search(message)
-    where: Location | None = place(found[1], found[2], root, folder) if found else None
-    return Failure(kind="failed", message=message or said.strip(), where=where, crash=where, text=said)
+    where: Location | None = location(found[1], found[2], root, folder) if found else None
+    return Failure(kind="failed", message=message or output.strip(), where=where, crash=where, text=output)
 
 
 def how_it_ended(code: int | None) -> str:
-    """A shell tells a signal as 128 and its number."""
+    """Describe an exit code; a shell reports a signal as 128 plus its number."""
     if code is not None and 128 < code < 128 + signal.NSIG:
         try:
             return signal.Signals(code - 128).name

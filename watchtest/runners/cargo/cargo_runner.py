@@ -1,8 +1,8 @@
-"""Cargo: unit and integration tests by libtest's JSON, documentation tests by their text. Orders only.
+"""Runs Rust tests with cargo: unit and integration tests with libtest's JSON, documentation tests with text output.
 
-libtest gives JSON on a stable toolchain only to a process with RUSTC_BOOTSTRAP=1. The compiler must not see that (build
-scripts would, and everything would be built again), so that the test binaries alone get it, from a runner which also
-says which binary begins and how it ended.
+On a stable toolchain libtest writes JSON only in a process with RUSTC_BOOTSTRAP=1. The compiler must not see this
+variable, or build scripts would see it and everything would be built again. So only the test binaries get it, from a
+wrapper that also reports which binary starts and how it ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from watchtest.core.model import Only
-from watchtest.runners.cargo import cargo_crates as cargo_crates
+from watchtest.runners.cargo import cargo_crates
 from watchtest.runners.cargo.cargo_doctests import DoctestReader
 from watchtest.runners.cargo.cargo_events import CargoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
@@ -80,7 +80,7 @@ def _toml(content: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CargoRunner:
-    """One package or workspace, at `folder`. Ids are `<crate>/<target>::<path of the test>`."""
+    """One package or workspace in `folder`. Test ids are `<crate>/<target>::<path of the test>`."""
 
     name: str = "cargo"
     folder: str = ""
@@ -98,13 +98,13 @@ class CargoRunner:
             is_short = all(names) and sum(map(len, names)) < FILTER_LIMIT
             invocations.append(self._tests(self._packages(others), names if is_short else (), frozenset(others)))
         if docs:
-            # All of them: their names hold line numbers, which another line above them changes.
+            # Always all of them: their names contain line numbers, which change with any line added above.
             invocations.append(self._docs(frozenset(docs)))
         return tuple(invocations)
 
     def reader(self, invocation: Invocation, root: str) -> ReportReader:
-        kind = CargoReader if invocation.has_rows else DoctestReader
-        return kind(self.name, invocation, root)
+        reader = CargoReader if invocation.has_rows else DoctestReader
+        return reader(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         return self._target(test)[0] != ""
@@ -121,12 +121,12 @@ class CargoRunner:
 
     def _docs(self, tests: frozenset[str] | None) -> Invocation:
         own, theirs = self._arguments()
-        # In one stream, as only stderr says which crate comes next.
+        # Both streams as one, because only stderr names the crate that comes next.
         argv = ("sh", "-c", 'exec cargo test "$@" 2>&1', "cargo", "--workspace", "--doc", "--no-fail-fast", *own)
         return Invocation((*argv, "--color=never", "--", *theirs), self.folder, self.env, tests=tests)
 
     def _arguments(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The user's own, for cargo and, behind `--`, for the tests."""
+        """Return the user's arguments for cargo and, after `--`, for the tests."""
         if "--" not in self.args:
             return self.args, ()
         at = self.args.index("--")
@@ -137,11 +137,11 @@ class CargoRunner:
         return tuple(word for crate in crates for word in ("--package", crate))
 
     def _target(self, test: str) -> tuple[str, str]:
-        """Crate and target of an id; empty if it is not ours."""
-        what = test.partition("::")[0]
+        """Return the crate and target of an id; empty if it is not one of ours."""
+        path = test.partition("::")[0]
         if self.folder:
-            if not what.startswith(self.folder + "/"):
+            if not path.startswith(self.folder + "/"):
                 return "", ""
-            what = what.removeprefix(self.folder + "/")
-        found = TARGET.fullmatch(what)
+            path = path.removeprefix(self.folder + "/")
+        found = TARGET.fullmatch(path)
         return (found["crate"], found["target"]) if found else ("", "")

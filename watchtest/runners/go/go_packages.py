@@ -1,8 +1,8 @@
-"""Which Go packages a change can affect: what `go list` says of them, read. Starts nothing.
+"""Finds the Go packages that a change can affect, from the output of `go list`. Starts nothing.
 
-A file belongs to the package in whose folder or testdata it lies, and to those that embed it. What changed in a package
-concerns its own tests and those of all packages that need it; a file of tests, or a text, its own alone. What is no Go
-may also be read by the packages below it.
+A file belongs to the package whose folder or testdata contains it, and to those that embed it. A change affects the
+tests of that package and of all packages that depend on it; a test file or a text affects its own package only. A file
+that is not Go may also be read by the packages below.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TEMPLATE = (
         ("embeds", ".EmbedFiles"), ("test_embeds", ".TestEmbedFiles"), ("outer_embeds", ".XTestEmbedFiles")))
     + "}{{end}}"
 )  # fmt: skip
-"""A JSON object a line for each package that is not Go's own. `go list -json=FIELDS` is not there before Go 1.19."""
+"""Prints one JSON object per line for each package outside the standard library; `-json=FIELDS` needs Go 1.19."""
 LISTING = 'report=$1; shift; exec go list -deps -test "$@" ./... >"$report"'
 FLAGS = ("tags", "mod", "modfile", "overlay", "race", "msan", "asan")
-"""Of the flags of `go test`, those that decide which files there are to a package."""
+"""The flags of `go test` that decide which files belong to a package."""
 WITHOUT_VALUE = ("race", "msan", "asan")
 SETTINGS = frozenset({"go.mod", "go.sum", "go.work", "go.work.sum"})
 VENDOR = "vendor"
@@ -39,7 +39,7 @@ TEST_MAIN = ".test"
 
 
 def listing_flags(args: tuple[str, ...]) -> tuple[str, ...]:
-    """Of the user's arguments to `go test`, those that `go list` must be given, too."""
+    """Return those of the user's arguments to `go test` that `go list` needs as well."""
     flags: list[str] = []
     words = iter(args)
     for word in words:
@@ -54,70 +54,78 @@ def listing_flags(args: tuple[str, ...]) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class _Package:
     folder: str | None
-    """None: not in the workspace."""
+    """None if it is outside the workspace."""
     imports: tuple[str, ...]
     embeds: tuple[str, ...]
-    """Files, relative to the workspace."""
+    """Embedded files, relative to the workspace."""
     is_test_main: bool
 
 
 def affected(listing: bytes, change: Change) -> Only:
-    """Packages by their folders. Raises Undecidable."""
+    """Return the affected packages by their folders. Raises Undecidable."""
     packages = _read(listing, change.root)
-    folders = frozenset(one.folder for one in packages.values() if one.folder is not None)
+    folders = frozenset(package.folder for package in packages.values() if package.folder is not None)
     if not folders:
-        raise Undecidable("go list names no package in the workspace")
-    needs = {one.folder: _needed(path, packages) for path, one in packages.items() if one.is_test_main and one.folder}
+        raise Undecidable("go list finds no package in the workspace")
+    dependencies = {
+        package.folder: _dependencies(path, packages)
+        for path, package in packages.items()
+        if package.is_test_main and package.folder
+    }
     chosen: set[str] = set()
     reasons: list[str] = []
     for path in change.paths:
-        owned = _owned(path, packages, folders)
+        owners = _owners(path, packages, folders)
         found = {
-            folder for folder, needed in needs.items() if folder in owned.alone or not owned.shared.isdisjoint(needed)
+            folder
+            for folder, used in dependencies.items()
+            if folder in owners.alone or not owners.shared.isdisjoint(used)
         }
         chosen |= found
         if found:
-            reasons.append(f"{path} belongs to the package {owned.home}")
-    without_tests = change.known_files - needs.keys()
+            reasons.append(f"{path} belongs to the package {owners.home}")
+    without_tests = change.known_files - dependencies.keys()
     if not without_tests <= folders:
-        raise Undecidable(f"there is no package {some_of(sorted(without_tests - folders))} any more")
+        raise Undecidable(f"these packages no longer exist: {some_of(sorted(without_tests - folders))}")
     return proof(chosen | without_tests, reasons, change)
 
 
 @dataclass(frozen=True, slots=True)
-class _Owned:
-    """Whose a file is, by folders of packages."""
+class _Owners:
+    """The packages that a file belongs to, by their folders."""
 
     home: str = ""
     alone: frozenset[str] = frozenset()
-    """It concerns their own tests."""
+    """It affects only their own tests."""
     shared: frozenset[str] = frozenset()
-    """It concerns also all that need them."""
+    """It affects their tests and those of all packages that depend on them."""
 
 
-def _owned(path: str, packages: Mapping[str, _Package], folders: frozenset[str]) -> _Owned:
+def _owners(path: str, packages: Mapping[str, _Package], folders: frozenset[str]) -> _Owners:
     where = PurePosixPath(path)
     if where.name in SETTINGS or VENDOR in where.parts:
-        raise Undecidable(f"{path} decides what packages are made of")
-    embedding = frozenset(one.folder for one in packages.values() if one.folder is not None and path in one.embeds)
+        raise Undecidable(f"{path} configures the build")
+    embedding = frozenset(
+        package.folder for package in packages.values() if package.folder is not None and path in package.embeds
+    )
     is_data = TESTDATA in where.parts[:-1]
     home = str(PurePosixPath(*where.parts[: where.parts.index(TESTDATA)]) if is_data else where.parent)
     if home in folders and (is_data or not (where.suffix == ".go" or is_text(where))):
-        return _Owned(home, shared=embedding | {folder for folder in folders if is_below(folder, home)})
+        return _Owners(home, shared=embedding | {folder for folder in folders if is_below(folder, home)})
     if home in folders:
         is_own = is_text(where) or where.name.endswith("_test.go")
-        return _Owned(home, frozenset({home}), embedding if is_own else embedding | {home})
+        return _Owners(home, frozenset({home}), embedding if is_own else embedding | {home})
     if not embedding and where.suffix != ".py" and not is_text(where):
-        raise Undecidable(f"{path} belongs to no package, and may be read by any")
-    return _Owned(min(embedding, default=""), shared=embedding)
+        raise Undecidable(f"{path} belongs to no package, so any package may read it")
+    return _Owners(min(embedding, default=""), shared=embedding)
 
 
-def _needed(start: str, packages: Mapping[str, _Package]) -> frozenset[str]:
-    """The folders of all that a test program is made of."""
+def _dependencies(start: str, packages: Mapping[str, _Package]) -> frozenset[str]:
+    """Return the folders of all packages that a test program consists of."""
     seen, waiting = {start}, [start]
     while waiting:
         for path in packages[waiting.pop()].imports:
-            if path in packages and path not in seen:  # Go's own are not listed
+            if path in packages and path not in seen:  # the standard library is not listed
                 seen.add(path)
                 waiting.append(path)
     return frozenset(folder for path in seen if (folder := packages[path].folder) is not None)
@@ -130,7 +138,7 @@ def _read(listing: bytes, root: str) -> dict[str, _Package]:
             row = json.loads(line)
             packages[name(row["path"])] = _package(row, root)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Undecidable("what go list says cannot be read") from error
+        raise Undecidable("the output of go list cannot be read") from error
     return packages
 
 

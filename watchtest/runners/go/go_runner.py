@@ -1,7 +1,7 @@
-"""Go: `go test -json`, a module at a time. Orders only; goevents reads what it says.
+"""Runs Go tests with `go test -json`, one module at a time.
 
-Results that Go itself has cached are taken: it keeps them by content, and only those of packages that passed.
-`args = ["-count=1"]` switches that off.
+Results from Go's own cache are accepted: it is keyed by content and only holds packages that passed.
+`args = ["-count=1"]` disables it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from watchtest.core.model import Only
-from watchtest.runners.go import go_packages as go_packages
+from watchtest.runners.go import go_packages
 from watchtest.runners.go.go_events import GoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree
 from watchtest.runners.runner import REPORT, Change, Execute, Invocation, report_of
 
 MANIFEST = "go.mod"
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
-"""The modules come first: only they tell in which folder a package lies."""
+"""The modules are listed first, because they are needed to find the folder of a package."""
 NAME = re.compile(r"(Test|Example|Fuzz|Benchmark)[^a-z]|(Test|Example|Fuzz|Benchmark)$")
 CARGO = re.compile(r"(^|/)(lib|doc|(bin|test|example|bench)/[^/]+)$")
 FILTER_LIMIT = 100_000
@@ -31,14 +31,14 @@ def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
 
 @dataclass(frozen=True, slots=True)
 class GoRunner:
-    """One module, at `folder`."""
+    """One module in `folder`."""
 
     name: str = "go"
     folder: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 300.0
-    """What the box allows a run: Go ends a package a little earlier, and then says where each goroutine is."""
+    """The box's limit of a run. Go ends a package a little earlier, and then prints the stacks of all goroutines."""
 
     def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         packages: tuple[str, ...] = ("./...",)
@@ -75,7 +75,7 @@ class GoRunner:
 
 
 def _filters(tests: tuple[str, ...]) -> tuple[str, ...]:
-    """`-run` for the top-level tests of these ids; a lone subtest by its whole path. None where a package is meant."""
+    """Return `-run` for the top-level tests of these ids, or for a single subtest; none if a whole package is meant."""
     names = [test.partition("::")[2] for test in tests]
     if not all(names):
         return ()

@@ -1,4 +1,4 @@
-"""Tools that write Jest's JSON: how they are found, how tests are selected, and the places in JavaScript's stacks."""
+"""What Jest and Vitest share: detection, launching, selecting tests, and finding locations in JavaScript stacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from watchtest.core.model import Location
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
 from watchtest.runners.runner import is_below
-from watchtest.runners.untrusted import COLUMNS, number, place
+from watchtest.runners.untrusted import COLUMNS, location, number
 
 MANIFEST = "package.json"
 TOOLS = ("vitest", "jest")
@@ -25,23 +25,23 @@ LAUNCHER = (
     '[ -f .pnp.cjs ] && exec yarn run "$tool" "$@"; '
     'echo "$tool is not in node_modules of $PWD or above" >&2; exit 127'
 )
-"""What `npx --no-install` does, without the half second that npm takes to start."""
+"""Does the same as `npx --no-install`, without the half second that npm takes to start."""
 MARK = "\x01"
-"""Stands for the folder of the workspace while a text is read, whatever letters the name of that folder has."""
+"""Replaces the path of the workspace while a text is parsed, because that path may contain any character."""
 FRAME = re.compile(
     rf"^\s*(?:at|\u276f) (?:[^{MARK}\n]*{MARK}(?P<own>[^{MARK}\n]+?)|"
     rf"(?:[^{MARK}\n]*[( ])?(?P<near>[^\s():/{MARK}][^():\s{MARK}]*))"
     r":(?P<line>\d{1,9}):(?P<column>\d{1,9})\)?\s*$",
     re.MULTILINE,
 )
-COMPLAINT = re.compile(
+PARSER_ERROR = re.compile(
     rf"(?:{MARK}(?P<own>[^:\n{MARK}]+)|(?:^|[\s\[(])(?P<near>[^\s:()\[\]/{MARK}][^\s:()\[\]{MARK}]*\.[cm]?[jt]sx?))"
     r":(?P<line>\d{1,9}):(?P<column>\d{1,9})"
 )
 BABEL = re.compile(rf"{MARK}(?P<own>[^:\n{MARK}]+)(?P<near>(?!))?: .*\((?P<line>\d{{1,9}}):(?P<column>\d{{1,9}})\)")
 NOT_OWN = "node_modules/"
 STACK = re.compile(r"\n\s+(?:at|\u276f) |\n\s*(?:> *)?\d+ ?\| ")
-"""Where a message ends: at its stack, or at the lines of source around the place."""
+"""Where a message ends: at its stack, or at the excerpt of the source."""
 KIND = re.compile(r"^(?:Uncaught )?([A-Z]\w*(?:Error|Exception)|Error)(?: \[[^\]]*\])?(?:: |$)")
 
 
@@ -77,13 +77,13 @@ def launched(tool: str, *words: str) -> tuple[str, ...]:
 
 
 def is_file_of(folder: str, test: str) -> bool:
-    """Whether an id names a JavaScript file below `folder`."""
+    """Tell whether an id names a JavaScript file below `folder`."""
     file = test.partition("::")[0]
     return file.endswith(SUFFIXES) and (not folder or file.startswith(folder + "/"))
 
 
 def selected(tests: Sequence[str]) -> tuple[list[str], str]:
-    """The files of these ids, and an expression for the names in them; "" where whole files are meant."""
+    """Return the files of these ids, and a regular expression for the names in them; "" if whole files are meant."""
     files = sorted({test.partition("::")[0] for test in tests})
     names = [test.partition("::")[2] for test in tests]
     if not all(names):
@@ -94,41 +94,41 @@ def selected(tests: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _quoted(name: str) -> str:
-    """A suite and the tests in it are joined by one space there; a title may hold our separator, and line breaks."""
+    """Quote a name. The tools join suite and test by one space; a title may contain our separator and line breaks."""
     parts = [re.sub(r"([\\.+*?()|\[\]{}^$/-])", r"\\\1", part) for part in name.split(SEPARATOR)]
     return "( | > )".join(parts).replace(" ", r"\s")
 
 
 def frames(stack: str, root: str, folder: str) -> list[tuple[Location, int | None]]:
-    """Places in the workspace's own files, deepest first, each with its column."""
-    found = [_place(frame, folder) for frame in FRAME.finditer(_marked(stack, root))]
+    """Return the locations in the workspace's own files, deepest first, each with its column."""
+    found = [_location(frame, folder) for frame in FRAME.finditer(_marked(stack, root))]
     return [(at, number(column, COLUMNS)) for at, column in found if at is not None]
 
 
-def complaint(message: str, root: str, folder: str) -> tuple[Location, int | None] | None:
-    """The place that a parser names, outside of any stack. Babel counts columns from 0."""
-    for expression, first in ((COMPLAINT, 1), (BABEL, 0)):
+def parser_error(message: str, root: str, folder: str) -> tuple[Location, int | None] | None:
+    """Return the location that a parser reports, outside of any stack. Babel counts columns from 0."""
+    for expression, first in ((PARSER_ERROR, 1), (BABEL, 0)):
         for found in expression.finditer(_marked(message, root)):
-            at, column = _place(found, folder)
+            at, column = _location(found, folder)
             if at is not None:
                 return at, number(int(column) + 1 - first, COLUMNS)
     return None
 
 
-def _marked(said: str, root: str) -> str:
+def _marked(message: str, root: str) -> str:
     base = root.rstrip("/") + "/"
-    clean = said.replace(MARK, "")
+    clean = message.replace(MARK, "")
     return clean.replace(f"file://{quote(base)}", MARK).replace(f"file://{base}", MARK).replace(base, MARK)
 
 
-def _place(found: re.Match[str], folder: str) -> tuple[Location | None, str]:
+def _location(found: re.Match[str], folder: str) -> tuple[Location | None, str]:
     path, base = (found["own"], "") if found["own"] else (found["near"], folder)
-    return (None if NOT_OWN in path else place(path, found["line"], "", base)), found["column"]
+    return (None if NOT_OWN in path else location(path, found["line"], "", base)), found["column"]
 
 
-def split(said: str) -> tuple[str, str]:
-    """Kind and message of an error, without its stack."""
-    message = STACK.split(said, maxsplit=1)[0].strip()
+def split(error: str) -> tuple[str, str]:
+    """Return the kind and the message of an error, without its stack."""
+    message = STACK.split(error, maxsplit=1)[0].strip()
     kind = KIND.match(message)
     if kind is None:
         return "Error", message

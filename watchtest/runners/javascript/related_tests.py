@@ -1,7 +1,7 @@
-"""Which JavaScript tests a change can affect: what Jest and Vitest say of who imports what, asked and read.
+"""Finds the JavaScript tests that a change can affect, from what Jest and Vitest know about imports.
 
-They know imports and nothing else. So only sources of JavaScript are asked about, one by one; anything else may be read
-by any test, and so may a source that nobody is known to import.
+They know nothing but imports. So they are queried for each changed JavaScript source; any other file may be read by any
+test, and so may a source that no test is known to import.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from watchtest.runners.runner import Change, Undecidable, is_below, proof
 from watchtest.runners.untrusted import inside, tables
 
 FILE_LIMIT = 10
-"""More are asked about in less time by running everything."""
+"""For more files than this, running everything is faster than the queries."""
 SNAPSHOTS = "__snapshots__"
 SNAPSHOT = ".snap"
 MOCKS = "__mocks__"
 PACKAGES = "node_modules"
 SETTINGS = re.compile(r"(^\.)|(\.config\.[cm]?[jt]sx?$)|(^(jest|vitest|vite|babel)\b)")
-"""By their names, files that tell a tool what to do."""
-GLOB_SIGN = re.compile(r"([][(){}*?!+@|])")
-QUOTED_SIGN = r"\\\1"
+"""The names of files that configure a tool."""
+GLOB_CHARACTER = re.compile(r"([][(){}*?!+@|])")
+ESCAPED = r"\\\1"
 TO_REPORT = f'exec >"$1"; shift; {LAUNCHER}'
 """Starts a tool whose stdout is the report."""
 
 
-def asked_of(change: Change, folder: str) -> tuple[list[str], dict[str, str]]:
-    """The sources that the tool has to be asked about, and the tests of snapshots by these. Raises Undecidable."""
+def sources_and_snapshots(change: Change, folder: str) -> tuple[list[str], dict[str, str]]:
+    """Return the changed sources to query, and the changed snapshots with their tests. Raises Undecidable."""
     sources: list[str] = []
     snapshots: dict[str, str] = {}
     for path in change.paths:
         where = PurePosixPath(path)
         if path in change.removed and not is_text(where):
-            raise Undecidable(f"{path} is gone, and nobody can tell who imported it")
+            raise Undecidable(f"{path} was removed, and it is unknown what imported it")
         if where.suffix == SNAPSHOT and (test := _test_of(where)) in change.known_files:
             snapshots[path] = test
         elif where.name.endswith(SUFFIXES):
-            _must_be_plain(where, folder)
+            _check_plain(where, folder)
             sources.append(path)
         elif not is_text(where):
             raise Undecidable(f"{path} may be read by any test")
@@ -53,96 +53,93 @@ def asked_of(change: Change, folder: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _test_of(snapshot: PurePosixPath) -> str:
-    """`src/__snapshots__/a.test.js.snap` is of `src/a.test.js`; "" where it lies elsewhere."""
+    """Return `src/a.test.js` for `src/__snapshots__/a.test.js.snap`; "" for a snapshot elsewhere."""
     is_usual = snapshot.parent.name == SNAPSHOTS
     return str(snapshot.parent.parent / snapshot.name.removesuffix(SNAPSHOT)) if is_usual else ""
 
 
-def _must_be_plain(where: PurePosixPath, folder: str) -> None:
+def _check_plain(where: PurePosixPath, folder: str) -> None:
     if not is_below(str(where), folder):
-        raise Undecidable(f"{where} lies outside of {folder}/")
+        raise Undecidable(f"{where} is outside of {folder}/")
     if SETTINGS.search(where.name) or MOCKS in where.parts or PACKAGES in where.parts:
-        raise Undecidable(f"{where} may matter to every test")
+        raise Undecidable(f"{where} may affect every test")
 
 
 def affected(related: Mapping[str, object], snapshots: Mapping[str, str], folder: str, change: Change) -> Only:
-    """`related`: the files of tests that import each source, as the tool names them. Raises Undecidable."""
+    """Return the affected tests. `related` lists for each source the test files that import it. Raises Undecidable."""
     tests: set[str] = set(snapshots.values())
     reasons = [f"{path} is a snapshot of {test}" for path, test in snapshots.items()]
-    for path, said in related.items():
-        files = [inside(str(file), change.root, folder) for file in said] if isinstance(said, list) else []
+    for path, importers in related.items():
+        files = [inside(str(file), change.root, folder) for file in importers] if isinstance(importers, list) else []
         if not files:
-            raise Undecidable(f"no test is known to import {path}, and any may read it")
-        tests.update(_sure(file, path) for file in files)
+            raise Undecidable(f"no test is known to import {path}, so any may read it")
+        if None in files:
+            raise Undecidable(f"{path} is imported by a test outside of the workspace")
+        tests.update(file for file in files if file is not None)
         reasons.append(f"{path} is a test" if files == [path] else f"{path} is imported")
     return proof(tests, reasons, change)
-
-
-def _sure(file: str | None, path: str) -> str:
-    if file is None:
-        raise Undecidable(f"{path} is imported by a test outside of the workspace")
-    return file
 
 
 def read(report: bytes) -> Any:
     try:
         return json.loads(report)
     except (ValueError, RecursionError) as error:
-        raise Undecidable("what the tool says of related tests cannot be read") from error
+        raise Undecidable("the list of related tests cannot be read") from error
 
 
 # -- jest ------------------------------------------------------------------------------------------
 
 
-def must_be_in_view(sources: Iterable[str], configs: Sequence[Mapping[str, Any]], change: Change) -> None:
-    """Jest sees only files of its roots, and of the suffixes that it is report_of. Raises Undecidable for others."""
+def check_visible(sources: Iterable[str], configs: Sequence[Mapping[str, Any]], change: Change) -> None:
+    """Raise Undecidable for sources that Jest does not see: only its roots and configured suffixes count."""
     for config in configs:
         try:
             ignored = [re.compile(pattern) for pattern in config["modulePathIgnorePatterns"]]
             suffixes = tuple(f".{suffix}" for suffix in config["moduleFileExtensions"])
             roots = tuple(f"{root.rstrip('/')}/" for root in config["roots"])
         except (KeyError, TypeError, AttributeError, re.error) as error:
-            raise Undecidable("the settings of jest cannot be read") from error
+            raise Undecidable("jest's settings cannot be read") from error
         for source in sources:
             path = f"{change.root.rstrip('/')}/{source}"
-            is_seen = path.startswith(roots) and path.endswith(suffixes)
-            if not is_seen or any(pattern.search(path) for pattern in ignored):
+            is_visible = path.startswith(roots) and path.endswith(suffixes)
+            if not is_visible or any(pattern.search(path) for pattern in ignored):
                 raise Undecidable(f"jest does not look at {source}")
 
 
-def configs_of(said: object) -> list[dict[str, Any]]:
-    """What `jest --showConfig` tells of each project. Raises Undecidable."""
-    configs = tables(said.get("configs")) if isinstance(said, dict) else []
+def configs_of(settings: object) -> list[dict[str, Any]]:
+    """Return the settings of each project from `jest --showConfig`. Raises Undecidable."""
+    configs = tables(settings.get("configs")) if isinstance(settings, dict) else []
     if not configs:
-        raise Undecidable("jest does not tell its settings")
+        raise Undecidable("jest does not show its settings")
     return configs
 
 
-def machinery(said: object, root: str) -> frozenset[str]:
-    """The project's own files that its settings name, wherever they do: setup, environments, transformers."""
-    inner = (inside(word, root, "") for word in _words(said) if word.startswith("/") and f"/{PACKAGES}/" not in word)
+def files_in_settings(settings: object, root: str) -> frozenset[str]:
+    """Return the project's own files that its settings mention anywhere: setup, environments, transformers."""
+    paths = (path for path in _strings(settings) if path.startswith("/") and f"/{PACKAGES}/" not in path)
+    inner = (inside(path, root, "") for path in paths)
     return frozenset(path for path in inner if path is not None and path.endswith(SUFFIXES))
 
 
-def _words(said: object) -> Iterator[str]:
-    match said:
+def _strings(value: object) -> Iterator[str]:
+    match value:
         case str():
-            yield said
+            yield value
         case list():
-            for one in said:
-                yield from _words(one)
+            for item in value:
+                yield from _strings(item)
         case dict():
-            for one in said.values():
-                yield from _words(one)
+            for item in value.values():
+                yield from _strings(item)
 
 
 def as_tests(files: Iterable[str], config: Mapping[str, Any], root: str) -> tuple[str, ...]:
-    """Arguments that have Jest take these files for its tests."""
+    """Return arguments that make Jest treat these files as its tests."""
     paths = [f"{root.rstrip('/')}/{file}" for file in sorted(files)]
     everywhere = f"--testPathIgnorePatterns=/{PACKAGES}/"
     if config.get("testRegex"):
         return (*(f"--testRegex=^{re.escape(path)}$" for path in paths), everywhere)
-    return (*(f"--testMatch={GLOB_SIGN.sub(QUOTED_SIGN, path)}" for path in paths), everywhere)
+    return (*(f"--testMatch={GLOB_CHARACTER.sub(ESCAPED, path)}" for path in paths), everywhere)
 
 
 # -- vitest ----------------------------------------------------------------------------------------
@@ -177,5 +174,5 @@ writeFileSync(report, JSON.stringify(found))
 await vitest.close()
 process.exit(0)
 """
-"""Its command line has `related`, which runs what it finds. What types depend on is not among imports, nor is what is
+"""`vitest related` would run what it finds. Dependencies of types are not among the imports, nor are files that are
 imported as something else, like `./a.ts?raw`."""

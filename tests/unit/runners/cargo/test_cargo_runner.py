@@ -181,7 +181,7 @@ def test_documentation_tests_whose_text_was_cut_are_never_green() -> None:
     cut = DOC.replace("test src/lib.rs - total (line 5) ... ok\n", "").replace("FAILED", "ok")
     execution = reports(1).execution(InvocationEnd(0, output=cut))
     assert judge(execution).state is RunState.ERROR
-    assert "1 documentation tests were not reported" in judge(execution).reason
+    assert "1 documentation test was not reported" in judge(execution).reason
 
 
 def test_a_workspace_without_a_library_has_no_documentation_tests() -> None:

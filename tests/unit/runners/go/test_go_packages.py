@@ -85,7 +85,7 @@ def test_a_package_that_lost_all_its_tests_is_asked_for_them() -> None:
 
 
 def test_a_package_that_is_gone_makes_everything_run() -> None:
-    with pytest.raises(Undecidable, match="no package old"):
+    with pytest.raises(Undecidable, match="no longer exist: old"):
         packages(changed("price.go", known=(*KNOWN, "old::TestOld")))
 
 
