@@ -17,7 +17,7 @@ from typing import Any
 from watchtest import __version__
 from watchtest.boxes.protocols import BoxProvider
 from watchtest.config import Config
-from watchtest.config.changed_files import Rereading
+from watchtest.config.changed_files import ConfigChangeNotice
 from watchtest.config.project import Project
 from watchtest.control.address import socket_paths, token_file
 from watchtest.control.gateway import ApiContext, Explain, Gateway
@@ -131,7 +131,7 @@ async def run_watcher(
         status = await _enter_views(stack, project, show, backend, views, say, leaving)
         if not show.once:
             await _enter_control(stack, project, loop, views, status, say, lanes.explain, backend)
-        views.append(View(Rereading(project.config, reread, say).show))
+        views.append(View(ConfigChangeNotice(project.config, reread, say).show))
         views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
         views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(project, loop, now)))
         for text in lanes.notes:

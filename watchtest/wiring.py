@@ -23,7 +23,7 @@ from watchtest.boxes.protocols import BoxProvider, JobLimits
 from watchtest.boxes.recipe.recipe import RecipeInput
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
-from watchtest.config import Config, Ready, RunnerChoice, Service
+from watchtest.config import Config, ReadySettings, RunnerEntry, ServiceSettings
 from watchtest.config.project import Project
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
@@ -166,7 +166,7 @@ def build_services(project: Project, provider: BoxProvider) -> Services:
     )
 
 
-def _definition(service: Service, grace_s: float) -> ServiceDefinition:
+def _definition(service: ServiceSettings, grace_s: float) -> ServiceDefinition:
     command, ready = service.command, service.ready
     return ServiceDefinition(
         name=service.name,
@@ -180,7 +180,7 @@ def _definition(service: Service, grace_s: float) -> ServiceDefinition:
     )
 
 
-def _check(ready: Ready) -> ReadyCheck:
+def _check(ready: ReadySettings) -> ReadyCheck:
     if ready.tcp is not None:
         return ReadyCheck("tcp", ready.tcp)
     return ReadyCheck("http", ready.http) if ready.http is not None else ReadyCheck("command", ready.command or "")
@@ -258,7 +258,7 @@ def _pattern(rule: str) -> Pattern:
     return rule, specification([globs], "watch.rules").match_file, tests.rstrip("/")
 
 
-def _runner_spec(choice: RunnerChoice) -> RunnerSpec:
+def _runner_spec(choice: RunnerEntry) -> RunnerSpec:
     return RunnerSpec(
         kind=choice.kind,
         name=choice.name,

@@ -22,9 +22,9 @@ ABOUT_ALL = {"test_architecture.py", "test_engine_script.py"}
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"__init__", "core", "agent", "errors"}),
-    frozenset({"exit_codes", "workspace"}),
+    frozenset({"exit_codes", "workspace", "runners"}),
     frozenset({"config", "logs"}),
-    frozenset({"sources", "boxes", "runners", "history"}),
+    frozenset({"sources", "boxes", "history"}),
     frozenset({"selection"}),
     frozenset({"views"}),
     frozenset({"control"}),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    from watchtest.config import Loaded
+    from watchtest.config import LoadedConfig
     from watchtest.config.project import Project
 
 COMMANDS = (
@@ -120,7 +120,7 @@ def add_trigger(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trigger", action="append", default=[], metavar="T=POLICY", help=text)
 
 
-def load_settings(arguments: argparse.Namespace, more: Mapping[str, object] | None = None) -> tuple[Path, Loaded]:
+def load_settings(arguments: argparse.Namespace, more: Mapping[str, object] | None = None) -> tuple[Path, LoadedConfig]:
     """Return the workspace and its settings. --engine, --trigger and `more` override what the files say."""
     from watchtest.config import load
     from watchtest.workspace.user_dirs import config_dir

@@ -18,7 +18,7 @@ from watchtest.errors import ConfigError
 from watchtest.workspace.folder import find_workspace
 
 if TYPE_CHECKING:
-    from watchtest.config import Loaded
+    from watchtest.config import LoadedConfig
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -81,7 +81,7 @@ def _schema(_arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _load(arguments: argparse.Namespace) -> Loaded:
+def _load(arguments: argparse.Namespace) -> LoadedConfig:
     file = getattr(arguments, "file", None)
     if file is None:
         return load_settings(arguments)[1]
@@ -94,14 +94,14 @@ def _load(arguments: argparse.Namespace) -> Loaded:
 WIDEST_COLUMN = 44  # a longer value moves its own comment to the right, but not the others
 
 
-def as_text(loaded: Loaded) -> str:
+def as_text(loaded: LoadedConfig) -> str:
     """Return lines of `key = value   # origin`, which are also a valid config file."""
     settings = {f"{key} = {_as_toml(value)}": loaded.origins[key] for key, value in _values(loaded)}
     column = max((len(setting) for setting in settings if len(setting) <= WIDEST_COLUMN), default=0)
     return "\n".join(f"{setting:<{column}}   # {origin}" for setting, origin in settings.items())
 
 
-def as_json(loaded: Loaded) -> dict[str, Any]:
+def as_json(loaded: LoadedConfig) -> dict[str, Any]:
     return {
         "file": None if loaded.file is None else str(loaded.file),
         "user_file": None if loaded.user_file is None else str(loaded.user_file),
@@ -118,7 +118,7 @@ def as_json(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _values(loaded: Loaded) -> list[tuple[str, Any]]:
+def _values(loaded: LoadedConfig) -> list[tuple[str, Any]]:
     from watchtest.config.keys import LISTS
 
     sections = loaded.config.model_dump(mode="json", exclude_none=True)

@@ -1,4 +1,4 @@
-"""Settings that are saved while a watcher runs: it goes on with its own, and says so."""
+"""Notices that a config file was saved while the watcher runs, which keeps the settings it started with."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from watchtest.core.events import Event, SourceChanged
 from watchtest.core.state import State
 from watchtest.errors import WatchtestError
 
-START_AGAIN = "they count from the next start on (`watchtest restart`, or leave and start it again)"
+RESTART = "restart to apply them (`watchtest restart`, or quit and start again)"
 
 
 @dataclass(slots=True)
-class Rereading:
-    """A view of the loop. `reread` gives the settings as they are in the files now."""
+class ConfigChangeNotice:
+    """A view of the loop. `reload` returns the settings that are in the files now."""
 
     config: Config
-    reread: Callable[[], Config]
+    reload: Callable[[], Config]
     say: Callable[[str], None]
-    _told: str = ""
+    _last: str = ""
 
     def show(self, _before: State, _after: State, event: Event | None) -> None:
         if isinstance(event, SourceChanged) and event.paths.intersection(WORKSPACE_FILES):
-            text = self._news()
-            if text and text != self._told:
+            text = self._notice()
+            if text and text != self._last:
                 self.say(text)
-            self._told = text
+            self._last = text
 
-    def _news(self) -> str:
+    def _notice(self) -> str:
         try:
-            is_same = self.reread() == self.config
+            is_same = self.reload() == self.config
         except WatchtestError as error:
-            return f"the settings as they are now are wrong: {error.message}"
-        return "" if is_same else f"the settings have changed: {START_AGAIN}"
+            return f"the settings have changed, but are invalid: {error.message}"
+        return "" if is_same else f"the settings have changed: {RESTART}"

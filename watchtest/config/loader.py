@@ -1,6 +1,6 @@
-"""Settings of a workspace: flag > environment > workspace file > user file > default, each value with its origin.
+"""Loads the settings of a workspace: flag > environment > workspace file > user file > default.
 
-Every problem of every source is reported at once, one line each, in a ConfigError.
+Each value keeps its origin. All problems of all layers are reported together in one ConfigError, one line each.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from watchtest.config.keys import LISTS, Config, keys
 from watchtest.config.layers import (
     Layer,
     LayerName,
-    Origin,
-    Unreadable,
+    SettingOrigin,
+    UnreadableConfig,
     content_layer,
     environment_layer,
     file_layer,
@@ -27,17 +27,17 @@ from watchtest.errors import ConfigError
 
 WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 USER_FILE = "config.toml"
-DEFAULT = Origin("default", "default")
+DEFAULT = SettingOrigin("default", "default")
 NO_TABLE = "has no [tool.watchtest] table; add one or name another file"
 RANKS: tuple[LayerName, ...] = ("default", "user", "workspace", "environment", "flag")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """`origins` has every dotted key and list. `file` is the workspace's own, `user_file` the user's, if any."""
+class LoadedConfig:
+    """The settings, the origin of every dotted key and list, and the files that were read, if any."""
 
     config: Config
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, SettingOrigin]
     file: Path | None
     user_file: Path | None
 
@@ -49,8 +49,8 @@ def load(
     environ: Mapping[str, str],
     user_folder: Path | None,
     flags: Mapping[str, object],
-) -> Loaded:
-    """`explicit` (`--config`) stands in for the files of the workspace. No `user_folder`, no user file."""
+) -> LoadedConfig:
+    """Load and check all layers. `explicit` (`--config`) replaces the files of the workspace. Raises ConfigError."""
     lines: list[str] = []
     user, user_file = _first_found(_user_candidates(user_folder), "user", lines)
     if explicit is None:
@@ -59,38 +59,38 @@ def load(
     else:
         own, own_file = _explicit(workspace, explicit, lines)
     layers = [layer for layer in (user, own, environment_layer(environ), flag_layer(flags)) if layer]
-    foreign = _not_for_projects(own, user_folder) if own is not None and explicit is None else []
-    config, origins = _settled(layers, lines, foreign)
-    return Loaded(config, MappingProxyType(origins), own_file, user_file)
+    foreign = _user_only_problems(own, user_folder) if own is not None and explicit is None else []
+    config, origins = _resolved(layers, lines, foreign)
+    return LoadedConfig(config, MappingProxyType(origins), own_file, user_file)
 
 
 def check_text(text: str, file: str) -> list[str]:
-    """What is wrong with a file of this name that holds this text, as `load` would say it; nothing: it is right."""
+    """Return the problems that `load` would report for a file with this name and text."""
     lines: list[str] = []
     layer: Layer | None = None
     try:
-        content = text.encode("utf-8", "surrogatepass")  # half a character is no UTF-8, and is said to be none
+        content = text.encode("utf-8", "surrogatepass")  # a lone surrogate is reported as invalid UTF-8
         layer = content_layer(content, name="workspace", place=file, is_pyproject=Path(file).name == "pyproject.toml")
         if layer is None:
             lines.append(f"{file}: {NO_TABLE}")
-    except Unreadable as error:
+    except UnreadableConfig as error:
         lines.append(str(error))
     try:
-        _settled([layer] if layer else [], lines, _not_for_projects(layer, None) if layer else [])
+        _resolved([layer] if layer else [], lines, _user_only_problems(layer, None) if layer else [])
     except ConfigError as error:
         return error.message.split("\n")
     return []
 
 
-def _settled(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> tuple[Config, dict[str, Origin]]:
-    """What the layers add up to, unless there is something wrong with one of them, or with all of them together."""
+def _resolved(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> tuple[Config, dict[str, SettingOrigin]]:
+    """Combine the layers. Raises ConfigError if one has a problem, or if they contradict each other."""
     for layer in layers:
         lines += layer.problems()
     lines += foreign
     if lines:
         raise ConfigError("\n".join(lines))
-    data, origins = _merged(layers)
-    lists = _lists(layers, origins)
+    data, origins = _merge(layers)
+    lists = _merge_lists(layers, origins)
     contradictions = contradictions_in(data)
     if contradictions:
         raise ConfigError("\n".join(_contradiction(found, data, origins) for found in contradictions))
@@ -107,7 +107,7 @@ def _first_found(
     for path, place in candidates:
         try:
             layer = file_layer(path, name=name, place=place)
-        except Unreadable as error:
+        except UnreadableConfig as error:
             lines.append(str(error))
             return None, path
         if layer:
@@ -125,20 +125,20 @@ def _explicit(workspace: Path, path: Path, lines: list[str]) -> tuple[Layer | No
     return layer, path
 
 
-def _not_for_projects(own: Layer, user_folder: Path | None) -> list[str]:
-    """What runs outside the box is for the user alone to name: a project may have come from anywhere."""
+def _user_only_problems(own: Layer, user_folder: Path | None) -> list[str]:
+    """Report settings that only the user may make: a project must not run commands outside the box."""
     notify = own.data.get("notify")
     hook = notify.get("hook") if isinstance(notify, Mapping) else None
     if not hook:
         return []
     yours = f"{user_folder / USER_FILE} or " if user_folder is not None else ""
     where = f"{own.place}: {dotted((*own.root, 'notify', 'hook'))} = {shortened(hook)}"
-    why = "runs on your machine, not in the box, so no project may set it"
+    why = "runs on your machine, not in the box, so a project must not set it"
     return [f"{where}: {why}; move it to {yours}WATCHTEST_NOTIFY_HOOK"]
 
 
-def _merged(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict[str, Origin]]:
-    """A higher layer replaces a value whole: lists are not joined. The data are known to be sections of keys."""
+def _merge(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict[str, SettingOrigin]]:
+    """Merge the sections. A higher layer replaces a value as a whole; lists are not joined."""
     data: dict[str, dict[str, object]] = {}
     origins = dict.fromkeys(keys(), DEFAULT)
     for layer in layers:
@@ -152,8 +152,8 @@ def _merged(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict
     return data, origins
 
 
-def _lists(layers: Sequence[Layer], origins: dict[str, Origin]) -> dict[str, object]:
-    """Of each list all of the highest layer that has any; the services of two layers are not mixed."""
+def _merge_lists(layers: Sequence[Layer], origins: dict[str, SettingOrigin]) -> dict[str, object]:
+    """Take each list of tables from the highest layer that has it; the lists of two layers are not joined."""
     found: dict[str, object] = {}
     for name in LISTS:
         having = [layer for layer in layers if name in layer.data]
@@ -163,9 +163,9 @@ def _lists(layers: Sequence[Layer], origins: dict[str, Origin]) -> dict[str, obj
 
 
 def _contradiction(
-    found: Contradiction, data: Mapping[str, Mapping[str, object]], origins: Mapping[str, Origin]
+    found: Contradiction, data: Mapping[str, Mapping[str, object]], origins: Mapping[str, SettingOrigin]
 ) -> str:
-    """Said of the key that was set last: the other one was there before."""
+    """Describe a contradiction as a problem of the key from the higher layer."""
 
     def value(dotted_key: str) -> str:
         section, key = dotted_key.split(".")

@@ -1,8 +1,6 @@
-"""What is wrong with the settings, in words that say what to write instead.
+"""Finds problems in settings and says what to write instead.
 
-Finds problems; does not know which file or variable they stand in. pydantic's own texts never leave this module.
-
-What is wrong with `[[runners]]` and `[[services]]`, in words that say what to write: the settings with depth.
+It does not know the file or variable that a value comes from. pydantic's own messages never leave this module.
 """
 
 from __future__ import annotations
@@ -20,23 +18,23 @@ from watchtest.config.keys import (
     LISTS,
     NOT_TEXT,
     ORDER,
+    PATTERN,
     RUNNERS,
     SECTIONS,
-    SHAPE,
     Config,
-    Ready,
-    RunnerChoice,
-    RunnerKind,
-    Service,
+    ReadySettings,
+    RunnerEntry,
+    ServiceSettings,
     keys,
 )
 from watchtest.config.toml_literal import literal, read_literal, shortened
+from watchtest.runners.registry import KINDS
 
 PROBLEMS_LIMIT = 200
-"""Each is compared with every key that may have been meant; nobody reads more."""
+"""More would not be read, and each is compared with every key to find a suggestion."""
 TABLES = (*SECTIONS, *LISTS)
-NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # elsewhere it is a "value"
-LISTS_TOLD = {"box.setup": '"auto" or a list of commands', "notify.hook": "a shell command or a list of words"}
+NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # others are called "value"
+LIST_DEMANDS = {"box.setup": '"auto" or a list of commands', "notify.hook": "a shell command or a list of arguments"}
 TYPES = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -47,9 +45,8 @@ TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """`path` is section, key and place in a list, empty for a whole file; `shown` is the value as TOML, empty for a
-    whole section."""
+class ConfigProblem:
+    """One problem. `path` is section, key and list index, or empty for the whole file; `shown` is the value as TOML."""
 
     path: tuple[str | int, ...]
     shown: str
@@ -58,18 +55,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two keys, each right by itself: `low` must not exceed `high`."""
+    """Two keys that are valid by themselves, but `low` exceeds `high`."""
 
     low: str
     high: str
 
 
-def problems_in(data: Mapping[str, object]) -> list[Problem]:
-    """Of one layer by itself. Contradictions are left to the merged settings: another layer may solve them."""
+def problems_in(data: Mapping[str, object]) -> list[ConfigProblem]:
+    """Return the problems of one layer. Contradictions are not included: another layer may resolve them."""
     found = [error for error in _errors(data) if error["type"] != ORDER]
     problems = [_problem(error) for error in found[:PROBLEMS_LIMIT]]
     if len(found) > PROBLEMS_LIMIT:
-        problems.append(Problem((), "", f"{len(found) - PROBLEMS_LIMIT} more problems; is this a config file?"))
+        problems.append(ConfigProblem((), "", f"{len(found) - PROBLEMS_LIMIT} more problems; is this a config file?"))
     return problems
 
 
@@ -79,7 +76,7 @@ def contradictions_in(data: Mapping[str, object]) -> list[Contradiction]:
 
 
 def suggestion(word: str, choices: Iterable[str], closeness: float = 0.6) -> str:
-    """The choice that was probably meant, or nothing."""
+    """Return the choice that was probably meant, or ""."""
     spellings = {choice.lower(): choice for choice in choices}
     close = get_close_matches(word.lower(), spellings, n=1, cutoff=closeness)
     return spellings[close[0]] if close else ""
@@ -93,24 +90,24 @@ def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
     return []
 
 
-def _problem(error: ErrorDetails) -> Problem:
+def _problem(error: ErrorDetails) -> ConfigProblem:
     location, value = error["loc"], error["input"]
     if location[0] in LISTS:
         return _table_problem(error, plain_path(location), value)
-    # After section and key, pydantic also names the half of a union; only a place in a list helps a reader.
+    # After section and key, pydantic also names the half of a union; only a list index helps the reader.
     path = (*location[:2], *(part for part in location[2:] if isinstance(part, int)))
     whole_section = len(path) == 1 and isinstance(value, dict | list)
-    return Problem(path, "" if whole_section else shortened(value), _demand(error, path, value))
+    return ConfigProblem(path, "" if whole_section else shortened(value), _demand(error, path, value))
 
 
-def _table_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> Problem:
+def _table_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> ConfigProblem:
     is_shown = error["type"] != "missing" and not isinstance(value, dict | list)
     if error["type"] == "extra_forbidden":
         names = siblings(path)
         demand = "unknown key; " + _meant(suggestion(str(path[-1]), names), f"{owner(path)} has {', '.join(names)}")
     else:
         demand = table_demand(error["type"], path, value) or _demand(error, path, value)
-    return Problem(path, shortened(value) if is_shown else "", demand)
+    return ConfigProblem(path, shortened(value) if is_shown else "", demand)
 
 
 def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> str:
@@ -119,7 +116,7 @@ def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> 
         case "extra_forbidden":
             return _unknown(path, value)
         case "model_type":
-            return f"must be a section; write [{path[0]}] on a line of its own"
+            return f"must be a section; write [{path[0]}] on its own line"
         case "literal_error":
             return _wrong_choice(".".join(map(str, path)), value)
         case "tuple_type":
@@ -127,12 +124,12 @@ def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> 
         case "string_type":
             return "must be text" + (f"; write {shortened(literal(value))}" if _is_scalar(value) else "")
         case "greater_than":
-            return f"must be above {context['gt']:g}"
+            return f"must be greater than {context['gt']:g}"
         case "greater_than_equal":
             return f"must be at least {context['ge']:.0f}"
         case "less_than_equal":
             return f"must be at most {context['le']:.0f}"
-        case kind if kind == SHAPE:
+        case kind if kind == PATTERN:
             return str(context["demand"])
         case kind if kind in TYPES:
             return TYPES[kind] + _unquoted(kind, value)
@@ -162,7 +159,7 @@ def _wrong_choice(key: str, value: object) -> str:
 
 
 def _wrong_list(key: str, value: object) -> str:
-    demand = f"must be {LISTS_TOLD.get(key, 'a list')}"
+    demand = f"must be {LIST_DEMANDS.get(key, 'a list')}"
     return demand + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
 
 
@@ -175,7 +172,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _unquoted(kind: str, value: object) -> str:
-    """`"300"` where 300 was meant: the slip that strictness is there to tell."""
+    """Suggest 300 for `"300"`, and the like."""
     if isinstance(value, float) and kind == "int_type" and value.is_integer():
         return f"; write {value:.0f}"
     if not isinstance(value, str):
@@ -189,22 +186,22 @@ def _unquoted(kind: str, value: object) -> str:
     return f"; write {literal(meant)} without quotes" if fits.get(kind) else ""
 
 
-TAGS = ("word", "list", "[key]")
-LIST_WORDS = {
+UNION_TAGS = ("word", "list", "[key]")
+TABLE_LIST_DEMANDS = {
     "restart_on": '"auto" or a list of globs',
-    "command": "a shell command or a list of words",
+    "command": "a shell command or a list of arguments",
     "args": "a list",
 }
 
 
 def plain_path(location: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Without the halves of unions that pydantic names, too. The names of variables are the user's own."""
-    own = 4 if len(location) > 2 and location[2] == "env" else 3
-    return (*location[:own], *(part for part in location[own:] if part not in TAGS))
+    """Remove pydantic's names for the halves of unions; names of variables, which are the user's, stay."""
+    kept = 4 if len(location) > 2 and location[2] == "env" else 3
+    return (*location[:kept], *(part for part in location[kept:] if part not in UNION_TAGS))
 
 
 def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
-    """What is asked for at `path`; nothing where the words of other settings do."""
+    """Return what a key of a [[…]] table must be; "" if the general message fits."""
     name = str(path[-1])
     match kind, len(path):
         case "tuple_type", 1:
@@ -222,7 +219,9 @@ def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
         case "too_short", _:
             return "must not be empty"
         case "tuple_type" | "literal_error", _:
-            return f"must be {LIST_WORDS[name]}" + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
+            return f"must be {TABLE_LIST_DEMANDS[name]}" + (
+                f"; write [{shortened(value)}]" if isinstance(value, str) else ""
+            )
         case "shape", 4 if path[2] == "env" and value == name:
             return "must be the name of an environment variable: letters, digits and _"
         case _:
@@ -230,10 +229,10 @@ def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
 
 
 def siblings(path: Sequence[str | int]) -> list[str]:
-    """The keys that may stand where `path` does."""
+    """Return the keys that are valid at this place."""
     if path[0] == RUNNERS:
-        return list(RunnerChoice.model_fields)
-    return list((Service if len(path) <= 3 else Ready).model_fields)
+        return list(RunnerEntry.model_fields)
+    return list((ServiceSettings if len(path) <= 3 else ReadySettings).model_fields)
 
 
 def owner(path: Sequence[str | int]) -> str:
@@ -243,7 +242,7 @@ def owner(path: Sequence[str | int]) -> str:
 
 
 def _kinds(value: object) -> str:
-    kinds = [str(kind) for kind in get_args(RunnerKind)]
+    kinds = list(KINDS)
     listed = ", ".join(map(literal, kinds[:-1])) + f" or {literal(kinds[-1])}"
     if value is None:
         return f"is missing; choose {listed}"

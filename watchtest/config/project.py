@@ -1,4 +1,4 @@
-"""A project as the watcher sees it: the workspace, its settings, and the user's environment."""
+"""The project that a command works on: the workspace, its settings and the user's environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value as TOML would write it, safe to print: one line, no control characters, never endless."""
+"""Formats values as TOML that is safe to print: one line, without control characters, of limited length."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def literal(value: object) -> str:
         case date() | time():
             return value.isoformat()
         case Mapping():
-            return "{…}" if value else "{}"  # never a value of ours, and it may be nested without end
+            return "{…}" if value else "{}"  # no setting has such a value, and it may be nested deeply
         case Sequence():
             return "[" + ", ".join(literal(item) for item in value) + "]"
         case _:
@@ -28,7 +28,7 @@ def literal(value: object) -> str:
 
 
 def read_literal(text: str) -> object | None:
-    """The value that TOML reads there, or None where it reads none, or more than that."""
+    """Parse a single TOML value. Returns None if the text is anything else."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -37,13 +37,13 @@ def read_literal(text: str) -> object | None:
 
 
 def shortened(value: object, limit: int = 80) -> str:
-    """For the middle of a message."""
+    """Format a value for the middle of a message."""
     text = literal(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """`("box", "environment", 0)` is `box.environment[0]`."""
+    """Format a path: `("box", "environment", 0)` becomes `box.environment[0]`."""
     text = ""
     for part in path:
         if isinstance(part, int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.watcher_states import Story
 
 from watchtest.config import Config
-from watchtest.config.changed_files import START_AGAIN, Rereading
+from watchtest.config.changed_files import RESTART, ConfigChangeNotice
 from watchtest.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ def test_settings_that_change_are_said_once_to_be_of_no_effect_yet() -> None:
             raise ConfigError("watchtest.toml: box.engine: no such engine")
         return now[-1]
 
-    view = Rereading(Config(), reread, said.append)
+    view = ConfigChangeNotice(Config(), reread, said.append)
 
     def saved(*paths: str) -> list[str]:
         before = len(said)
@@ -29,11 +29,11 @@ def test_settings_that_change_are_said_once_to_be_of_no_effect_yet() -> None:
     assert saved("pyproject.toml") == []
     now.append(other)
     assert saved("shop.py") == []
-    assert saved("watchtest.toml") == [f"the settings have changed: {START_AGAIN}"]
+    assert saved("watchtest.toml") == [f"the settings have changed: {RESTART}"]
     assert saved("watchtest.toml") == []
     now.clear()
     assert saved("watchtest.toml") == [
-        "the settings as they are now are wrong: watchtest.toml: box.engine: no such engine"
+        "the settings have changed, but are invalid: watchtest.toml: box.engine: no such engine"
     ]
     now.append(Config())
     assert saved("watchtest.toml") == []

@@ -17,7 +17,7 @@ PACKAGE = Path(watchtest.__file__).parent
 
 def keys_read(source: str) -> set[str]:
     """Dotted keys read in a module: `config.box.engine`, `self._box.engine`, `box_settings.engine`, or `x.engine`
-    where x is annotated as that section (`settings: Box`, `settings: config.Box | None`)."""
+    where x is annotated as that section (`settings: BoxSettings`, `settings: config.BoxSettings | None`)."""
     tree = ast.parse(source)
     typed = dict(_names_of_sections(tree))
     found = set()
@@ -51,8 +51,8 @@ def _names_of_sections(tree: ast.Module) -> Iterator[tuple[str, str]]:
     [
         ("print(loaded.config.box.engine)", {"box.engine"}),
         ("start(self._box.image, box.pids)", {"box.image", "box.pids"}),
-        ("def run(settings: Runner | None):\n    return settings.timeout_s", {"runner.timeout_s"}),
-        ("def run(settings: config.Runner):\n    return settings.timeout_s", {"runner.timeout_s"}),
+        ("def run(settings: RunnerSettings | None):\n    return settings.timeout_s", {"runner.timeout_s"}),
+        ("def run(settings: config.RunnerSettings):\n    return settings.timeout_s", {"runner.timeout_s"}),
         ("message.timeout_s\nengine\nthing.engine", set()),
         ("box.engine = 3", set()),
         ("'box.engine'  # box.engine", set()),

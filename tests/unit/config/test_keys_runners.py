@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from watchtest.commands.config import as_json, as_text
-from watchtest.config import Config, Loaded, json_schema, load
+from watchtest.config import Config, LoadedConfig, json_schema, load
 from watchtest.errors import ConfigError
 
 GO = '[[runners]]\nkind = "go"\n'
@@ -18,7 +18,7 @@ LINT = '[[runners]]\nkind = "command"\nname = "lint"\ncommand = "make lint"\n'
 KINDS = '"pytest", "unittest", "go", "cargo", "vitest", "jest" or "command"'
 
 
-def loaded(workspace: Path, text: str, **given: Any) -> Loaded:
+def loaded(workspace: Path, text: str, **given: Any) -> LoadedConfig:
     (workspace / "watchtest.toml").write_text(text)
     inputs: dict[str, Any] = {"explicit": None, "environ": {}, "user_folder": None, "flags": {}}
     return load(workspace, **(inputs | given))
@@ -61,20 +61,20 @@ def test_every_key_of_a_runner_is_taken(tmp_path: Path) -> None:
         (
             GO + 'folder = "../x"',
             'runners[0].folder = "../x": must be a folder of the workspace, like "web/app", without "." or ".."; '
-            '"" is its top',
+            '"" means its top',
         ),
         (
             GO + 'name = "a b"',
-            'runners[0].name = "a b": must be letters, digits, ".", "_" and "-", like "lint"',
+            'runners[0].name = "a b": must consist of letters, digits, ".", "_" and "-", like "lint"',
         ),
         (GO + 'args = "-v"', 'runners[0].args = "-v": must be a list; write ["-v"]'),
-        (GO + 'command = "x"', 'runners[0]: command is for kind "command" alone; "go" takes args'),
-        (GO + 'junit = "x"', 'runners[0]: junit is for kind "command" alone; "go" is read without it'),
-        ('[[runners]]\nkind = "command"', 'runners[0]: kind "command" needs what to run; write command = "…"'),
+        (GO + 'command = "x"', 'runners[0]: command is only for kind "command"; "go" takes args'),
+        (GO + 'junit = "x"', 'runners[0]: junit is only for kind "command"; "go" does not need it'),
+        ('[[runners]]\nkind = "command"', 'runners[0]: kind "command" needs a command; write command = "…"'),
         ('[[runners]]\nkind = "command"\ncommand = []', "runners[0].command: must not be empty"),
         (
             '[[runners]]\nkind = "command"\ncommand = 3',
-            "runners[0].command = 3: must be a shell command or a list of words",
+            "runners[0].command = 3: must be a shell command or a list of arguments",
         ),
         (LINT + "env = { A = 3 }", 'runners[0].env.A = 3: must be text; write "3"'),
         (LINT + "env = 3", 'runners[0].env = 3: must be a table like { NAME = "value" }'),

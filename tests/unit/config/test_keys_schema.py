@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support import TESTS
 
-from watchtest.config import Config, Ready, RunnerChoice, Service, json_schema, keys
+from watchtest.config import Config, ReadySettings, RunnerEntry, ServiceSettings, json_schema, keys
 from watchtest.config.keys import SECTIONS
 from watchtest.config.layers import lines_of_keys
 from watchtest.config.problems import problems_in
@@ -38,14 +38,14 @@ def test_config_toml_shows_a_service_with_every_key_and_its_description() -> Non
     text = CONFIG.read_text(encoding="utf-8")
     example = [line.removeprefix("# ") for line in text[text.index("# [[services]]") :].splitlines()]
     [service] = Config.model_validate(tomllib.loads("\n".join(example))).services
-    assert list(tomllib.loads("\n".join(example))["services"][0]) == list(Service.model_fields)
-    for name, field in Service.model_fields.items():
+    assert list(tomllib.loads("\n".join(example))["services"][0]) == list(ServiceSettings.model_fields)
+    for name, field in ServiceSettings.model_fields.items():
         [place] = [number for number, line in enumerate(example) if line.startswith(f"{name} = ")]
         assert example[place - 1] == f"# {field.description}"
         if not field.is_required() and name != "ready":
             assert getattr(service, name) == field.default
     assert service.ready is not None
-    assert service.ready.timeout_s == Ready.model_fields["timeout_s"].default
+    assert service.ready.timeout_s == ReadySettings.model_fields["timeout_s"].default
 
 
 def test_config_toml_shows_a_runner_with_every_key_and_its_description() -> None:
@@ -53,8 +53,8 @@ def test_config_toml_shows_a_runner_with_every_key_and_its_description() -> None
     shown = text[text.index("# [[runners]]") : text.index("# Programs that run in the box")]
     example = [line.removeprefix("# ") for line in shown.splitlines()]
     [runner] = Config.model_validate(tomllib.loads("\n".join(example))).runners
-    assert list(tomllib.loads("\n".join(example))["runners"][0]) == list(RunnerChoice.model_fields)
-    for name, field in RunnerChoice.model_fields.items():
+    assert list(tomllib.loads("\n".join(example))["runners"][0]) == list(RunnerEntry.model_fields)
+    for name, field in RunnerEntry.model_fields.items():
         [place] = [number for number, line in enumerate(example) if line.startswith(f"{name} = ")]
         assert example[place - 1] == f"# {field.description}"
         if name not in ("kind", "name", "command"):
@@ -78,10 +78,10 @@ def test_the_schema_describes_each_key(key: str) -> None:
 
 
 def test_the_schema_lists_the_choices() -> None:
-    box = SCHEMA["$defs"]["Box"]["properties"]
+    box = SCHEMA["$defs"]["BoxSettings"]["properties"]
     assert box["engine"]["enum"] == ["auto", "docker", "podman", "local"]
     assert box["network"]["enum"] == ["on", "off", "setup"]
-    assert SCHEMA["$defs"]["Triggers"]["properties"]["save"]["enum"] == ["off", "affected", "failed", "all"]
+    assert SCHEMA["$defs"]["TriggerSettings"]["properties"]["save"]["enum"] == ["off", "affected", "failed", "all"]
 
 
 words = st.sampled_from(

@@ -12,13 +12,13 @@ from jsonschema import Draft202012Validator
 
 import watchtest
 from watchtest.commands.config import as_json, as_text
-from watchtest.config import Config, Loaded, Ready, Service, json_schema, load
+from watchtest.config import Config, LoadedConfig, ReadySettings, ServiceSettings, json_schema, load
 from watchtest.errors import ConfigError
 
 KV = '[[services]]\nname = "kv"\ncommand = "python server.py"\n'
 
 
-def loaded(workspace: Path, text: str, **given: Any) -> Loaded:
+def loaded(workspace: Path, text: str, **given: Any) -> LoadedConfig:
     (workspace / "watchtest.toml").write_text(text)
     inputs: dict[str, Any] = {"explicit": None, "environ": {}, "user_folder": None, "flags": {}}
     return load(workspace, **(inputs | given))
@@ -37,7 +37,7 @@ def test_every_key_of_a_service_is_taken(tmp_path: Path) -> None:
     )
     [service] = loaded(tmp_path, text).config.services
     assert service.command == ("python", "server.py")
-    assert service.ready == Ready(tcp=5328, timeout_s=3.0)
+    assert service.ready == ReadySettings(tcp=5328, timeout_s=3.0)
     assert (service.restart_on, service.env, service.restart_limit) == (("*.py",), {"A": "b"}, 0)
 
 
@@ -51,7 +51,7 @@ def test_every_key_of_a_service_is_taken(tmp_path: Path) -> None:
         ('[[services]]\ncommand = "x"', 'services[0].name: is missing; write name = "…"'),
         (
             '[[services]]\nname = "K V"\ncommand = "x"',
-            'services[0].name = "K V": must be lower-case letters, digits and "-", like "key-value"',
+            'services[0].name = "K V": must consist of lower-case letters, digits and "-", like "key-value"',
         ),
         (KV + "redy = 3", 'services[0].redy = 3: unknown key; did you mean "ready"?'),
         (
@@ -65,7 +65,7 @@ def test_every_key_of_a_service_is_taken(tmp_path: Path) -> None:
             KV + "ready = { tcp = 1, http = 'http://a' }",
             "services[0].ready: must have one of tcp, http and command, not tcp and http",
         ),
-        (KV + "ready = {}", "services[0].ready: must have one of tcp, http and command, and there is none"),
+        (KV + "ready = {}", "services[0].ready: must have one of tcp, http and command, but has none"),
         (KV + "ready = { tcp = 0 }", "services[0].ready.tcp = 0: must be at least 1"),
         (
             KV + 'ready = { tcp = "80" }',
@@ -75,11 +75,11 @@ def test_every_key_of_a_service_is_taken(tmp_path: Path) -> None:
             KV + "ready = { http = 'localhost:80' }",
             'services[0].ready.http = "localhost:80": must be a URL like "http://localhost:8000/health"',
         ),
-        (KV + "ready = { tcp = 1, timeout_s = 0 }", "services[0].ready.timeout_s = 0: must be above 0"),
+        (KV + "ready = { tcp = 1, timeout_s = 0 }", "services[0].ready.timeout_s = 0: must be greater than 0"),
         ('[[services]]\nname = "kv"\ncommand = []', "services[0].command: must not be empty"),
         (
             '[[services]]\nname = "kv"\ncommand = 3',
-            "services[0].command = 3: must be a shell command or a list of words",
+            "services[0].command = 3: must be a shell command or a list of arguments",
         ),
         ('[[services]]\nname = "kv"\ncommand = ["a", 3]', 'services[0].command[1] = 3: must be text; write "3"'),
         (
@@ -142,7 +142,7 @@ def test_services_that_are_shown_are_services_that_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "key"),
-    [("service", key) for key in Service.model_fields] + [("ready", key) for key in Ready.model_fields],
+    [("service", key) for key in ServiceSettings.model_fields] + [("ready", key) for key in ReadySettings.model_fields],
 )
 def test_every_key_of_a_service_is_read_somewhere(owner: str, key: str) -> None:
     source = (Path(watchtest.__file__).parent / "wiring.py").read_text(encoding="utf-8")

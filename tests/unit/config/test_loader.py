@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from watchtest.commands.config import as_json, as_text
-from watchtest.config import Config, Loaded, load
+from watchtest.config import Config, LoadedConfig, load
 from watchtest.config.keys import keys
 from watchtest.config.layers import lines_of_keys
 from watchtest.config.toml_literal import literal
@@ -24,7 +24,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def loaded(workspace: Path, **given_inputs: Any) -> Loaded:
+def loaded(workspace: Path, **given_inputs: Any) -> LoadedConfig:
     inputs: dict[str, Any] = {"explicit": None, "environ": {}, "user_folder": None, "flags": {}}
     return load(workspace, **(inputs | given_inputs))
 

@@ -42,8 +42,8 @@ SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runne
         ('box.network = "of"', 'box.network = "of": no such value; did you mean "off"?'),
         ("[bxo]", 'bxo: unknown section; did you mean "box"?'),
         ("[serfices]", 'serfices: unknown section; did you mean "services"?'),
-        ("[[box]]", "box: must be a section; write [box] on a line of its own"),
-        ("box = true", "box = true: must be a section; write [box] on a line of its own"),
+        ("[[box]]", "box: must be a section; write [box] on its own line"),
+        ("box = true", "box = true: must be a section; write [box] on its own line"),
         ("box.engin = 1", 'box.engin = 1: unknown key; did you mean "engine"?'),
         ('engine = "docker"', 'engine = "docker": unknown key; did you mean "box.engine"?'),
         ("box.timeout_s = 1", 'box.timeout_s = 1: unknown key; did you mean "runner.timeout_s"?'),
@@ -52,7 +52,7 @@ SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runne
         ('"a\\u001b[31m" = 1', f'"a\\u001b[31m" = 1: unknown key; the sections are {SECTIONS}'),
         ('runner.timeout_s = "300"', 'runner.timeout_s = "300": must be a number; write 300 without quotes'),
         ('runner.timeout_s = "5 min"', 'runner.timeout_s = "5 min": must be a number'),
-        ("runner.timeout_s = 0", "runner.timeout_s = 0: must be above 0"),
+        ("runner.timeout_s = 0", "runner.timeout_s = 0: must be greater than 0"),
         ("runner.timeout_s = 604801", "runner.timeout_s = 604801: must be at most 604800"),
         ("runner.timeout_s = nan", "runner.timeout_s = nan: must be a finite number"),
         ("runner.timeout_s = true", "runner.timeout_s = true: must be a number"),
@@ -69,20 +69,20 @@ SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runne
         ('runner.args = "-x"', 'runner.args = "-x": must be a list; write ["-x"]'),
         ("runner.args = 1", "runner.args = 1: must be a list"),
         ('runner.args = ["-x", 1]', 'runner.args[1] = 1: must be text; write "1"'),
-        ('runner.args = ["\\u0000"]', 'runner.args[0] = "\\u0000": must not hold a NUL character'),
-        ('watch.ignore = [""]', 'watch.ignore[0] = "": must not be empty nor hold a NUL character'),
+        ('runner.args = ["\\u0000"]', 'runner.args[0] = "\\u0000": must not contain a NUL character'),
+        ('watch.ignore = [""]', 'watch.ignore[0] = "": must not be empty or contain a NUL character'),
         ('box.setup = "make"', 'box.setup = "make": must be "auto" or a list of commands; write ["make"]'),
         ("box.setup = 3", 'box.setup = 3: must be "auto" or a list of commands'),
         ('box.setup = ["make", 3]', 'box.setup[1] = 3: must be text; write "3"'),
         (
             'box.environment = ["A=b"]',
-            'box.environment[0] = "A=b": must be the name of an environment variable alone; '
+            'box.environment[0] = "A=b": must be only the name of an environment variable; '
             "its value is taken from the host",
         ),
-        ('box.memory = "4"', 'box.memory = "4": must be a size like "512m" or "4g"; "" is no limit'),
+        ('box.memory = "4"', 'box.memory = "4": must be a size like "512m" or "4g"; "" means no limit'),
         (
             'box.user = "a b"',
-            'box.user = "a b": must be like "name", "name:group" or "1000:1000"; "" is the image\'s own',
+            'box.user = "a b": must be like "name", "name:group" or "1000:1000"; "" means the image\'s own',
         ),
         (
             'box.ca = "on"',
@@ -101,7 +101,7 @@ def test_a_workdir_is_a_plain_absolute_path(tmp_path: Path, path: str) -> None:
     [line] = problems(tmp_path, flags={"box.workdir": path})
     assert line.startswith("command line: box.workdir = ")
     assert line.endswith(
-        'must be an absolute path other than "/", without ".", ".." or a "/" at its end; write "/workspace"'
+        'must be an absolute path other than "/", without ".", ".." or a trailing "/"; write "/workspace"'
     )
 
 
@@ -176,7 +176,7 @@ def test_a_contradiction_that_a_higher_layer_solves_is_none(tmp_path: Path) -> N
     ("variable", "text", "line"),
     [
         ("RUNNER_TIMEOUT_S", "abc", ' = "abc": must be a number'),
-        ("RUNNER_TIMEOUT_S", "-1", " = -1: must be above 0"),
+        ("RUNNER_TIMEOUT_S", "-1", " = -1: must be greater than 0"),
         ("RUNNER_ARGS", "-x", ' = "-x": must be a list; write ["-x"]'),
         ("BOX_HARDENED", "yes", ' = "yes": must be true or false'),
         ("BOX_PIDS", "64\nx = 1", ' = "64\\nx = 1": must be a whole number'),
@@ -199,7 +199,7 @@ def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, text: str, lin
         (b'[box]\nimage = "\xff"', "watchtest.toml:2: not UTF-8 (byte 0xff); save the file as UTF-8"),
         (b"a = " + b"[" * 20_000, "watchtest.toml: not valid TOML: a value in it is too large to read"),
         (b"a = " + b"1" * 5_000, "watchtest.toml: not valid TOML: a value in it is too large to read"),
-        (b"#" * (4 * 1024 * 1024 + 1), "watchtest.toml: larger than 4 MiB; this is no config file"),
+        (b"#" * (4 * 1024 * 1024 + 1), "watchtest.toml: larger than 4 MiB; this is not a config file"),
         (b".".join([b"a"] * 2000) + b" = 1", f"watchtest.toml: a: unknown section; the sections are {SECTIONS}"),
     ],
     ids=["bracket", "no value", "no end", "latin-1", "brackets", "digits", "huge", "deep"],
@@ -213,10 +213,10 @@ def test_a_config_file_that_is_not_there_or_not_a_file_is_told(tmp_path: Path) -
     missing = tmp_path / "missing.toml"
     assert problems(tmp_path, explicit=missing) == ["missing.toml: no such file; give the path of a TOML file"]
     (tmp_path / "watchtest.toml").symlink_to(missing)
-    assert problems(tmp_path) == ["watchtest.toml: a link to a file that is missing; mend or remove it"]
+    assert problems(tmp_path) == ["watchtest.toml: a link to a missing file; fix or remove it"]
     outside = tmp_path / "folder"
     outside.mkdir()
-    assert problems(tmp_path / "other", explicit=outside) == [f"{outside}: a folder; a TOML file is needed there"]
+    assert problems(tmp_path / "other", explicit=outside) == [f"{outside}: is a folder, but must be a TOML file"]
     project = tmp_path / "pyproject.toml"
     project.write_text("[tool]")
     assert problems(tmp_path, explicit=project) == [

@@ -42,11 +42,11 @@ def told(workspace: Path, text: str, **given: Any) -> str:
         *(
             (
                 f'notify.quiet_hours = "{hours}"',
-                f'notify.quiet_hours = "{hours}": must be two times of the day like "22:00-07:00"; "" is never',
+                f'notify.quiet_hours = "{hours}": must be two times of day, like "22:00-07:00"; "" means never',
             )
             for hours in ("22-7", "22:00", "22:00-24:00", "22:60-07:00", "7:00-8:00", "22:00-22:00", " 22:00-07:00")
         ),
-        ("notify.hook = 3", "notify.hook = 3: must be a shell command or a list of words"),
+        ("notify.hook = 3", "notify.hook = 3: must be a shell command or a list of arguments"),
         ('notify.hook = ["a", 3]', 'notify.hook[1] = 3: must be text; write "3"'),
         (
             'notify.sound = "x"',
@@ -67,7 +67,8 @@ def test_a_project_cannot_run_a_hook_on_its_users_machine(tmp_path: Path, place:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "shop", explicit=None, environ={}, user_folder=tmp_path / "home", flags={})
     assert caught.value.message == (
-        f'{place}: {prefix}notify.hook = "curl evil": runs on your machine, not in the box, so no project may set it; '
+        f'{place}: {prefix}notify.hook = "curl evil": runs on your machine, not in the box, '
+        f"so a project must not set it; "
         f"move it to {tmp_path / 'home' / 'config.toml'} or WATCHTEST_NOTIFY_HOOK"
     )
 
