@@ -213,19 +213,13 @@ class WatchSettings(Section):
     debounce_cap_ms: int = Field(
         default=1000, ge=0, le=600_000, description="Longest wait while saves keep coming; at least debounce_ms."
     )
-    ignore: Texts = Field(
-        default=(), description="Gitignore-style globs of files to leave out, in addition to those that git ignores."
-    )
+    ignore: Texts = Field(default=(), description="Gitignore-style globs to leave out, in addition to git's own.")
     include: Texts = Field(
-        default=(), description="Gitignore-style globs of files to keep although they are ignored or may hold secrets."
+        default=(), description="Gitignore-style globs to keep although they are ignored or may hold secrets."
     )
     poll: bool = Field(default=False, description="Check the files every second, for mounts that send no events.")
-    max_file_mb: int = Field(
-        default=512, ge=1, le=4096, description="Leave out files larger than this many megabytes, with a notice."
-    )
-    shrink_guard: bool = Field(
-        default=True, description="Ask before a sync that removes more than half of the files in the box."
-    )
+    max_file_mb: int = Field(default=512, ge=1, le=4096, description="Larger files are left out, with a notice.")
+    shrink_guard: bool = Field(default=True, description="Ask before a sync that removes more than half of the files.")
     rules: Annotated[tuple[RulePattern, ...], Field(strict=False)] = Field(
         default=(),
         description='Dependencies that cannot be detected: "templates/** -> tests/web" runs those tests or a runner.',
@@ -261,9 +255,7 @@ class BoxSettings(Section):
     ca: Certificates = Field(
         default="auto", description="Certificates the box trusts: auto (the host's), off or a path."
     )
-    network: Network = Field(
-        default="on", description="Network access of the box: on, off or setup (only while setup runs)."
-    )
+    network: Network = Field(default="on", description="Network of the box: on, off or setup (only while setup runs).")
     sandbox: Sandbox = Field(
         default="auto", description="Run the local box in bubblewrap: auto (where it works), on or off."
     )
@@ -271,9 +263,7 @@ class BoxSettings(Section):
     cache: bool = Field(default=True, description="Keep the downloads of pip, uv, npm, cargo and go for the next box.")
     memory: Size = Field(default="", description="Memory limit, such as 512m or 4g; empty means no limit.")
     cpus: float = Field(default=0.0, ge=0, le=4096, description="CPU limit, fractions allowed; 0 means no limit.")
-    pids: int = Field(
-        default=4096, ge=16, le=4_194_304, description="Maximum number of processes and threads in the box."
-    )
+    pids: int = Field(default=4096, ge=16, le=4_194_304, description="Maximum number of processes and threads.")
     hardened: bool = Field(default=False, description="Drop every capability; requires a user other than root.")
 
 
@@ -285,9 +275,7 @@ class RunnerSettings(Section):
     test_timeout_s: float = Field(
         default=0.0, ge=0, le=604_800, description="Time limit of a single test in seconds; 0 means no limit."
     )
-    silence_timeout_s: Seconds = Field(
-        default=120.0, description="Seconds without any output or result after which a run is stopped."
-    )
+    silence_timeout_s: Seconds = Field(default=120.0, description="Seconds without output until a run is stopped.")
     grace_s: float = Field(
         default=2.0, ge=0, le=600, description="Seconds between SIGINT, SIGTERM and SIGKILL when a run is stopped."
     )
@@ -346,15 +334,9 @@ class HistorySettings(Section):
     """What is stored about past runs."""
 
     enabled: bool = Field(default=True, description="Store the results of every run.")
-    max_days: int = Field(
-        default=365, ge=0, le=36_500, description="Maximum age of stored runs in days; 0 means no limit."
-    )
-    max_runs: int = Field(
-        default=50_000, ge=0, le=100_000_000, description="Maximum number of stored runs; 0 means no limit."
-    )
-    max_mb: int = Field(
-        default=256, ge=0, le=1_000_000, description="Maximum size of the history in megabytes; 0 means no limit."
-    )
+    max_days: int = Field(default=365, ge=0, le=36_500, description="Maximum age of runs in days; 0 means no limit.")
+    max_runs: int = Field(default=50_000, ge=0, le=100_000_000, description="Maximum number of runs; 0 means no limit.")
+    max_mb: int = Field(default=256, ge=0, le=1_000_000, description="Maximum size in megabytes; 0 means no limit.")
 
 
 class ApiSettings(Section):

@@ -93,7 +93,7 @@ def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
 def _problem(error: ErrorDetails) -> ConfigProblem:
     location, value = error["loc"], error["input"]
     if location[0] in LISTS:
-        return _table_problem(error, plain_path(location), value)
+        return _table_problem(error, _plain_path(location), value)
     # After section and key, pydantic also names the half of a union; only a list index helps the reader.
     path = (*location[:2], *(part for part in location[2:] if isinstance(part, int)))
     whole_section = len(path) == 1 and isinstance(value, dict | list)
@@ -103,10 +103,10 @@ def _problem(error: ErrorDetails) -> ConfigProblem:
 def _table_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> ConfigProblem:
     is_shown = error["type"] != "missing" and not isinstance(value, dict | list)
     if error["type"] == "extra_forbidden":
-        names = siblings(path)
-        demand = "unknown key; " + _meant(suggestion(str(path[-1]), names), f"{owner(path)} has {', '.join(names)}")
+        names = _siblings(path)
+        demand = "unknown key; " + _meant(suggestion(str(path[-1]), names), f"{_owner(path)} has {', '.join(names)}")
     else:
-        demand = table_demand(error["type"], path, value) or _demand(error, path, value)
+        demand = _table_demand(error["type"], path, value) or _demand(error, path, value)
     return ConfigProblem(path, shortened(value) if is_shown else "", demand)
 
 
@@ -141,10 +141,10 @@ def _unknown(path: tuple[str | int, ...], value: object) -> str:
     names = [str(part) for part in path]
     if len(names) == 1 and isinstance(value, dict):
         return "unknown section; " + _meant(suggestion(names[0], TABLES), f"the sections are {', '.join(TABLES)}")
-    siblings = list(SECTIONS[names[0]].model_fields) if len(names) == 2 else []
+    known = list(SECTIONS[names[0]].model_fields) if len(names) == 2 else []
     elsewhere = [key for key in keys() if key.split(".")[1] == names[-1]]
-    meant = next(iter(elsewhere), "") or suggestion(names[-1], siblings)
-    rest = f"[{names[0]}] has {', '.join(siblings)}" if siblings else f"the sections are {', '.join(TABLES)}"
+    meant = next(iter(elsewhere), "") or suggestion(names[-1], known)
+    rest = f"[{names[0]}] has {', '.join(known)}" if known else f"the sections are {', '.join(TABLES)}"
     return "unknown key; " + _meant(meant, rest)
 
 
@@ -152,10 +152,17 @@ def _wrong_choice(key: str, value: object) -> str:
     if key == "box.setup":
         return f'must be "auto" or a list of commands; write [{shortened(value)}]'
     choices = [str(choice) for choice in get_args(keys()[key].annotation)]
-    listed = ", ".join(literal(choice) for choice in choices[:-1]) + f" or {literal(choices[-1])}"
     if not isinstance(value, str):
-        return f"must be {listed}"
-    return f"no such {NOUNS.get(key, 'value')}; " + _meant(suggestion(value, choices), f"choose {listed}")
+        return f"must be {_listed(choices)}"
+    return _no_such(NOUNS.get(key, "value"), value, choices)
+
+
+def _no_such(noun: str, value: str, choices: Sequence[str]) -> str:
+    return f"no such {noun}; " + _meant(suggestion(value, choices), f"choose {_listed(choices)}")
+
+
+def _listed(choices: Sequence[str]) -> str:
+    return ", ".join(map(literal, choices[:-1])) + f" or {literal(choices[-1])}"
 
 
 def _wrong_list(key: str, value: object) -> str:
@@ -194,13 +201,13 @@ TABLE_LIST_DEMANDS = {
 }
 
 
-def plain_path(location: Sequence[str | int]) -> tuple[str | int, ...]:
+def _plain_path(location: Sequence[str | int]) -> tuple[str | int, ...]:
     """Remove pydantic's names for the halves of unions; names of variables, which are the user's, stay."""
     kept = 4 if len(location) > 2 and location[2] == "env" else 3
     return (*location[:kept], *(part for part in location[kept:] if part not in UNION_TAGS))
 
 
-def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
+def _table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
     """Return what a key of a [[…]] table must be; "" if the general message fits."""
     name = str(path[-1])
     match kind, len(path):
@@ -213,7 +220,8 @@ def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
         case "dict_type", _:
             return 'must be a table like { NAME = "value" }'
         case (("missing" | "literal_error"), _) if name == "kind":
-            return _kinds(value if kind == "literal_error" else None)
+            is_missing = kind == "missing"
+            return f"is missing; choose {_listed([*KINDS])}" if is_missing else _no_such("runner", str(value), [*KINDS])
         case "missing", _:
             return f'is missing; write {name} = "…"'
         case "too_short", _:
@@ -228,23 +236,14 @@ def table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
             return ""
 
 
-def siblings(path: Sequence[str | int]) -> list[str]:
+def _siblings(path: Sequence[str | int]) -> list[str]:
     """Return the keys that are valid at this place."""
     if path[0] == RUNNERS:
         return list(RunnerEntry.model_fields)
     return list((ServiceSettings if len(path) <= 3 else ReadySettings).model_fields)
 
 
-def owner(path: Sequence[str | int]) -> str:
+def _owner(path: Sequence[str | int]) -> str:
     if path[0] == RUNNERS:
         return "a runner"
     return "a service" if len(path) <= 3 else "ready"
-
-
-def _kinds(value: object) -> str:
-    kinds = list(KINDS)
-    listed = ", ".join(map(literal, kinds[:-1])) + f" or {literal(kinds[-1])}"
-    if value is None:
-        return f"is missing; choose {listed}"
-    meant = get_close_matches(value, kinds, n=1) if isinstance(value, str) else []
-    return "no such runner; " + (f"did you mean {literal(meant[0])}?" if meant else f"choose {listed}")

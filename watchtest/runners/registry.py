@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from watchtest.runners.cargo import cargo_runner
-from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go import go_runner
-from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript import javascript_tools
 from watchtest.runners.javascript.jest_runner import JestRunner
 from watchtest.runners.javascript.vitest_runner import VitestRunner
@@ -35,8 +34,9 @@ class RunnerDefaults:
     timeout_s: float = 600.0
 
 
-def _no_projects(tree: ProjectTree) -> Iterator[DetectedProject]:
-    return iter(())
+Create = Callable[[RunnerSpec, RunnerDefaults], AnyRunner]
+Detect = Callable[[ProjectTree], Iterator[DetectedProject]]
+CommonRunner = Callable[[str, str, tuple[str, ...], Mapping[str, str]], AnyRunner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,44 +44,45 @@ class RunnerKind:
     """Test ids of the lowest rank are the most specific, so its runners are asked first whether a test is theirs."""
 
     rank: int
-    create: Callable[[RunnerSpec, RunnerDefaults], AnyRunner]
+    create: Create
     manifest: str = ""
     """The name of the file that marks a project of this kind."""
-    detect: Callable[[ProjectTree], Iterator[DetectedProject]] = _no_projects
+    detect: Detect = lambda tree: iter(())
+
+
+def _pytest(spec: RunnerSpec, defaults: RunnerDefaults) -> AnyRunner:
+    return PytestRunner((*defaults.args, *spec.args), defaults.workers, spec.folder, spec.env, spec.title)
+
+
+def _unittest(spec: RunnerSpec, _: RunnerDefaults) -> AnyRunner:
+    return UnittestRunner(spec.args, spec.folder, spec.env, spec.title)
+
+
+def _go(spec: RunnerSpec, defaults: RunnerDefaults) -> AnyRunner:
+    return go_runner.GoRunner(spec.title, spec.folder, spec.args, spec.env, defaults.timeout_s)
+
+
+def _command(spec: RunnerSpec, _: RunnerDefaults) -> AnyRunner:
+    return CommandRunner(spec.command, spec.title, spec.folder, spec.args, spec.env, spec.junit)
+
+
+def _plain(runner: CommonRunner) -> Create:
+    return lambda spec, _: runner(spec.title, spec.folder, spec.args, spec.env)
+
+
+def _javascript(tool: str, runner: CommonRunner) -> RunnerKind:
+    return RunnerKind(2, _plain(runner), javascript_tools.MANIFEST, partial(javascript_tools.detect, tool=tool))
 
 
 KINDS: Mapping[str, RunnerKind] = MappingProxyType(
     {
-        "pytest": RunnerKind(1, lambda spec, defaults: _pytest(spec, defaults)),
-        "unittest": RunnerKind(1, lambda spec, _: UnittestRunner(spec.args, spec.folder, spec.env, spec.title)),
-        "go": RunnerKind(
-            4,
-            lambda spec, defaults: GoRunner(*_common(spec), defaults.timeout_s),
-            go_runner.MANIFEST,
-            go_runner.detect,
-        ),
-        "cargo": RunnerKind(3, lambda spec, _: CargoRunner(*_common(spec)), cargo_runner.MANIFEST, cargo_runner.detect),
-        "vitest": RunnerKind(
-            2,
-            lambda spec, _: VitestRunner(*_common(spec)),
-            javascript_tools.MANIFEST,
-            lambda tree: javascript_tools.detect(tree, "vitest"),
-        ),
-        "jest": RunnerKind(
-            2,
-            lambda spec, _: JestRunner(*_common(spec)),
-            javascript_tools.MANIFEST,
-            lambda tree: javascript_tools.detect(tree, "jest"),
-        ),
-        "command": RunnerKind(0, lambda spec, _: CommandRunner(spec.command, *_common(spec), spec.junit)),
+        "pytest": RunnerKind(1, _pytest),
+        "unittest": RunnerKind(1, _unittest),
+        "go": RunnerKind(4, _go, go_runner.MANIFEST, go_runner.detect),
+        "cargo": RunnerKind(3, _plain(cargo_runner.CargoRunner), cargo_runner.MANIFEST, cargo_runner.detect),
+        "vitest": _javascript("vitest", VitestRunner),
+        "jest": _javascript("jest", JestRunner),
+        "command": RunnerKind(0, _command),
     }
 )
-"""Python projects are detected separately: pytest is also the default."""
-
-
-def _pytest(spec: RunnerSpec, defaults: RunnerDefaults) -> PytestRunner:
-    return PytestRunner((*defaults.args, *spec.args), defaults.workers, spec.folder, spec.env, spec.title)
-
-
-def _common(spec: RunnerSpec) -> tuple[str, str, tuple[str, ...], Mapping[str, str]]:
-    return spec.title, spec.folder, spec.args, spec.env
+"""Python projects are detected separately, because pytest is also the default."""

@@ -138,6 +138,8 @@ class Runner(Protocol):
         """
 
 
+FILTER_LIMIT = 100_000
+"""The longest test filter, in characters, that is passed on a command line."""
 NAMES_SHOWN = 3
 TOP = "."
 """The workspace itself, as a folder."""

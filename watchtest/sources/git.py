@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,29 +25,13 @@ GITLINK = "160000"
 """The mode of a submodule in a git tree."""
 SAFE_OPTIONS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 REPOSITORY_VARIABLES = frozenset(
-    {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_CONFIG",
-        "GIT_CONFIG_PARAMETERS",
-        "GIT_CONFIG_COUNT",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_IMPLICIT_WORK_TREE",
-        "GIT_GRAFT_FILE",
-        "GIT_INDEX_FILE",
-        "GIT_NO_REPLACE_OBJECTS",
-        "GIT_REPLACE_REF_BASE",
-        "GIT_PREFIX",
-        "GIT_SHALLOW_FILE",
-        "GIT_COMMON_DIR",
-        "GIT_INTERNAL_SUPER_PREFIX",
-        "GIT_NAMESPACE",
-        "GIT_LITERAL_PATHSPECS",
-        "GIT_GLOB_PATHSPECS",
-        "GIT_NOGLOB_PATHSPECS",
-        "GIT_ICASE_PATHSPECS",
-    }
+    f"GIT_{name}"
+    for name in (
+        *("DIR", "WORK_TREE", "IMPLICIT_WORK_TREE", "COMMON_DIR", "INDEX_FILE", "PREFIX", "NAMESPACE"),
+        *("CONFIG", "CONFIG_PARAMETERS", "CONFIG_COUNT", "INTERNAL_SUPER_PREFIX", "GRAFT_FILE", "SHALLOW_FILE"),
+        *("OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "NO_REPLACE_OBJECTS", "REPLACE_REF_BASE"),
+        *("LITERAL_PATHSPECS", "GLOB_PATHSPECS", "NOGLOB_PATHSPECS", "ICASE_PATHSPECS"),
+    )
 )
 
 
@@ -179,6 +163,25 @@ class Git:
     def _resolve(self, revision: str) -> str:
         output = self.run("rev-parse", "--verify", "-q", revision, ok_codes=(0, 1, 128))
         return output.decode("ascii", "replace").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """One line of `git ls-tree -r -z`."""
+
+    path: str
+    mode: str
+    object: str
+    size: int
+    """0 unless `-l` is given."""
+
+
+def tree_rows(listing: bytes) -> Iterator[TreeRow]:
+    for line in os.fsdecode(listing).split("\0"):
+        if line:
+            facts, _, path = line.partition("\t")
+            mode, _kind, name, *size = facts.split()
+            yield TreeRow(path, mode, name, int(size[0]) if size and size[0] != "-" else 0)
 
 
 class ObjectStore:

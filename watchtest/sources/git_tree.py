@@ -16,14 +16,14 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from watchtest.core.model import Entry, EntryKind, ExcludedPath, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
-from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, Head, ObjectStore
+from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, Head, ObjectStore, TreeRow, tree_rows
 from watchtest.sources.tree_id import blob_id
 from watchtest.workspace.folder import FOLDER
 
@@ -32,16 +32,6 @@ EXECUTABLE_MODE = "100755"
 LFS_POINTER_LIMIT = 1024
 LFS_POINTER = re.compile(rb"\Aversion https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n")
 ATTRIBUTES = ".gitattributes"
-
-
-@dataclass(frozen=True, slots=True)
-class TreeRow:
-    """One line of `git ls-tree -r -l`."""
-
-    path: str
-    mode: str
-    object: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +80,8 @@ class GitTree:
             tree = self._tree_of(head)
             if tree is None:
                 raise WorkspaceError(f"{self._git.folder}: no commit yet", hint="Make a first commit.")
-            rows = list(self._rows(tree))
+            listing = self._git.run("ls-tree", "-r", "-z", "-l", "--full-tree", tree, variables=self._scratch_objects())
+            rows = list(tree_rows(listing))
             entries, left_out = self._entries(rows)
             is_dirty = None if head.commit is None else self._git.tree_of(head.commit) != tree
             return Snapshot(tree, entries, left_out, head.commit, head.branch, is_dirty)
@@ -134,14 +125,6 @@ class GitTree:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self._git.objects()),
         }
         return variables | ({"GIT_INDEX_FILE": str(index)} if index is not None else {})
-
-    def _rows(self, tree: str) -> Iterator[TreeRow]:
-        listed = self._git.run("ls-tree", "-r", "-z", "-l", "--full-tree", tree, variables=self._scratch_objects())
-        for line in listed.decode("utf-8", "surrogateescape").split("\0"):
-            if line:
-                facts, _, path = line.partition("\t")
-                mode, _kind, name, size = facts.split()
-                yield TreeRow(path, mode, name, int(size) if size != "-" else 0)
 
     def _entries(self, rows: list[TreeRow]) -> tuple[dict[str, Entry], tuple[ExcludedPath, ...]]:
         self._object_ids = {row.path: row.object for row in rows}

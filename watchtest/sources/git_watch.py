@@ -11,15 +11,15 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from watchtest.sources.git import Git, GitError
+from watchtest.sources.subscription import Subscription
 
 if sys.platform == "linux":
     from watchtest.sources.inotify import InotifyStream
-
-CLOSE_TIMEOUT_S = 5.0
 
 
 class FolderWakeup:
@@ -32,46 +32,33 @@ class FolderWakeup:
         self._check_s = check_s
         self._idle_s = idle_s
         self._folders: tuple[str, ...] = ()
-        self._stream: InotifyStream | None = None
-        self._call: asyncio.Future[frozenset[str]] | None = None
+        self._subscription: Subscription | None = None
 
     async def subscribe(self, folders: Sequence[str]) -> None:
         """Watch these folders. Call this before each check, so that any later change ends the next sleep."""
-        if tuple(folders) == self._folders and (self._stream is not None or sys.platform != "linux"):
+        if tuple(folders) == self._folders and (self._subscription is not None or sys.platform != "linux"):
             return
         await self.close()
         self._folders = tuple(folders)
         if sys.platform == "linux":
-            try:
-                self._stream = InotifyStream("", _relative(self._folders))
-            except OSError:
-                return  # a folder is gone, or the limit of watches is reached: check more often instead
+            with suppress(OSError):  # a folder is gone, or the limit of watches is reached: check more often instead
+                stream = InotifyStream("", _relative(self._folders))
+                self._subscription = Subscription("", 0, frozenset(), stream)
 
     async def sleep(self) -> None:
-        if self._stream is None:
+        if self._subscription is None:
             await asyncio.sleep(self._check_s)
             return
-        if self._call is None:
-            self._call = asyncio.get_running_loop().run_in_executor(None, self._stream.wait)
-        await asyncio.wait({self._call}, timeout=self._idle_s)
-        if self._call.done():
-            call, self._call = self._call, None
-            if not call.result().isdisjoint(_relative(self._folders)):
-                self._folders = ()  # a folder is gone, and may have been replaced: subscribe again
+        changed = await self._subscription.wait_for_changes(self._idle_s, asyncio.Event())
+        if not changed.isdisjoint(_relative(self._folders)):
+            self._folders = ()  # a folder is gone, and may have been replaced: subscribe again
+        if changed:
             await asyncio.sleep(self._check_s)  # one change is usually followed by more
 
     async def close(self) -> None:
-        stream, call = self._stream, self._call
-        self._stream, self._call, self._folders = None, None, ()
-        if stream is None:
-            return
-        stream.end()
-        if call is not None:
-            await asyncio.wait({call}, timeout=CLOSE_TIMEOUT_S)
-            if not call.done():
-                return  # the thread still uses it
-            call.exception()
-        stream.close()
+        subscription, self._subscription, self._folders = self._subscription, None, ()
+        if subscription is not None:
+            await subscription.close()
 
 
 def _relative(folders: Sequence[str]) -> list[str]:

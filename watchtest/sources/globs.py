@@ -14,19 +14,8 @@ from pathspec import GitIgnoreSpec
 from watchtest.errors import ConfigError
 
 BUILT_IN = (
-    "__pycache__/",
-    "*.py[cod]",
-    ".venv/",
-    "venv/",
-    "node_modules/",
-    ".tox/",
-    ".nox/",
-    ".mypy_cache/",
-    ".pytest_cache/",
-    ".ruff_cache/",
-    ".hypothesis/",
-    "*.egg-info/",
-    ".DS_Store",
+    *("__pycache__/", "*.py[cod]", ".venv/", "venv/", "node_modules/", ".tox/", ".nox/", "*.egg-info/", ".DS_Store"),
+    *(".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/"),
 )
 """Left out of the box where git is absent."""
 

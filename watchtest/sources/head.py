@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtest.core.model import EntryKind, Snapshot
-from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError
+from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError, tree_rows
 from watchtest.sources.ignore import PathFilter
 from watchtest.sources.tree_id import git_mode
 
@@ -44,7 +43,8 @@ class HeadTracker:
         if len(tree) != SHA1_LENGTH:
             return None  # SHA-256 ids cannot be compared with ours
         if tree != self._tree:
-            self._tree, self._listing = tree, _listing(git, tree)
+            rows = tree_rows(git.run("ls-tree", "-r", "-z", "--full-tree", tree))
+            self._tree, self._listing = tree, {row.path: (row.mode, row.object) for row in rows}
         return self._differs_in_a_file(snapshot)
 
     def _differs_in_a_file(self, snapshot: Snapshot) -> bool:
@@ -61,13 +61,3 @@ class HeadTracker:
             elif at_head != (git_mode(entry).decode(), entry.digest):
                 return True
         return any(path not in snapshot.entries for path, (mode, _) in listing.items() if mode != GITLINK)
-
-
-def _listing(git: Git, tree: str) -> dict[str, tuple[str, str]]:
-    listing = {}
-    for line in os.fsdecode(git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split("\0"):
-        if line:
-            facts, _, path = line.partition("\t")
-            mode, _, digest = facts.split(" ")
-            listing[path] = (mode, digest)
-    return listing

@@ -21,7 +21,16 @@ from watchtest.runners.cargo import cargo_crates
 from watchtest.runners.cargo.cargo_doctests import DoctestReader
 from watchtest.runners.cargo.cargo_events import CargoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
-from watchtest.runners.runner import REPORT, Change, Execute, Invocation, ReportReader, is_below, report_of
+from watchtest.runners.runner import (
+    FILTER_LIMIT,
+    REPORT,
+    Change,
+    Execute,
+    Invocation,
+    ReportReader,
+    is_below,
+    report_of,
+)
 
 MANIFEST = "Cargo.toml"
 RUST_TEST = re.compile(rb"#\[(\w+::)*test\b|#\[rstest")
@@ -35,7 +44,6 @@ BUILD = ("--no-fail-fast", "--message-format=json", "--config", CONFIG)
 JSON = ("-Z", "unstable-options", "--format", "json", "--report-time")
 DOC = "doc"
 TARGET = re.compile(r"(?P<crate>[A-Za-z0-9_-]+)/(?P<target>lib|doc|(bin|test|example|bench)/[^/:]+)")
-FILTER_LIMIT = 100_000
 
 
 def detect(tree: ProjectTree) -> Iterator[DetectedProject]:

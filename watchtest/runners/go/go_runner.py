@@ -14,14 +14,13 @@ from watchtest.core.model import Only
 from watchtest.runners.go import go_packages
 from watchtest.runners.go.go_events import GoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree
-from watchtest.runners.runner import REPORT, Change, Execute, Invocation, report_of
+from watchtest.runners.runner import FILTER_LIMIT, REPORT, Change, Execute, Invocation, report_of
 
 MANIFEST = "go.mod"
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules are listed first, because they are needed to find the folder of a package."""
 NAME = re.compile(r"(Test|Example|Fuzz|Benchmark)[^a-z]|(Test|Example|Fuzz|Benchmark)$")
 CARGO = re.compile(r"(^|/)(lib|doc|(bin|test|example|bench)/[^/]+)$")
-FILTER_LIMIT = 100_000
 
 
 def detect(tree: ProjectTree) -> Iterator[DetectedProject]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from watchtest.core.model import Location
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
-from watchtest.runners.runner import is_below
+from watchtest.runners.runner import FILTER_LIMIT, is_below
 from watchtest.runners.untrusted import COLUMNS, location, number
 
 MANIFEST = "package.json"
@@ -18,7 +18,6 @@ TOOLS = ("vitest", "jest")
 TEST_FILE = re.compile(r"(\.(test|spec)\.[cm]?[jt]sx?$)|(^|/)__tests__/[^/]+\.[cm]?[jt]sx?$")
 SUFFIXES = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 SEPARATOR = " > "
-FILTER_LIMIT = 100_000
 LAUNCHER = (
     'tool=$1; shift; folder=$PWD; while :; do [ -x "$folder/node_modules/.bin/$tool" ] && '
     'exec "$folder/node_modules/.bin/$tool" "$@"; [ -n "$folder" ] || break; folder=${folder%/*}; done; '
