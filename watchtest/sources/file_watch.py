@@ -92,7 +92,7 @@ class _FileWatcher:
         self, root: Path, scope: WatchScope, timing: WatchTiming, note: Callable[[str], None], is_polling: bool
     ) -> None:
         self._root = os.path.realpath(root)  # events name real paths
-        self._territory = scope
+        self._scope = scope
         self._timing = timing
         self._subscriber = Subscriber(self._root, scope, timing.poll_s, note, is_polling)
         self._subscription: Subscription | None = None
@@ -136,20 +136,20 @@ class _FileWatcher:
             return ALL
         assert self._subscription is not None
         named = raw - ALL
-        await asyncio.to_thread(self._territory.learn, named)
-        relevant = frozenset(path for path in named if not self._territory.is_left_out(path))
+        await asyncio.to_thread(self._scope.learn, named)
+        relevant = frozenset(path for path in named if not self._scope.is_left_out(path))
         is_all = EVERYTHING in raw or len(raw) >= BURST
         if is_all or any(self._subscription.may_change_folders(path) for path in relevant):
-            folders = await asyncio.to_thread(self._territory.folders)
+            folders = await asyncio.to_thread(self._scope.folders)
             if not self._subscription.covers(folders):
                 await self.subscribe()
                 is_all = True
         return relevant | ALL if is_all else relevant
 
-    async def _wait_for_changes(self, seconds: float, stop: asyncio.Event) -> frozenset[str]:
+    async def _wait_for_changes(self, timeout_s: float, stop: asyncio.Event) -> frozenset[str]:
         assert self._subscription is not None
         try:
-            return await self._subscription.wait_for_changes(max(seconds, 0.0), stop)
+            return await self._subscription.wait_for_changes(max(timeout_s, 0.0), stop)
         except StreamFailed as error:
             now = self._timing.steady()
             self._failures = [at for at in self._failures if now - at < FAILURE_WINDOW_S] + [now]
