@@ -1,4 +1,4 @@
-"""Carries out the invocations of a runner on this machine, as a box would: rows, output and report apart."""
+"""Runs the invocations of a runner on this machine, and separates rows, output and report as a box does."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PATIENCE_S = 90
 
 
 def carry_out(runner: Runner, workspace: Path, tests: tuple[str, ...] | None = None) -> Execution:
-    """All invocations for these tests, one after the other, as one execution."""
+    """Run all invocations for these tests, one after the other, and merge their executions."""
     invocations = runner.invocations(tests)
     return merge([obey(invocation, runner.reader(invocation, str(workspace)), workspace) for invocation in invocations])
 
 
 def asking(workspace: Path) -> Execute:
-    """Carries out the questions of a runner, too."""
+    """Return a function that runs the queries of a runner."""
 
     async def ask(invocation: Invocation) -> InvocationEnd:
         done, report, duration_s = _carried_out(invocation, workspace)
@@ -51,7 +51,7 @@ def obey(invocation: Invocation, reports: ReportReader, workspace: Path) -> Exec
 def _carried_out(
     invocation: Invocation, workspace: Path
 ) -> tuple[subprocess.CompletedProcess[bytes], bytes | None, float]:
-    """How it ended, what it wrote where REPORT pointed to, and how long it took."""
+    """Return how it ended, what it wrote to the path of REPORT, and how long it took."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")

@@ -1,4 +1,4 @@
-"""Answers to the questions of a runner that were recorded, in place of a box."""
+"""Replays recorded answers to the queries of a runner, in place of a box."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def changed(
 
 @dataclass
 class Answers:
-    """Ends each invocation as `answer` says, and remembers it."""
+    """Answers each invocation with `answer`, and records it."""
 
     answer: Callable[[Invocation], InvocationEnd]
     invocations: list[Invocation] = field(default_factory=list)

@@ -117,11 +117,11 @@ def _workspace(project: Project) -> list[Finding]:
 def _repository(project: Project) -> list[Finding]:
     """Check what makes the lanes of this repository differ or wait."""
     from watchtest.sources.git import Git, GitError
-    from watchtest.sources.git_watch import hindrance
+    from watchtest.sources.git_watch import blocker
 
     git = Git(project.workspace, project.environ)
     try:
-        reason = hindrance(git.directory())
+        reason = blocker(git.directory())
         found = [Finding("git lanes", WARNING, f"waiting: {reason}")] if reason else []
         if git.setting("core.sparseCheckout") == "true":
             found.append(Finding("sparse", WARNING, "sparse checkout: the stage and commit lanes test the whole tree"))

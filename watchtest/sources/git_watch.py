@@ -69,7 +69,7 @@ CHECK_INTERVAL_S = 0.1
 IDLE_CHECK_INTERVAL_S = 2.0
 QUERY_INTERVAL_S = 10.0
 """How often the ids are read even if no file seems to have changed."""
-HINDRANCES = {
+BLOCKERS = {
     "index.lock": "git is busy (index.lock)",
     "rebase-merge": "a rebase is in progress",
     "rebase-apply": "a rebase is in progress",
@@ -84,11 +84,11 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class GitChange:
-    """What has changed. An id is None if it has not changed; `hindrance` is always the current one."""
+    """What has changed. An id is None if it has not changed; `blocker` is always the current one."""
 
     index: str | None = None
     head: str | None = None
-    hindrance: str = ""
+    blocker: str = ""
 
 
 class GitWatch:
@@ -118,15 +118,15 @@ class GitWatch:
             while True:
                 await wakeup.subscribe(self._folders())
                 signature = self._signature()
-                current = hindrance(self._directory)
+                current = blocker(self._directory)
                 is_due = loop.time() - queried_at > QUERY_INTERVAL_S
                 if current != reported:
                     reported = current
-                    yield GitChange(hindrance=current)
+                    yield GitChange(blocker=current)
                 if not current and (signature != last or is_due):
                     ids = await asyncio.to_thread(self._read_ids)
                     # Trust the ids only if nothing has changed since: git may have started again in the meantime.
-                    if self._signature() == signature and not hindrance(self._directory):
+                    if self._signature() == signature and not blocker(self._directory):
                         last, queried_at = signature, loop.time()
                         if ids is not None and (change := self._change(*ids)) != GitChange():
                             yield change
@@ -167,9 +167,9 @@ class GitWatch:
         return self._branch
 
 
-def hindrance(directory: Path) -> str:
+def blocker(directory: Path) -> str:
     """Return why the state of the repository cannot be trusted at the moment, or ""."""
-    return next((words for name, words in HINDRANCES.items() if os.path.lexists(f"{directory}/{name}")), "")
+    return next((words for name, words in BLOCKERS.items() if os.path.lexists(f"{directory}/{name}")), "")
 
 
 def _stat_of(file: Path) -> tuple[int, int, int] | None:

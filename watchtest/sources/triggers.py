@@ -76,7 +76,7 @@ async def git_events(project: Project, trees: dict[Lane, GitTree]) -> AsyncItera
             async for change in watch.changes():
                 now = time.time()
                 for lane in trees:
-                    yield SourceBlocked(lane, now, change.hindrance)
+                    yield SourceBlocked(lane, now, change.blocker)
                 if stage is not None and change.index is not None:
                     yield SourceChanged(Lane.STAGE, now, frozenset({f"index {change.index[:12]}"}))
                 if Lane.COMMIT in trees and change.head:

@@ -1,4 +1,4 @@
-"""A setting that nothing reads is a promise nobody keeps."""
+"""Every setting is read somewhere in the package."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ PACKAGE = Path(watchtest.__file__).parent
 
 
 def keys_read(source: str) -> set[str]:
-    """Dotted keys read in a module: `config.box.engine`, `self._box.engine`, `box_settings.engine`, or `x.engine`
-    where x is annotated as that section (`settings: BoxSettings`, `settings: config.BoxSettings | None`)."""
+    """Return the dotted keys that a module reads.
+
+    Recognized are `config.box.engine`, `self._box.engine`, `box_settings.engine`, and `x.engine` where x is annotated
+    as that section (`settings: BoxSettings`, `settings: config.BoxSettings | None`).
+    """
     tree = ast.parse(source)
     typed = dict(_names_of_sections(tree))
     found = set()
@@ -64,7 +67,7 @@ def test_only_a_read_of_the_key_on_its_section_counts(source: str, found: set[st
 
 @functools.cache
 def keys_read_by_the_package() -> frozenset[str]:
-    """The keys that any module reads, except for those that describe, check and show the settings."""
+    """Return the keys that any module reads, apart from the modules that describe, check and show the settings."""
     own = {PACKAGE / "config", PACKAGE / "commands" / "config.py"}
     modules = [path for path in PACKAGE.rglob("*.py") if not own & {path, *path.parents}]
     return frozenset().union(*(keys_read(path.read_text(encoding="utf-8")) for path in modules))

@@ -1,4 +1,4 @@
-"""`[[runners]]`: what is accepted, what is said of what is not, and which file they come from."""
+"""`[[runners]]`: valid tables, messages about invalid ones, and the file they come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[[services]]`: what is accepted, what is said of what is not, and which file they come from."""
+"""`[[services]]`: valid tables, messages about invalid ones, and the file they come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which source of a setting wins, and what is remembered of where it came from."""
+"""Which layer of a setting wins, and the origin that is kept with the value."""
 
 from __future__ import annotations
 

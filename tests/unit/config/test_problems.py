@@ -1,4 +1,4 @@
-"""Every wrong config as the exact text its writer reads."""
+"""Invalid configs, and the exact messages that the user reads."""
 
 from __future__ import annotations
 

@@ -265,8 +265,8 @@ def test_anything_but_the_loopback_is_an_error_that_says_what_to_write(tmp_path:
     with pytest.raises(ConfigError) as refused:
         _configured(tmp_path, listen)
     assert str(refused.value) == (
-        f"watchtest.toml: api.listen = {json.dumps(listen)}: must be a port of this machine alone, like "
-        '"127.0.0.1:7357" or "[::1]:7357"; port 0 is any, "" is none'
+        f"watchtest.toml: api.listen = {json.dumps(listen)}: must be a loopback address, like "
+        '"127.0.0.1:7357" or "[::1]:7357"; port 0 means any free port, "" means none'
     )
 
 

@@ -1,4 +1,4 @@
-"""Which runners test a snapshot, as the settings and its files say."""
+"""Which runners test a snapshot, by the settings and by its files."""
 
 from __future__ import annotations
 

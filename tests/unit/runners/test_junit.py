@@ -1,4 +1,4 @@
-"""JUnit XML of several tools as results; what is unsafe or too much is refused."""
+"""Reads JUnit XML of several tools, and rejects documents that are unsafe or too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which projects are run by unittest rather than by pytest. In doubt none: pytest runs their tests all the same."""
+"""Which projects run with unittest instead of pytest, which is the choice in any doubt."""
 
 from __future__ import annotations
 

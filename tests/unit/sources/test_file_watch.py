@@ -1,4 +1,4 @@
-"""The watcher against the real file system: what is told, what is not, and what must never be missed."""
+"""The file watcher on the real file system: which changes it reports, which it ignores, and that it misses none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When git's state has changed, and when it is not to be looked at. Real git, real clock, deadlines."""
+"""Which changes of a repository are reported, and when its state is not trusted. Uses real git and a real clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def repo(tmp_path: Path) -> Repo:
 
 @pytest.fixture
 def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitChange]]]:
-    """What is told from an action on, until nothing new comes for a while. The first state is not in it."""
+    """Return what is reported after an action, until nothing new comes for a while; without the initial state."""
     tree = GitTree(repo.root, "index", environ=ENVIRON, max_file_bytes=10**6)
 
     async def collect(action: Callable[[], object]) -> list[GitChange]:
@@ -49,7 +49,7 @@ def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitChange
                 try:
                     found.append(await asyncio.wait_for(queue.get(), QUIET_S))
                 except TimeoutError:
-                    return [news for news in found if news.index or news.head or news.hindrance]
+                    return [news for news in found if news.index or news.head or news.blocker]
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -127,7 +127,7 @@ def test_a_rebase_of_ten_commits_is_told_once_at_its_end(repo: Repo, seen: Seen)
 
     told = seen(rebase)
     assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
-    assert any("rebase" in news.hindrance for news in told)
+    assert any("rebase" in news.blocker for news in told)
 
 
 def test_a_merge_that_stands_is_waited_for(repo: Repo, seen: Seen) -> None:
@@ -147,7 +147,7 @@ def test_a_merge_that_stands_is_waited_for(repo: Repo, seen: Seen) -> None:
         repo.git("commit", "--quiet", "-m", "merged")
 
     told = seen(merge)
-    assert told[0].hindrance == "a merge is in progress"
+    assert told[0].blocker == "a merge is in progress"
     assert [news.head for news in told if news.head] == [repo.git("rev-parse", "HEAD")]
 
 
@@ -165,7 +165,7 @@ def test_a_lock_is_waited_for_and_named(repo: Repo, seen: Seen, tmp_path: Path) 
         lock.unlink()
 
     told = seen(change_under_a_lock)
-    assert told == [GitChange(hindrance="git is busy (index.lock)"), GitChange(index=repo.staged_tree(tmp_path))]
+    assert told == [GitChange(blocker="git is busy (index.lock)"), GitChange(index=repo.staged_tree(tmp_path))]
 
 
 def test_the_first_commit_of_all_is_told(tmp_path: Path) -> None:

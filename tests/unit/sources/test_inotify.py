@@ -1,4 +1,4 @@
-"""The kernel's word on changed files: precise, woken by nothing else, and honest about what it lost."""
+"""The inotify stream reports exactly the changed files, wakes up for nothing else, and reports lost events."""
 
 from __future__ import annotations
 

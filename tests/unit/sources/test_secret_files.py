@@ -1,4 +1,4 @@
-"""Files that may hold secrets stay out of the box until git tracks them or the user says so, and that is said."""
+"""Files that may hold secrets are left out, with a notice, until git tracks them or the user includes them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 class Scratch:
-    """Git's opinion, formed in an index and an object folder of its own."""
+    """Asks git, with a separate index and object folder."""
 
     def __init__(self, root: Path, aside: Path, environ: Mapping[str, str]) -> None:
         self.root, self.aside = root, aside

@@ -1,4 +1,4 @@
-"""Which crates a change can affect, by recorded words of `cargo metadata`."""
+"""Which crates a change can affect, with recorded output of `cargo metadata`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded words of cargo 1.95 as results, older panics, documentation tests, and words that nobody should send."""
+"""Reads recorded output of cargo 1.95, older panics, documentation tests, and malformed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Go packages a change can affect, by recorded words of `go list`."""
+"""Which Go packages a change can affect, with recorded output of `go list`."""
 
 from __future__ import annotations
 

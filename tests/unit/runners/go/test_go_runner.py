@@ -1,4 +1,4 @@
-"""Recorded words of Go 1.19 and 1.27 as results, and words that nobody should send."""
+"""Reads recorded output of Go 1.19 and 1.27, and malformed rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reports() -> GoReader:
 
 
 def replayed(name: str, *, without: str = "") -> Execution:
-    """As a box hands it on: objects are rows, all else is output."""
+    """Replay recorded output as a box passes it on: objects are rows, everything else is output."""
     gathering = reports()
     output = ""
     for line in (RECORDED / name).read_text(encoding="utf-8").splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""Recorded reports of Vitest 3 and Jest 29 as results, and reports that nobody should write."""
+"""Reads recorded reports of Vitest 3 and Jest 29, and malformed reports."""
 
 from __future__ import annotations
 

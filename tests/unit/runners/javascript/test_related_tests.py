@@ -1,4 +1,4 @@
-"""Which JavaScript tests a change can affect: what is asked of Jest and Vitest, and what their answers mean."""
+"""Which JavaScript tests a change can affect: the queries to Jest and Vitest, and how their answers are read."""
 
 from __future__ import annotations
 
