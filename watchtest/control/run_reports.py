@@ -136,9 +136,9 @@ class RunReports:
         for lane in state.ranked:
             if isinstance(lane.activity, Working):
                 yield self._working(lane.activity)
-            for asked in lane.queue.waiting:
-                run = requested_run(asked, lane.lane)
-                yield _report(run, RunState.QUEUED, reason=_wait_reason(lane), queued_at=asked.at)
+            for queued in lane.queue.waiting:
+                run = requested_run(queued, lane.lane)
+                yield _report(run, RunState.QUEUED, reason=_wait_reason(lane), queued_at=queued.at)
 
     def _working(self, working: Working) -> RunReport:
         phase = working.phase if isinstance(working.phase, Executing) else None

@@ -39,34 +39,34 @@ def test_a_run_is_told_from_queue_to_end_with_each_result_and_every_event_has_it
                 "starting",
                 "unknown",
             )
-            asked = await watcher.post("/runs", {"tests": [TEST]})
+            requested = await watcher.post("/runs", {"tests": [TEST]})
             watcher.runs.outcomes.put_nowait((failed("test_a.py::test_red"), passed("test_a.py::test_green")))
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             watcher.loop.post(BoxConnected(Lane.SAVE, time.time(), BOX))
             watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), "setting up \x1b[31mred"))
-            heard = [opening]
-            while not (heard[-1].kind == "status" and heard[-1].data["activity"] == "idle"):
+            received = [opening]
+            while not (received[-1].kind == "status" and received[-1].data["activity"] == "idle"):
                 each = await client.next()
                 assert each is not None
-                heard.append(each)
-        states = [each.data["state"] for each in heard if each.kind == "run"]
+                received.append(each)
+        states = [each.data["state"] for each in received if each.kind == "run"]
         assert states[0] == "syncing"
         assert states[-1] == "failed"
-        assert all(each.data["id"] == asked["id"] for each in heard if each.kind == "run")
-        results = [each.data for each in heard if each.kind == "result"]
+        assert all(each.data["id"] == requested["id"] for each in received if each.kind == "run")
+        results = [each.data for each in received if each.kind == "result"]
         assert [(each["number"], each["outcome"]) for each in results] == [(1, "failed"), (2, "passed"), (3, "passed")]
         assert (results[0]["failure"]["file"], results[0]["failure"]["line"]) == ("test_a.py", 14)
-        (note,) = [each.data for each in heard if each.kind == "note"]
+        (note,) = [each.data for each in received if each.kind == "note"]
         assert note["text"] == "setting up red"
-        assert any(each.kind == "box" and each.data["box"]["engine"] == "docker" for each in heard)
-        await must_have_its_shape(watcher, heard)
+        assert any(each.kind == "box" and each.data["box"]["engine"] == "docker" for each in received)
+        await assert_matches_schema(watcher, received)
 
     play(story, policy=Policy.OFF)
 
 
-async def must_have_its_shape(watcher: Bench, heard: list[ReceivedEvent]) -> None:
+async def assert_matches_schema(watcher: Bench, received: list[ReceivedEvent]) -> None:
     document = await watcher.get("/openapi.json")
-    for each in heard:
+    for each in received:
         schema = {**document, "$ref": f"#/components/schemas/{component_name(EVENTS[each.kind].__name__)}"}
         jsonschema.validate(each.data, schema, jsonschema.Draft202012Validator)
 
@@ -82,7 +82,7 @@ def test_a_box_that_is_lost_is_told_with_its_problem() -> None:
             problem = await client.until("problem")
             assert problem.data["problem"]["message"] == "the container is gone"
             status = await client.until("status", activity="degraded")
-            await must_have_its_shape(watcher, [problem, status])
+            await assert_matches_schema(watcher, [problem, status])
 
     play(story)
 
@@ -95,8 +95,8 @@ def test_whoever_comes_back_with_the_last_id_misses_nothing_and_gets_nothing_twi
         await watcher.post("/resume")
         await watcher.post("/pause", {"lane": "save"})
         async with listening(socket_of(watcher), seen.id) as client:
-            heard = [await client.next(), await client.next()]
-        assert [each.data["paused"] for each in heard if each] == [False, True]
+            received = [await client.next(), await client.next()]
+        assert [each.data["paused"] for each in received if each] == [False, True]
 
     play(story, policy=Policy.OFF)
 
@@ -110,7 +110,7 @@ def test_an_id_of_another_watcher_is_answered_by_a_reset_and_how_things_stand(la
         assert status is not None
         assert (reset.kind, reset.data) == ("reset", {"reason": "this event is from another watcher"})
         assert status.kind == "status"
-        await must_have_its_shape(watcher, [reset, status])
+        await assert_matches_schema(watcher, [reset, status])
 
     play(story, policy=Policy.OFF)
 
@@ -140,8 +140,8 @@ def test_the_end_of_the_watcher_is_told_and_ends_the_stream() -> None:
         with short_folder() as folder:
             async with bench(folder, policy=Policy.OFF) as watcher, listening(socket_of(watcher)) as client:
                 watcher.loop.quit()
-                heard = await client.rest()
-        assert (heard[-1].kind, heard[-1].data) == ("end", {"reason": "the watcher is stopping"})
+                received = await client.rest()
+        assert (received[-1].kind, received[-1].data) == ("end", {"reason": "the watcher is stopping"})
 
     asyncio.run(whole())
 
@@ -172,12 +172,12 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_d
     long = tuple(failed(f"test_a.py::test_{number}", output="x" * 8000) for number in range(50))
     tests = tuple(passed(f"test_a.py::test_{number}") for number in range(20))
 
-    async def heard_all(client: EventClient, run: str) -> list[int]:
+    async def received_results(client: EventClient, run: str) -> list[int]:
         numbers = []
-        while (heard := await client.next()) is not None:
-            if heard.kind == "result":
-                numbers.append(heard.data["number"])
-            if heard.kind == "run" and heard.data["id"] == run and heard.data["ended"]:
+        while (received := await client.next()) is not None:
+            if received.kind == "result":
+                numbers.append(received.data["number"])
+            if received.kind == "run" and received.data["id"] == run and received.data["ended"]:
                 break
         return numbers
 
@@ -189,10 +189,10 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_d
                     return await stack.enter_async_context(listening(socket_of(watcher)))
 
                 async def run(*results: Result) -> str:
-                    asked = await watcher.post("/runs")
+                    requested = await watcher.post("/runs")
                     watcher.runs.outcomes.put_nowait(results)
                     watcher.runs.outcomes.put_nowait(Outcome.PASSED)
-                    return str(asked["id"])
+                    return str(requested["id"])
 
                 stuck, feed = await listener(), watcher.gateway.feed
                 (held_up,) = feed.clients
@@ -201,7 +201,7 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_d
                 clients = [await listener() for _ in range(199)]
                 for _ in range(2):
                     name = await run(*tests)
-                    numbers = await asyncio.gather(*(heard_all(client, name) for client in clients))
+                    numbers = await asyncio.gather(*(received_results(client, name) for client in clients))
                     assert numbers == [list(range(1, len(tests) + 2))] * len(clients)
                 for number in range(100):
                     watcher.loop.post(NoteAdded(Lane.SAVE, time.time(), f"line {number}"))

@@ -26,7 +26,7 @@ def parsed(text: str) -> dict[tuple[str, Labels], float]:
     }
 
 
-def told(story: Story) -> dict[tuple[str, Labels], float]:
+def scrape(story: Story) -> dict[tuple[str, Labels], float]:
     counts = MetricCounts()
     for before, after, event in story.steps:
         counts.follow(transitions(before, after, event), event.at)
@@ -36,7 +36,7 @@ def told(story: Story) -> dict[tuple[str, Labels], float]:
 
 def test_runs_and_tests_are_counted_by_how_they_ended() -> None:
     story = Story().run("tree1", passed("a"), failed("b")).run("tree2", passed("a"), passed("b"))
-    found = told(story)
+    found = scrape(story)
     assert found["watchtest_runs_total", (("lane", "save"), ("state", "failed"))] == 1
     assert found["watchtest_runs_total", (("lane", "save"), ("state", "passed"))] == 1
     assert found["watchtest_runs_total", (("lane", "save"), ("state", "killed"))] == 0
@@ -57,18 +57,18 @@ def test_runs_and_tests_are_counted_by_how_they_ended() -> None:
 
 def test_what_waits_and_what_is_wrong_shows() -> None:
     story = Story().run("tree1", passed("a")).box().change("b.py", "c.py")
-    found = told(story)
+    found = scrape(story)
     lane: Labels = (("lane", "save"),)
     assert found["watchtest_pending_changes", lane] == 2
     assert found["watchtest_run_under_way", lane] == 1
     assert found["watchtest_box_up", lane] == 1
     assert found["watchtest_activity", (("activity", "syncing"), *lane)] == 1
     story.on(BoxLost(Lane.SAVE, story.now, Problem("gone", "gone"))).breaks()
-    found = told(story)
+    found = scrape(story)
     assert (found["watchtest_box_up", lane], found["watchtest_box_losses_total", lane]) == (0, 1)
     assert found["watchtest_activity", (("activity", "degraded"), *lane)] == 1
     services = (ServiceInfo("kv", "ready", 1.0), ServiceInfo("db", "failed", 1.0))
-    found = told(story.on(ServicesChanged(Lane.SAVE, story.now, services)))
+    found = scrape(story.on(ServicesChanged(Lane.SAVE, story.now, services)))
     assert found["watchtest_service_ready", (*lane, ("service", "kv"))] == 1
     assert found["watchtest_service_ready", (*lane, ("service", "db"))] == 0
 
@@ -89,7 +89,7 @@ def test_labels_are_of_closed_sets_whatever_tests_are_called() -> None:
         story = Story()
         for run in range(number):
             story.run(f"tree{run}", passed(f"test_{run}"), failed(f"red_{run}"))
-        return {key for key in told(story) if key[0].startswith("watchtest_")}
+        return {key for key in scrape(story) if key[0].startswith("watchtest_")}
 
     assert names(2) == names(9)
 

@@ -132,9 +132,9 @@ def test_a_run_that_had_nothing_to_do_has_an_end_for_whoever_asks_but_is_in_no_l
     working = story.working
     reports = RunReports()
     story.on(RunEnded(Lane.SAVE, 2.0, working.run.id, Unchanged(working.snapshot)))  # type: ignore[arg-type]
-    (told,) = reports.follow(tuple(transitions(*story.steps[-1])), story.state, 2.0)
-    assert (told.state, told.reason, told.has_ended) == (RunState.CANCELLED, NOTHING_NEW, True)
-    assert reports.find(story.state, working.run.id) == told
+    (report,) = reports.follow(tuple(transitions(*story.steps[-1])), story.state, 2.0)
+    assert (report.state, report.reason, report.has_ended) == (RunState.CANCELLED, NOTHING_NEW, True)
+    assert reports.find(story.state, working.run.id) == report
     assert reports.all(story.state) == ()
 
 

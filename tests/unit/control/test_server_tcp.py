@@ -24,7 +24,7 @@ from watchtest.errors import ConfigError, ControlError
 ANY_PORT = "127.0.0.1:0"
 
 
-async def asked(
+async def send(
     port: int,
     *headers: str,
     token: str = "",
@@ -67,11 +67,11 @@ def test_with_the_token_every_route_answers_as_on_the_socket() -> None:
         assert info["url"] == f"http://127.0.0.1:{port}"
         assert read_token(Path(info["token_file"])) == token
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
-            status, answer, _ = await asked(port, token=token, host=host)
+            status, answer, _ = await send(port, token=token, host=host)
             assert (status, answer["status"]) == (200, "ok")
-        status, answer, _ = await asked(port, f"Origin: http://localhost:{port}", token=token)
+        status, answer, _ = await send(port, f"Origin: http://localhost:{port}", token=token)
         assert status == 200
-        status, run, _ = await asked(port, token=token, method="POST", path="/runs", body=b"{}")
+        status, run, _ = await send(port, token=token, method="POST", path="/runs", body=b"{}")
         assert status == 202
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         assert (await watcher.end_of(run["id"]))["state"] == "passed"
@@ -82,7 +82,7 @@ def test_with_the_token_every_route_answers_as_on_the_socket() -> None:
 def test_six_will_do_as_well_as_four() -> None:
     async def story(watcher: Bench, port: int, token: str) -> None:
         assert (await watcher.get("/info"))["url"] == f"http://[::1]:{port}"
-        status, _, _ = await asked(port, token=token, address="::1", host=f"[::1]:{port}")
+        status, _, _ = await send(port, token=token, address="::1", host=f"[::1]:{port}")
         assert status == 200
 
     on_a_port(story, "[::1]:0")
@@ -103,7 +103,7 @@ def test_without_the_token_nothing_is_told() -> None:
             [f"Cookie: token={token}"],
         ):
             for path, method in (("/health", "GET"), ("/runs", "POST"), ("/nothing", "GET")):
-                status, answer, head = await asked(port, *headers, method=method, path=path)
+                status, answer, head = await send(port, *headers, method=method, path=path)
                 assert (status, answer["code"]) == (401, "no_token"), headers
                 assert "www-authenticate: Bearer" in head
                 assert token not in json.dumps(answer)
@@ -115,10 +115,10 @@ def test_without_the_token_nothing_is_told() -> None:
 def test_a_foreign_host_or_origin_is_refused_even_with_the_token() -> None:
     async def story(watcher: Bench, port: int, token: str) -> None:
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.2:{port}"):
-            status, answer, _ = await asked(port, token=token, host=host)
+            status, answer, _ = await send(port, token=token, host=host)
             assert (status, answer["code"]) == (403, "foreign_host"), host
         for origin in ("https://evil.example", "null", "http://localhost", f"https://127.0.0.1:{port}", ""):
-            status, answer, _ = await asked(port, f"Origin: {origin}", token=token, method="POST", path="/runs")
+            status, answer, _ = await send(port, f"Origin: {origin}", token=token, method="POST", path="/runs")
             assert (status, answer["code"]) == (403, "foreign_origin"), origin
         assert watcher.runs.started == []
 
@@ -141,7 +141,7 @@ def test_ten_megabytes_are_refused_here_too() -> None:
     async def story(_watcher: Bench, port: int, token: str) -> None:
         body = b" " * 10_000_000
         for path in ("/runs", "/config/validate"):
-            status, answer, _ = await asked(port, token=token, method="POST", path=path, body=body)
+            status, answer, _ = await send(port, token=token, method="POST", path=path, body=body)
             assert (status, answer["code"]) == (413, "too_large")
 
     on_a_port(story)

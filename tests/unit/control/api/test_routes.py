@@ -22,18 +22,18 @@ from watchtest.errors import ControlError, EngineError
 
 def test_a_run_that_is_asked_for_is_told_from_queue_to_end() -> None:
     async def story(watcher: Bench) -> None:
-        asked = await watcher.post("/runs", {"tests": [TEST]})
-        assert (asked["lane"], asked["trigger"], asked["ended"]) == ("save", "manual", False)
+        requested = await watcher.post("/runs", {"tests": [TEST]})
+        assert (requested["lane"], requested["trigger"], requested["ended"]) == ("save", "manual", False)
         await watcher.until("it runs", lambda: len(watcher.runs.started) == 1)
-        assert watcher.runs.started[0].run.id == asked["id"]
+        assert watcher.runs.started[0].run.id == requested["id"]
         selection = watcher.runs.started[0].run.selection
         assert isinstance(selection, Only)
         assert selection.tests == (TEST,)
         report = await watcher.get("/runs/current")
-        assert (report["id"], report["state"], report["tree"]) == (asked["id"], "running", "tree1")
+        assert (report["id"], report["state"], report["tree"]) == (requested["id"], "running", "tree1")
         assert report["progress"] == {"done": 0, "total": 1}
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
-        end = await watcher.end_of(asked["id"])
+        end = await watcher.end_of(requested["id"])
         assert (end["state"], end["counts"]["passed"], end["reason"]) == ("passed", 1, None)
 
     play(story, policy=Policy.OFF)
@@ -41,10 +41,10 @@ def test_a_run_that_is_asked_for_is_told_from_queue_to_end() -> None:
 
 def test_a_superseded_run_names_the_run_that_goes_on_in_its_place() -> None:
     async def story(watcher: Bench) -> None:
-        asked = await watcher.post("/runs", {"tests": [TEST]})
+        requested = await watcher.post("/runs", {"tests": [TEST]})
         await watcher.until("it runs", lambda: len(watcher.runs.started) == 1)
-        watcher.loop.post(SourceCompared(Lane.SAVE, time.time(), asked["id"], frozenset({"code.py"})))
-        given_up = await watcher.end_of(asked["id"])
+        watcher.loop.post(SourceCompared(Lane.SAVE, time.time(), requested["id"], frozenset({"code.py"})))
+        given_up = await watcher.end_of(requested["id"])
         assert given_up["state"] == "superseded"
         await watcher.until("its successor runs", lambda: len(watcher.runs.started) == 2)
         successor = watcher.runs.started[1].run
@@ -82,15 +82,15 @@ def test_a_run_by_policy_gets_its_selection_from_what_is_known() -> None:
 
 def test_runs_wait_in_line_each_under_its_own_id_and_none_is_lost() -> None:
     async def story(watcher: Bench) -> None:
-        asked = [(await watcher.post("/runs", {"tests": [f"test_{n}.py"]}))["id"] for n in range(5)]
-        assert len(set(asked)) == 5
-        waiting = await watcher.get(f"/runs/{asked[3]}")
-        assert (waiting["state"], waiting["reason"]) == ("queued", f"run {asked[0]} is in progress")
-        for _ in asked:
+        requested = [(await watcher.post("/runs", {"tests": [f"test_{n}.py"]}))["id"] for n in range(5)]
+        assert len(set(requested)) == 5
+        waiting = await watcher.get(f"/runs/{requested[3]}")
+        assert (waiting["state"], waiting["reason"]) == ("queued", f"run {requested[0]} is in progress")
+        for _ in requested:
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
-        ends = [await watcher.end_of(run) for run in asked]
+        ends = [await watcher.end_of(run) for run in requested]
         assert [end["state"] for end in ends] == ["passed"] * 5
-        assert [start.run.id for start in watcher.runs.started][:5] == asked
+        assert [start.run.id for start in watcher.runs.started][:5] == requested
 
     play(story, policy=Policy.OFF)
 
@@ -105,8 +105,8 @@ def test_a_full_queue_refuses_the_next_run_in_words() -> None:
             await ask_without_end()
         assert refused.value.reason == "queue_full"
         for lane in watcher.loop.state.ranked:
-            for asked in lane.queue.waiting:
-                await watcher.post(f"/runs/{asked.id}/cancel")
+            for requested in lane.queue.waiting:
+                await watcher.post(f"/runs/{requested.id}/cancel")
 
     play(story, policy=Policy.OFF)
 
@@ -114,14 +114,14 @@ def test_a_full_queue_refuses_the_next_run_in_words() -> None:
 @pytest.mark.parametrize(("verb", "state"), [("cancel", "cancelled"), ("kill", "killed")])
 def test_the_run_under_way_is_ended_once_however_often_it_is_asked(verb: str, state: str) -> None:
     async def story(watcher: Bench) -> None:
-        asked = await watcher.post("/runs")
+        requested = await watcher.post("/runs")
         stopping = await watcher.post(f"/runs/current/{verb}")
-        assert stopping["id"] == asked["id"]
+        assert stopping["id"] == requested["id"]
         assert stopping["stopping"] or stopping["ended"]
-        assert (await watcher.end_of(asked["id"]))["state"] == state
+        assert (await watcher.end_of(requested["id"]))["state"] == state
         for _ in range(2):
-            again = await watcher.post(f"/runs/{asked['id']}/{verb}")
-            assert (again["id"], again["state"]) == (asked["id"], state)
+            again = await watcher.post(f"/runs/{requested['id']}/{verb}")
+            assert (again["id"], again["state"]) == (requested["id"], state)
         with pytest.raises(RequestRefused, match="nothing is running"):
             await watcher.post(f"/runs/current/{verb}")
 
@@ -157,9 +157,9 @@ def test_cancelling_a_run_of_a_lower_lane_leaves_the_higher_lane_alone() -> None
 
 def test_a_run_that_breaks_says_why() -> None:
     async def story(watcher: Bench) -> None:
-        asked = await watcher.post("/runs")
+        requested = await watcher.post("/runs")
         watcher.runs.outcomes.put_nowait(ValueError("out of order"))
-        end = await watcher.end_of(asked["id"])
+        end = await watcher.end_of(requested["id"])
         assert end["state"] == "broken"
         assert "ValueError: out of order" in end["reason"]
         await watcher.post("/pause")
@@ -169,9 +169,9 @@ def test_a_run_that_breaks_says_why() -> None:
 
 def test_with_nothing_under_way_a_cancel_calls_off_the_next_attempt() -> None:
     async def story(watcher: Bench) -> None:
-        asked = await watcher.post("/runs")
+        requested = await watcher.post("/runs")
         watcher.runs.outcomes.put_nowait(EngineError("the engine is away"))
-        assert (await watcher.end_of(asked["id"]))["state"] == "broken"
+        assert (await watcher.end_of(requested["id"]))["state"] == "broken"
         with pytest.raises(RequestRefused, match="will not retry by itself"):
             await watcher.post("/runs/current/cancel")
         await asyncio.sleep(0.7)  # the first attempt would have come after half a second
@@ -185,14 +185,14 @@ def test_a_paused_lane_keeps_what_is_asked_until_it_is_resumed() -> None:
         for _ in range(2):
             assert (await watcher.post("/pause"))["lanes"] == {"save": {"paused": True}}
         watcher.loop.post(SourceChanged(Lane.SAVE, 1.0, frozenset({"code.py"})))
-        asked = await watcher.post("/runs")
-        waiting = await watcher.get(f"/runs/{asked['id']}")
+        requested = await watcher.post("/runs")
+        waiting = await watcher.get(f"/runs/{requested['id']}")
         assert waiting["state"] == "queued"
         assert "paused" in waiting["reason"]
         assert watcher.runs.started == []
         watcher.runs.outcomes.put_nowait(Outcome.PASSED)
         assert (await watcher.post("/resume", {"lane": "save"}))["lanes"] == {"save": {"paused": False}}
-        assert (await watcher.end_of(asked["id"]))["state"] == "passed"
+        assert (await watcher.end_of(requested["id"]))["state"] == "passed"
 
     play(story)
 
