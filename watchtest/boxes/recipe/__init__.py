@@ -1,1 +1,1 @@
-"""What a box of a project is made of, read from its files. Decides; makes nothing."""
+"""Decide from the files of a project how to make its box. Creates nothing."""

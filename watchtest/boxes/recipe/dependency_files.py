@@ -1,4 +1,4 @@
-"""Which files a setup depends on, and a key that changes exactly when it has to be done again."""
+"""Find the files that setup depends on, and compute a key that changes exactly when setup must run again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ from watchtest.errors import ConfigError
 
 PROJECT = "pyproject.toml"
 INSTALLABLE = (PROJECT, "setup.py", "setup.cfg")
-ELSEWHERE = re.compile(r"^(?:-r|--requirement|-c|--constraint)(?:\s*=\s*|\s*)(?P<path>\S+)")
+INCLUDED = re.compile(r"^(?:-r|--requirement|-c|--constraint)(?:\s*=\s*|\s*)(?P<path>\S+)")
 LOCAL = re.compile(r"^(?:(?:-e|--editable)(?:\s*=\s*|\s*))?(?P<path>\.{0,2}/[^\s;\[]*|\.{1,2}(?=$|[\s;\[]))")
 IRRELEVANT_TOOLS = frozenset(
-    {"watchtest", "ruff", "black", "isort", "mypy", "pyright", "basedpyright", "pytest", "coverage", "pylint", "tox"}
-    | {
+    [
+        "watchtest",
+        "ruff",
+        "black",
+        "isort",
+        "mypy",
+        "pyright",
+        "basedpyright",
+        "pytest",
+        "coverage",
+        "pylint",
+        "tox",
         "flake8",
         "bandit",
         "towncrier",
@@ -27,59 +37,59 @@ IRRELEVANT_TOOLS = frozenset(
         "vulture",
         "pydocstyle",
         "cibuildwheel",
-    }
+    ]
 )
-"""Tables of pyproject.toml that installing a project never looks at: editing them sets nothing up again."""
+"""Tables of pyproject.toml that do not affect an installation: changing them triggers no setup."""
 
 
 def dependency_files(files: ProjectFiles, patterns: tuple[str, ...]) -> list[str]:
-    """What the globs name, and what those files name in turn, wherever it lies."""
+    """Return the files that match the globs, and the files that those include in turn."""
     found: dict[str, None] = {}
     waiting = files.matching(patterns)
     while waiting:
         path = waiting.pop()
         if path not in found and files.has(path):
             found[path] = None
-            waiting += _named_by(path, files)
+            waiting += _included_by(path, files)
     return sorted(found)
 
 
 def setup_key(commands: Sequence[str], paths: Sequence[str], files: ProjectFiles) -> str:
-    basis = [*commands, *(f"{path} {_meaning(path, files)}" for path in paths)]
-    return hashlib.sha256("\n".join(basis).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    lines = [*commands, *(f"{path} {_relevant_content(path, files)}" for path in paths)]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _named_by(path: str, files: ProjectFiles) -> Iterator[str]:
+def _included_by(path: str, files: ProjectFiles) -> Iterator[str]:
     if path.endswith((".txt", ".in")):
-        yield from _named_by_requirements(path, files.text(path))
+        yield from _included_by_requirements(path, files.text(path))
     elif path == PROJECT:
-        yield from _named_by_project(files)
+        yield from _included_by_project(files)
 
 
-def _named_by_requirements(path: str, text: str) -> Iterator[str]:
+def _included_by_requirements(path: str, text: str) -> Iterator[str]:
     folder = posixpath.dirname(path)
     for line in text.splitlines():
-        if found := ELSEWHERE.match(line.strip()):
+        if found := INCLUDED.match(line.strip()):
             yield posixpath.normpath(posixpath.join(folder, found["path"]))
         elif found := LOCAL.match(line.strip()):
-            # pip reads such a path from where it runs, which is the top of the tree.
+            # pip resolves such a path from its working directory, the root of the tree.
             yield from (posixpath.normpath(posixpath.join(found["path"], name)) for name in INSTALLABLE)
 
 
-def _named_by_project(files: ProjectFiles) -> Iterator[str]:
-    """Setuptools can keep the dependencies in files of their own."""
+def _included_by_project(files: ProjectFiles) -> Iterator[str]:
+    """Yield the files in which setuptools keeps dynamic dependencies."""
     try:
         dynamic = table(files.toml(PROJECT), "tool", "setuptools", "dynamic")
     except ConfigError:
         return
-    wanted = [dynamic.get("dependencies"), *table(dynamic, "optional-dependencies").values()]
-    for one in wanted:
-        named = table(one).get("file")
+    sources = [dynamic.get("dependencies"), *table(dynamic, "optional-dependencies").values()]
+    for source in sources:
+        named = table(source).get("file")
         yield from [named] if isinstance(named, str) else texts(named)
 
 
-def _meaning(path: str, files: ProjectFiles) -> str:
-    """The content, but for what no installation looks at."""
+def _relevant_content(path: str, files: ProjectFiles) -> str:
+    """Return a text that changes exactly when the file may lead to another installation."""
     if path != PROJECT:
         return files.digest(path)
     try:

@@ -1,4 +1,4 @@
-"""What a devcontainer.json says about the image. Reads; what it says about editors, ports and mounts is not for us."""
+"""Read the image from a devcontainer.json; its settings for editors, ports and mounts are ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHERS = (".devcontainer/*/devcontainer.json",)
 
 @dataclass(frozen=True, slots=True)
 class DockerBuild:
-    """A Dockerfile and what it is built with; paths are those of the tree."""
+    """A Dockerfile and its build settings; paths are relative to the root of the tree."""
 
     dockerfile: str
     context: str
@@ -25,17 +25,16 @@ class DockerBuild:
 
 @dataclass(frozen=True, slots=True)
 class Devcontainer:
-    """One devcontainer.json. Either it names something to make a box of, or it is said why it does not."""
+    """One devcontainer.json: it names an image or a build, or `unusable` says why it does not."""
 
     path: str
     source: str | DockerBuild | None
-    """An image, or what to build one from."""
     unusable: str
     features: tuple[str, ...]
 
 
 def devcontainers(files: ProjectFiles) -> list[Devcontainer]:
-    """Those of the tree, in the order in which editors look for them."""
+    """Return the devcontainer.json files of the tree, in the order in which editors look for them."""
     found = [path for path in USUAL if files.has(path)]
     return [_read(path, files) for path in found + files.matching(OTHERS)]
 
@@ -57,7 +56,7 @@ def _source(path: str, content: Mapping[str, Any], files: ProjectFiles) -> tuple
     if not isinstance(image, str) or not image:
         return None, "it names neither an image nor a Dockerfile"
     if "${" in image:
-        return None, f"its image {image} holds a variable"
+        return None, f"its image {image} contains a variable"
     return image, ""
 
 
@@ -68,17 +67,17 @@ def _build(
     context = build.get("context", content.get("context", "."))
     arguments = {str(name): str(value) for name, value in table(build, "args").items()}
     target = build.get("target", "")
-    said = [dockerfile, context, target, *arguments.values()]
-    if not all(isinstance(one, str) for one in said) or any("${" in one for one in said):
-        return None, "what it says about its Dockerfile holds a variable"
+    values = [dockerfile, context, target, *arguments.values()]
+    if not all(isinstance(value, str) for value in values) or any("${" in value for value in values):
+        return None, "its build settings contain a variable"
     where, root = (posixpath.normpath(posixpath.join(folder, one)) for one in (dockerfile, context))
     if any(one == ".." or one.startswith(("../", "/")) for one in (where, root)):
-        return None, "its Dockerfile or context lies outside of the workspace"
+        return None, "its Dockerfile or context is outside the workspace"
     if not files.has(where):
-        return None, f"its Dockerfile {where} is not there"
+        return None, f"its Dockerfile {where} does not exist"
     return DockerBuild(where, "" if root == "." else root, tuple(sorted(arguments.items())), target), ""
 
 
 def _name(reference: str) -> str:
-    """`ghcr.io/devcontainers/features/python:1` is `python`."""
+    """Return the name of a feature: `python` for `ghcr.io/devcontainers/features/python:1`."""
     return reference.rstrip("/").rpartition("/")[2].partition(":")[0].partition("@")[0]

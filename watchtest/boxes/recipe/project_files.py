@@ -1,7 +1,7 @@
-"""The files of a snapshot that say what a project is and needs. Reads each content once, however often it is asked.
+"""The files of a snapshot that describe a project and its dependencies. Each content is read only once.
 
-What decides about the box and cannot be read is an error that names it: a guess would throw a good box away for a file
-that is only half written.
+An unreadable file that decides about the box is an error: a guess would discard a good box because a file was only half
+written.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from watchtest.boxes.protocols import ContentReader
 from watchtest.core.model import EntryKind, Snapshot
 from watchtest.errors import ConfigError
 
-MOST_TEXTS = 256
+MAX_TEXTS = 256
 NEAR = ("requirements/", ".devcontainer/")
-"""Folders that are looked into; else only the top counts: what lies deeper is mostly samples and vendored code."""
+"""Folders that are searched besides the root: deeper files are mostly samples and vendored code."""
 INITIALS = "".join(folder[0] for folder in NEAR)
-HINT = "finish it and save; box.image and box.setup in the settings go before it"
+HINT = "finish it and save; box.image and box.setup in the settings take precedence over it"
 
 _texts: dict[str, str] = {}
-"""By digest, so that it is right for every snapshot of every lane."""
+"""By digest, so that all lanes share it."""
 
 
 class ProjectFiles:
-    """One snapshot, asked by path."""
+    """The files of one snapshot, by path."""
 
     def __init__(self, snapshot: Snapshot, read: ContentReader) -> None:
         self.snapshot = snapshot
         self.read = read
-        # One pass over what may be a hundred thousand paths, at every save: the cheapest questions come first.
+        # This runs over up to a hundred thousand paths at every save, so the cheapest checks come first.
         self._near = [
             path for path in snapshot.entries if "/" not in path or (path[0] in INITIALS and path.startswith(NEAR))
         ]
@@ -47,21 +47,21 @@ class ProjectFiles:
         return self.snapshot.entries[path].digest
 
     def matching(self, patterns: tuple[str, ...]) -> list[str]:
-        """The files that one of the globs names. `*` stays in its folder, `**/` is any number of folders."""
+        """Return the files that match one of the globs. `*` stays in its folder, `**/` is any number of folders."""
         globs = _globs(patterns)
-        places = self._near if globs.is_near else self.snapshot.entries
-        return sorted(path for path in places if globs.expression.fullmatch(path) and self.has(path))
+        paths = self._near if globs.is_near else self.snapshot.entries
+        return sorted(path for path in paths if globs.expression.fullmatch(path) and self.has(path))
 
     # -- contents --------------------------------------------------------------------------------------
 
     def text(self, path: str) -> str:
-        """What the file holds; "" if it is not there."""
+        """Return the content of the file, or "" if it does not exist."""
         if not self.has(path):
             return ""
         entry = self.snapshot.entries[path]
         if entry.digest not in _texts:
             text = self.read(path, entry).decode("utf-8-sig", "replace")
-            for oldest in list(_texts)[: max(0, len(_texts) - MOST_TEXTS)]:
+            for oldest in list(_texts)[: max(0, len(_texts) - MAX_TEXTS)]:
                 _texts.pop(oldest, None)
             _texts[entry.digest] = text
             return text
@@ -82,19 +82,19 @@ class ProjectFiles:
         return found if isinstance(found, dict) else {}
 
     def ini(self, path: str) -> configparser.RawConfigParser:
-        """Empty if it cannot be read: of these files nothing but an installation hangs on it, which then says so."""
+        """Parse an INI file; the result is empty if it is invalid, because only its installation depends on it."""
         return _ini(self.text(path))
 
 
 def table(value: object, *keys: str) -> Mapping[str, Any]:
-    """What lies at these keys, one inside the other; nothing where it is no table."""
+    """Return the table at these nested keys, or {} if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def texts(value: object) -> list[str]:
-    """The texts of a list; whatever else is in it belongs to somebody else's dialect."""
+    """Return the strings in a list; other items are extensions that we do not know."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
@@ -115,11 +115,11 @@ def _ini(text: str) -> configparser.RawConfigParser:
 
 @functools.lru_cache(maxsize=64)
 def _json(text: str) -> object:
-    """JSON; with comments, trailing commas and single quotes if need be."""
+    """Parse JSON, with comments, trailing commas and single quotes if necessary."""
     try:
         return json.loads(text)
     except ValueError:
-        import json5  # slow, and needed by few
+        import json5  # slow and rarely needed
 
         return json5.loads(text)
 

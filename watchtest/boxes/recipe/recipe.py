@@ -1,9 +1,7 @@
-"""What a box of a project is made of, read from a snapshot: an image, and the commands that make it ready for tests.
+"""Decide how to make the box of a project: which image, and which commands prepare it for tests.
 
-Decides; pulls, builds and runs nothing. It is asked before every run, so contents are read and parsed only when they
-have changed.
-
-Which image a box is made of, and why: what the settings say, then a devcontainer.json, then what the project is.
+The image comes from the settings, else from a devcontainer.json, else from the language of the project. This runs
+before every run, so files are read and parsed only when they have changed. It pulls, builds and runs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ COPIED = re.compile(r"^[ \t]*(?:COPY|ADD)[ \t]+(?P<words>(?:\\\n|.)*)$", re.MULT
 def configured_image(
     image: str, dockerfile: str, dependencies: Sequence[str], files: ProjectFiles
 ) -> ImageSource | None:
-    """What the settings name."""
+    """Return the image that the settings name, if any."""
     if image != "auto":
         return NamedImage(image)
     if not dockerfile:
@@ -40,7 +38,7 @@ def configured_image(
     if not files.has(path):
         raise ConfigError(
             f'box.dockerfile = "{dockerfile}": there is no such file in the workspace',
-            hint="name it relative to the top of the workspace; an ignored file is not in the box",
+            hint="name it relative to the root of the workspace; ignored files are not in the box",
         )
     return built_image(DockerBuild(path, "", (), ""), dependencies, files)
 
@@ -48,31 +46,31 @@ def configured_image(
 def detected_image(
     files: ProjectFiles, language: Language, dependencies: Sequence[str], host_python: tuple[int, int]
 ) -> tuple[ImageSource, str]:
-    """What the project itself says, and where."""
-    passed_over: list[str] = []
+    """Return the image for the project, and the reason for it."""
+    skipped: list[str] = []
     for devcontainer in devcontainers(files):
         if why_not := _why_not(devcontainer, language):
-            passed_over.append(f"{devcontainer.path} cannot be used: {why_not}")
+            skipped.append(f"{devcontainer.path} cannot be used: {why_not}")
             continue
         others = f" (its features are not installed: {', '.join(devcontainer.features)})"
-        because = "; ".join([*passed_over, devcontainer.path + (others if devcontainer.features else "")])
+        because = "; ".join([*skipped, devcontainer.path + (others if devcontainer.features else "")])
         if isinstance(devcontainer.source, DockerBuild):
             return built_image(devcontainer.source, dependencies, files), because
         assert devcontainer.source is not None
         return NamedImage(devcontainer.source), because
     name, because = language.image(files, host_python)
-    return NamedImage(name), "; ".join([*passed_over, because])
+    return NamedImage(name), "; ".join([*skipped, because])
 
 
 def _why_not(devcontainer: Devcontainer, language: Language) -> str:
     if language.NAME in devcontainer.features:
-        return f"its {language.NAME} comes from a feature, and features are not installed"
+        return f"it gets {language.NAME} from a feature, and features are not installed"
     return devcontainer.unusable
 
 
 def built_image(build: DockerBuild, dependencies: Sequence[str], files: ProjectFiles) -> BuiltImage:
-    """Built anew when a file changes that makes a difference to it: one that is copied by its name, or a dependency
-    file that is copied with its folder. The code itself is mirrored anyway."""
+    """Return a built image whose key covers the files that matter: those that the Dockerfile copies by name, and
+    dependency files in folders that it copies. The code itself is mirrored anyway."""
     copied = list(_copied(files.text(build.dockerfile), build.context))
     paths = {build.dockerfile, f"{build.dockerfile}.dockerignore", posixpath.join(build.context, ".dockerignore")}
     paths |= {*copied, *(path for path in dependencies if any(_holds(source, path) for source in copied))}
@@ -89,7 +87,7 @@ def _holds(source: str, path: str) -> bool:
 
 
 def _copied(dockerfile: str, context: str) -> Iterator[str]:
-    """What a Dockerfile copies, as paths or globs of the tree; all of the context if it may look into it otherwise."""
+    """Yield what a Dockerfile copies, as paths or globs of the tree; the whole context if it uses a bind mount."""
     if "type=bind" in dockerfile:
         yield context or "."
     for found in COPIED.finditer(dockerfile):
@@ -99,39 +97,39 @@ def _copied(dockerfile: str, context: str) -> Iterator[str]:
 
 
 PYTEST = "pytest"
-"""In a key, for the pytest that is installed where the commands do not bring it."""
+"""Stands in a key for the pytest that we install if the commands do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeInput:
-    """What the settings ask for; "auto" and "" leave it to the project."""
+    """What a recipe is made of, besides the files; "auto" and "" leave the choice to the project."""
 
     host_python: tuple[int, int]
-    """Major and minor version of the Python that runs watchtest: what a project does not say is taken from it."""
+    """Major and minor version of the Python that runs watchtest, the default for a project that names none."""
     dependencies: tuple[str, ...]
-    """Globs of the files that setup depends on; one without a slash is about the top of the tree."""
+    """Globs of the files that setup depends on; a glob without a slash matches in the root of the tree."""
     runs_pytest: Callable[[Snapshot], bool]
-    """Whether pytest is among the runners of a tree: a box for others needs neither it nor Python."""
+    """Whether pytest is among the runners of a tree: a box for other runners needs neither pytest nor Python."""
     image: str = "auto"
     dockerfile: str = ""
     setup: tuple[str, ...] | str = "auto"
 
 
-def recipe_of(wish: RecipeInput, snapshot: Snapshot, read: ContentReader) -> Recipe:
-    """The recipe of a workspace: what was asked for, or what its own files say."""
+def recipe_of(inputs: RecipeInput, snapshot: Snapshot, read: ContentReader) -> Recipe:
+    """Return the recipe of a workspace, from the settings and from its files."""
     files = ProjectFiles(snapshot, read)
-    dependencies = dependency_files(files, wish.dependencies)
-    image = configured_image(wish.image, wish.dockerfile, dependencies, files)
-    because = "box.dockerfile" if wish.image == "auto" else "box.image"
-    commands, needs_pytest = wish.setup, False
+    dependencies = dependency_files(files, inputs.dependencies)
+    image = configured_image(inputs.image, inputs.dockerfile, dependencies, files)
+    because = "box.dockerfile" if inputs.image == "auto" else "box.image"
+    commands, needs_pytest = inputs.setup, False
     if image is None or isinstance(commands, str):
         language = language_of(files)
         if image is None:
-            image, because = detected_image(files, language, dependencies, wish.host_python)
+            image, because = detected_image(files, language, dependencies, inputs.host_python)
         if isinstance(commands, str):
             commands = tuple(language.commands(files))
-            # Where nothing else is known to run tests, pytest is named; without a line of Python there is no use in it.
+            # pytest is the default runner, but a project without Python files has no use for it.
             has_python = language.NAME == python.NAME or any(path.endswith(".py") for path in snapshot.entries)
-            needs_pytest = has_python and wish.runs_pytest(snapshot)
-    done = (*commands, PYTEST) if needs_pytest else commands
-    return Recipe(image, because, commands, needs_pytest, setup_key(done, dependencies, files))
+            needs_pytest = has_python and inputs.runs_pytest(snapshot)
+    steps = (*commands, PYTEST) if needs_pytest else commands
+    return Recipe(image, because, commands, needs_pytest, setup_key(steps, dependencies, files))

@@ -46,7 +46,7 @@ def project(python: str) -> str:
         (
             {"pyproject.toml": project("<3.5")},
             "python:3.12-slim",
-            "the Python that runs watchtest; no known one meets pyproject.toml: requires-python <3.5",
+            "the Python that runs watchtest; no known version satisfies pyproject.toml: requires-python <3.5",
         ),
         ({".python-version": "3.10.4\n"}, "python:3.10-slim", ".python-version: 3.10"),
         ({".python-version": "# mine\ncpython-3.11\n"}, "python:3.11-slim", ".python-version: 3.11"),
@@ -154,7 +154,7 @@ def test_a_given_dockerfile_goes_before_what_the_project_says() -> None:
 def test_a_given_dockerfile_that_is_missing_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r'box\.dockerfile = "Dockerfile": there is no such file') as caught:
         recipe({}, dockerfile="Dockerfile")
-    assert "relative to the top" in caught.value.hint
+    assert "relative to the root" in caught.value.hint
 
 
 # -- devcontainer.json -----------------------------------------------------------------------------
@@ -185,12 +185,12 @@ def test_the_older_way_to_name_a_dockerfile_is_known() -> None:
     [
         ({"dockerComposeFile": "c.yml", "image": "x"}, "it uses dockerComposeFile"),
         ({}, "it names neither an image nor a Dockerfile"),
-        ({"image": "x:${localEnv:V}"}, "its image x:${localEnv:V} holds a variable"),
-        ({"build": {"dockerfile": "D", "args": {"V": "${localEnv:V}"}}}, "what it says about its Dockerfile holds a"),
-        ({"build": {"dockerfile": "D", "context": 3}}, "what it says about its Dockerfile holds a"),
-        ({"build": {"dockerfile": "../../D"}}, "its Dockerfile or context lies outside of the workspace"),
-        ({"build": {"dockerfile": "Gone"}}, "its Dockerfile .devcontainer/Gone is not there"),
-        ({"image": "base", "features": {"ghcr.io/x/features/python:1": {}}}, "its python comes from a feature"),
+        ({"image": "x:${localEnv:V}"}, "its image x:${localEnv:V} contains a variable"),
+        ({"build": {"dockerfile": "D", "args": {"V": "${localEnv:V}"}}}, "its build settings contain a variable"),
+        ({"build": {"dockerfile": "D", "context": 3}}, "its build settings contain a variable"),
+        ({"build": {"dockerfile": "../../D"}}, "its Dockerfile or context is outside the workspace"),
+        ({"build": {"dockerfile": "Gone"}}, "its Dockerfile .devcontainer/Gone does not exist"),
+        ({"image": "base", "features": {"ghcr.io/x/features/python:1": {}}}, "it gets python from a feature"),
     ],
 )
 def test_a_devcontainer_that_cannot_be_used_is_passed_over_and_that_is_said(

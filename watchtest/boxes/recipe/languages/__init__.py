@@ -1,9 +1,4 @@
-"""What a project is written in: a module a language, each with the same three functions. The first that knows it wins.
-
-`is_here(files)`            whether the project is one of this language
-`image(files, host_python)` the official image for it, and why that one
-`commands(files)`           the shell commands that install what it depends on
-"""
+"""The languages that a project may be written in, one module per language. The first one that is used wins."""
 
 from __future__ import annotations
 
@@ -14,16 +9,23 @@ from watchtest.boxes.recipe.project_files import ProjectFiles
 
 
 class Language(Protocol):
+    """What the module of a language offers."""
+
     NAME: str
 
-    def is_here(self, files: ProjectFiles) -> bool: ...
-    def image(self, files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]: ...
-    def commands(self, files: ProjectFiles) -> list[str]: ...
+    def is_used(self, files: ProjectFiles) -> bool:
+        """Return whether the project is written in this language."""
+
+    def image(self, files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+        """Return the official image for the project, and the reason for its version."""
+
+    def commands(self, files: ProjectFiles) -> list[str]:
+        """Return the shell commands that install the dependencies."""
 
 
 LANGUAGES: tuple[Language, ...] = (python_project, go_project, rust_project, node_project)
 
 
 def language_of(files: ProjectFiles) -> Language:
-    """Python where nothing says otherwise: our own agent and pytest are at home there."""
-    return next((language for language in LANGUAGES if language.is_here(files)), python_project)
+    """Return the language of a project; the default is Python, which our agent and pytest need anyway."""
+    return next((language for language in LANGUAGES if language.is_used(files)), python_project)

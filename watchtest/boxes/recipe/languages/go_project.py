@@ -1,4 +1,4 @@
-"""Go modules. The full image is used: it carries git for `go mod download`, and the Python that the agent needs."""
+"""Go modules. They use the full image: it has git for `go mod download`, and the Python that the agent needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOOLCHAIN = re.compile(r"^toolchain\s+go(?P<minor>1\.\d+)", re.MULTILINE)
 LEAST = re.compile(r"^go\s+(?P<minor>1\.\d+)", re.MULTILINE)
 
 
-def is_here(files: ProjectFiles) -> bool:
+def is_used(files: ProjectFiles) -> bool:
     return files.has(MODULE)
 
 

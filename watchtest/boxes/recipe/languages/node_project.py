@@ -1,4 +1,4 @@
-"""Packages of Node.js. The full image is used: it carries the Python that the agent needs."""
+"""Packages of Node.js. They use the full image: it has the Python that the agent needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NAME = "node"
 MANIFEST = "package.json"
 PINS = (".nvmrc", ".node-version")
 CURRENT = 24
-"""The long-term release that a project without a wish gets."""
+"""The long-term release for a project that names no version."""
 KNOWN = (CURRENT, 22, 20, 18, 26, 25, 23, 21, 19, 16, 14)
-"""Releases to choose from, most wanted first: those of long-term support."""
+"""Releases to choose from, in order of preference; long-term releases come first."""
 COMPARATOR = re.compile(r"(?P<how>[<>]=?|[\^~=])?\s*v?(?P<major>\d+|[xX*])(?P<rest>(?:\.[\dxX*]+)*)\S*")
 RANGE = re.compile(r"v?(\d+)(?:\.[\dxX*]+)*\s+-\s+v?(\d+)(?:\.[\dxX*]+)*")
 
 
-def is_here(files: ProjectFiles) -> bool:
+def is_used(files: ProjectFiles) -> bool:
     return files.has(MANIFEST)
 
 
@@ -26,13 +26,13 @@ def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
     for path in PINS:
         if found := re.match(r"\s*v?(\d+)", files.text(path)):
             return f"node:{found[1]}", f"{path}: {found[1]}"
-    wish = table(files.json(MANIFEST), "engines").get("node")
-    if not isinstance(wish, str):
+    required = table(files.json(MANIFEST), "engines").get("node")
+    if not isinstance(required, str):
         return f"node:{CURRENT}", f"{MANIFEST} names no engines.node"
-    major = next((major for major in KNOWN if _allows(wish, major)), None)
+    major = next((major for major in KNOWN if _allows(required, major)), None)
     if major is None:
-        return f"node:{CURRENT}", f"{MANIFEST}: engines.node {wish} is met by no known release"
-    return f"node:{major}", f"{MANIFEST}: engines.node {wish}"
+        return f"node:{CURRENT}", f"{MANIFEST}: no known release satisfies engines.node {required}"
+    return f"node:{major}", f"{MANIFEST}: engines.node {required}"
 
 
 def commands(files: ProjectFiles) -> list[str]:
@@ -61,9 +61,9 @@ def _has_modern_yarn(files: ProjectFiles) -> bool:
     return files.has(".yarnrc.yml") or (isinstance(manager, str) and re.match(r"yarn@[2-9]", manager) is not None)
 
 
-def _allows(wish: str, major: int) -> bool:
-    """Whether some release of this major version is in the range, as npm reads it."""
-    return any(_allows_all(part, major) for part in wish.split("||"))
+def _allows(required: str, major: int) -> bool:
+    """Return whether some release of this major version is in the range, as npm reads it."""
+    return any(_allows_all(part, major) for part in required.split("||"))
 
 
 def _allows_all(part: str, major: int) -> bool:
@@ -81,7 +81,7 @@ def _is_met(found: re.Match[str], major: int) -> bool:
         case ">=":
             return major >= bound
         case ">":
-            # Beyond 18 lies 19; beyond 18.2 lies 18.3.
+            # Above 18 is 19, but above 18.2 is 18.3.
             return major > bound or (major == bound and bool(found["rest"]))
         case "<":
             return major < bound or (major == bound and not is_bare)

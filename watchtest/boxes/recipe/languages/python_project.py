@@ -1,4 +1,4 @@
-"""Python projects: which Python they want. What they install is in `pythonsetup`."""
+"""Python projects: choose their Python version. Their setup is in `python_setup`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watchtest.boxes.recipe.languages.python_setup import PROJECT, REQUIREMENTS,
 from watchtest.boxes.recipe.project_files import ProjectFiles, table
 from watchtest.core.impact_rules import CONFTEST, PYTEST_FILES
 
-__all__ = ["NAME", "commands", "image", "is_here"]
+__all__ = ["NAME", "commands", "image", "is_used"]
 
 NAME = "python"
 PIN = ".python-version"
@@ -19,14 +19,14 @@ SIGNS = ("setup.py", "setup.cfg", "Pipfile", "Pipfile.lock", "uv.lock", "poetry.
 TEST_SIGNS = (*PYTEST_FILES, "tox.ini", CONFTEST, f"tests/{CONFTEST}")
 OWN_TOOLS = frozenset({"poetry", "pdm", "hatch", "setuptools", "pytest"})
 KNOWN = tuple((3, minor) for minor in range(8, 16))
-"""The agent needs 3.8."""
+"""The agent needs 3.8 or newer."""
 
 
-def is_here(files: ProjectFiles) -> bool:
+def is_used(files: ProjectFiles) -> bool:
     if any(files.has(path) for path in (*SIGNS, *TEST_SIGNS)) or files.matching(REQUIREMENTS):
         return True
     project = files.toml(PROJECT) if files.has(PROJECT) else {}
-    # Others keep the settings of their linters in this file, too.
+    # Projects in other languages may keep the settings of linters in this file.
     return "project" in project or "build-system" in project or not OWN_TOOLS.isdisjoint(table(project, "tool"))
 
 
@@ -36,45 +36,45 @@ def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
 
 
 def wanted_python(files: ProjectFiles, host: tuple[int, int]) -> tuple[tuple[int, int], str]:
-    """The host's own version if the project allows it, else the newest that it does, and why."""
-    wishes = list(_wishes(files))
-    if not wishes:
+    """Return the host's own version if the project allows it, else the newest that it allows, and the reason."""
+    requirements = list(_requirements(files))
+    if not requirements:
         return host, "the Python that runs watchtest; the project names none"
-    because = ", ".join(f"{path}: {words}" for path, words, _ in wishes)
+    because = ", ".join(f"{path}: {words}" for path, words, _ in requirements)
     order = [host, *sorted({*KNOWN} - {host}, reverse=True)]
-    # The image of 3.12 holds the last 3.12.x; only a project that is pinned to an early one is content with less.
+    # The image of 3.12 has the newest 3.12.x; patch 0 is for projects that require an early patch release.
     for patch in (99, 0):
         for version in order:
             text = f"{version[0]}.{version[1]}.{patch}"
-            if all(allowed.contains(text, prereleases=True) for _, _, allowed in wishes):
+            if all(allowed.contains(text, prereleases=True) for _, _, allowed in requirements):
                 return version, because
-    return host, f"the Python that runs watchtest; no known one meets {because}"
+    return host, f"the Python that runs watchtest; no known version satisfies {because}"
 
 
-def _wishes(files: ProjectFiles) -> Iterator[tuple[str, str, SpecifierSet]]:
-    """Where it is said, in which words, and what it means."""
+def _requirements(files: ProjectFiles) -> Iterator[tuple[str, str, SpecifierSet]]:
+    """Yield each requirement: the file, its text, and the versions it allows."""
     if files.has(PROJECT):
         project = files.toml(PROJECT)
-        yield from _wish(PROJECT, "requires-python", table(project, "project").get("requires-python"))
-        yield from _poetry_wish(table(project, "tool", "poetry", "dependencies").get("python"))
+        yield from _requirement(PROJECT, "requires-python", table(project, "project").get("requires-python"))
+        yield from _poetry_requirement(table(project, "tool", "poetry", "dependencies").get("python"))
     if found := re.search(r"^\s*(?:cpython[-@]?)?(3\.\d+)", files.text(PIN), re.MULTILINE):
         yield PIN, found[1], SpecifierSet(f"=={found[1]}.*")
-    yield from _wish("setup.cfg", "python_requires", _declared(files))
+    yield from _requirement("setup.cfg", "python_requires", _setup_cfg_requirement(files))
     found = re.search(r"""python_requires\s*=\s*["']([^"']+)["']""", files.text("setup.py"))
-    yield from _wish("setup.py", "python_requires", found[1] if found else None)
+    yield from _requirement("setup.py", "python_requires", found[1] if found else None)
 
 
-def _wish(path: str, key: str, value: object) -> Iterator[tuple[str, str, SpecifierSet]]:
+def _requirement(path: str, key: str, value: object) -> Iterator[tuple[str, str, SpecifierSet]]:
     if not isinstance(value, str):
         return
     try:
         yield path, f"{key} {value}", SpecifierSet(value)
     except InvalidSpecifier:
-        return  # whoever installs the project says what is wrong with it
+        return  # the installation of the project reports the error
 
 
-def _poetry_wish(value: object) -> Iterator[tuple[str, str, SpecifierSet]]:
-    """Poetry's `^3.11` is at least 3.11 and below 4, `~3.11` is any 3.11."""
+def _poetry_requirement(value: object) -> Iterator[tuple[str, str, SpecifierSet]]:
+    """Yield poetry's requirement: `^3.11` means at least 3.11 and below 4, `~3.11` means any 3.11."""
     if not isinstance(value, str) or "|" in value:
         return
     parts = [_from_poetry(part) for part in value.split(",")]
@@ -94,5 +94,5 @@ def _from_poetry(part: str) -> str:
     return f"=={major}.*" if minor is None else f"=={major}.{minor}.*"
 
 
-def _declared(files: ProjectFiles) -> str | None:
+def _setup_cfg_requirement(files: ProjectFiles) -> str | None:
     return files.ini("setup.cfg").get("options", "python_requires", fallback=None)

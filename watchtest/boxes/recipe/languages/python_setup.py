@@ -1,7 +1,7 @@
-"""How an ordinary Python project is installed for its tests: by uv, poetry or pipenv where it uses them, else by pip.
+"""Install a Python project for its tests: with uv, poetry or pipenv if it uses them, else with pip.
 
-Everything goes into the box's virtualenv, which `VIRTUAL_ENV` names and whose programs come first on PATH. A tool that
-the image lacks gets a virtualenv of its own inside that one, so that what it needs is not among what the project has.
+Everything goes into the box's virtualenv (`VIRTUAL_ENV`), which is first on PATH. A tool that the image lacks gets a
+virtualenv of its own inside that one, so that its dependencies do not mix with those of the project.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from watchtest.boxes.recipe.project_files import ProjectFiles, table, texts
 
 PROJECT = "pyproject.toml"
 TEST_WORDS = ("test", "tests", "testing", "dev")
-"""What extras and groups are called that hold what tests need."""
+"""Usual names of the extras and groups for tests."""
 REQUIREMENTS = ("requirements*.txt", "*-requirements.txt")
 REQUIREMENTS_FOLDER = ("requirements/*.txt",)
 BASE_NAMES = re.compile(r"(base|common|core|main|default|all|requirements)$")
@@ -55,7 +55,7 @@ def _uses(project: Mapping[str, Any], tool: str) -> bool:
 
 
 def _tool(name: str) -> str:
-    """Nothing if the image has it; it leaves with the virtualenv, whose Python it is bound to."""
+    """Return a command that installs a tool, in the virtualenv, unless the image has it."""
     own = f"tools/{name}"
     steps = (f"python -m venv {own}", f"{own}/bin/pip install {name}", f"ln -sf ../{own}/bin/{name} bin/{name}")
     return f'command -v {name} || (cd "$VIRTUAL_ENV" && {" && ".join(steps)})'
@@ -65,7 +65,7 @@ def _tool(name: str) -> str:
 
 
 def _uv(project: Mapping[str, Any]) -> str:
-    """Inexact, so that what was installed by hand stays. The Python is named, or .python-version could replace it."""
+    """Return the command for uv: `--inexact` keeps manual installations, `--python` overrides .python-version."""
     extras = [f"--extra {name}" for name in _test_names(table(project, "project", "optional-dependencies"))]
     defaults = table(project, "tool", "uv").get("default-groups", ["dev"])
     groups = [
@@ -87,7 +87,7 @@ def _poetry(project: Mapping[str, Any]) -> str:
 
 
 def _requirements(files: ProjectFiles) -> list[str]:
-    """Those at the top, or of a folder of them the basis and what tests need."""
+    """Install the requirements files in the root, or the base and test files of the requirements folder."""
     found = files.matching(REQUIREMENTS)
     if not found:
         names = {path: posixpath.splitext(posixpath.basename(path))[0] for path in files.matching(REQUIREMENTS_FOLDER)}
@@ -110,7 +110,7 @@ def _project(files: ProjectFiles, project: Mapping[str, Any]) -> list[str]:
     elif _is_declared(files):
         installed += _editable(_test_names(_declared_extras(files)))
     elif is_project:
-        # It cannot be installed itself, as it does not say how; what it depends on can.
+        # It names no build system, so only its dependencies can be installed.
         lists = [table(project, "project").get("dependencies"), *(optional[name] for name in extras)]
         installed += _named([one for each in lists for one in texts(each)])
     installed += _named(_group(project.get("dependency-groups")))
@@ -132,14 +132,14 @@ def _named(requirements: Iterable[str]) -> list[str]:
 
 
 def _group(groups: object) -> list[str]:
-    """The dependency group that tests need, by the names it usually has (PEP 735)."""
+    """Return the requirements of the dependency group for tests (PEP 735)."""
     name = next(iter(_test_names(table(groups))), None)
     if name is None:
         return []
     try:
         return list(resolve_dependency_groups(table(groups), name))
     except (ValueError, TypeError, LookupError, ExceptionGroup):
-        return []  # not a group that can be read: pip would not install it either
+        return []  # an invalid group, which pip would not install either
 
 
 def _test_names(found: Mapping[str, Any]) -> list[str]:
