@@ -95,7 +95,9 @@ def test_a_watcher_in_the_background_answers_for_the_code_as_it_is(project: Proj
     subprocess.run(["git", "clean", "-xdfq", "-e", "test_a.py"], cwd=project.root, check=True, timeout=30)
     assert project.command("resume").returncode == 0
     assert waited(project)[0] == 0
-    wait_for("the new log tells of the lock", lambda: "removed under us" in project.command("logs", "--watcher").stdout)
+    wait_for(
+        "the new log tells of the lock", lambda: "took the lock again" in project.command("logs", "--watcher").stdout
+    )
     assert start(project) == pid
     assert f"process {pid}" in stop(project)
     assert watchers(project) == []
@@ -125,7 +127,7 @@ def test_two_starts_at_once_make_one_watcher_and_kill_9_leaves_no_lock(project: 
     assert [process.returncode for process in starts] == [0, 0], said
     (pid,) = watchers(project)
     assert [re.findall(r"process (\d+)", text) for text in said] == [[str(pid)]] * 2
-    assert sum("is watched already" in text for text in said) == 1
+    assert sum("is already watched" in text for text in said) == 1
     assert all(", in the background" in text for text in said if "already" in text)
 
     os.kill(pid, signal.SIGKILL)

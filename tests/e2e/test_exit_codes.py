@@ -121,7 +121,7 @@ def test_a_second_watcher_says_so_and_leaves_the_first_alone(local: Project) -> 
     first.wait_for_verdict("passed")
     code, said = local.once()
     assert code == 2
-    assert f"is watched already by process {first.process.pid}" in said
+    assert f"is already watched by process {first.process.pid}" in said
     local.save("test_it.py", RED)
     first.wait_for_verdict("failed")
     first.must_be_tidy()

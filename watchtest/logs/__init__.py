@@ -1,1 +1,1 @@
-"""The log file of a watcher: how it is written and how it is shown."""
+"""The log file of a watcher: write it, and show it."""

@@ -1,4 +1,4 @@
-"""The watcher's log, for people: the last records of it, and those to come, out of files that are rotated meanwhile."""
+"""Show the watcher's log to the user: its last records and new ones, also while its files are rotated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_S = 0.2
 
 
 def last_lines(file: Path, count: int) -> tuple[list[str], LogFollower]:
-    """The last lines of the log and of the files it was rotated into; and who goes on from there."""
+    """Return the last lines of the log, including its rotated files, and a follower that continues from there."""
     follower = LogFollower(file)
     lines: deque[str] = deque(maxlen=count)
     for number in range(OLD_FILES, 0, -1):
@@ -31,13 +31,13 @@ def last_lines(file: Path, count: int) -> tuple[list[str], LogFollower]:
     lines.extend(follower.new_lines())
     if not follower.has_seen_any and not lines:
         raise WorkspaceError(
-            f"{file}: no log; nothing has watched this workspace yet", hint="start the watcher with: watchtest start"
+            f"{file}: no log; this workspace has not been watched yet", hint="start the watcher with: watchtest start"
         )
     return list(lines), follower
 
 
 class LogFollower:
-    """Reads what is new, by whole lines; goes on in the next file once the present one was rotated or removed."""
+    """Reads new lines of a log; continues in the next file when the current one was rotated or removed."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -56,9 +56,9 @@ class LogFollower:
                 except OSError as error:
                     raise WorkspaceError(f"{self._file}: cannot be read ({error.strerror})") from error
                 self.has_seen_any = True
-            is_followed_by_another = self._is_replaced()  # asked first: what is written until then is read now
+            is_replaced = self._is_replaced()  # before the read, which then gets everything written until now
             lines += self._read()
-            if not is_followed_by_another:
+            if not is_replaced:
                 return lines
             os.close(self._descriptor)
             self._descriptor = None
@@ -83,13 +83,13 @@ class LogFollower:
         try:
             there = self._file.stat()
         except OSError:
-            return False  # removed, and no other is there yet
+            return False  # removed, and not replaced yet
         ours = os.fstat(self._descriptor)
         return (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
 
 
 def format_record(line: str) -> str:
-    """A record in the words of a terminal: `2026-11-17 06:41:45 warning [save 3f2a.1] message`, then its traceback."""
+    """Format a record for a terminal: `2026-11-17 06:41:45 warning [save 3f2a.1] message`, then its traceback."""
     try:
         record: dict[str, Any] = json.loads(line)
         at = datetime.fromisoformat(record["at"]).astimezone()
@@ -97,7 +97,7 @@ def format_record(line: str) -> str:
         error = record.get("error")
         below = f"{head}\n{error['traceback'].rstrip()}" if error else head
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return clean(line)  # of an older watchtest, or cut off by a crash
+        return clean(line)  # from an older watchtest, or cut off by a crash
     return clean(below).replace("\n", "\n    ")
 
 

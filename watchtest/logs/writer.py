@@ -1,15 +1,14 @@
-"""The watcher's log: a JSON object a line, rotated, written by nobody but the holder of the workspace's lock.
+"""Write the watcher's log: one JSON object per line, rotated. Only the holder of the workspace's lock writes it.
 
-    at        when, UTC
+    at        time in UTC
     level     info, warning, error or critical
-    logger    the module that says it
-    message   what it says, without control sequences
-    lane, run, task   what it is about, where that is known
-    error     {type, message, traceback}: of an exception
+    logger    the module that logs
+    message   the text, without control sequences
+    lane, run, task   the context, if it is known
+    error     {type, message, traceback} of an exception
 
-`watchtest logs --watcher` shows it to people. What a thread, a task or a destructor raises and nobody catches is in it.
-
-What a log record is about, known to whoever logs from inside a task without being told: the lane and the run.
+Uncaught exceptions of threads, tasks and destructors are logged, too. `watchtest logs --watcher` shows the log. Records
+get their lane and run from the task in which they are logged.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from watchtest.workspace.folder import make_folder
 
 @dataclass(slots=True)
 class _Scope:
-    """What begins in a run may outlive it, such as the task that listens to the box: then its run is another's."""
+    """The lane and run of a task. Tasks that it started may outlive the run; they then no longer belong to it."""
 
     lane: str
     run: str
@@ -48,7 +47,7 @@ _scope: ContextVar[_Scope | None] = ContextVar("watchtest_log_scope", default=No
 
 
 def create_logged_task(work: Coroutine[Any, Any, None], lane: str, run: str, *, name: str) -> asyncio.Task[None]:
-    """A task; all that it logs, also by tasks and threads it begins, carries these words, the run's until its end."""
+    """Create a task whose log records carry the lane and, until its end, the run; also those of tasks that it starts."""
     scope = _Scope(lane, run)
     before = _scope.set(scope)
     try:
@@ -64,7 +63,7 @@ def create_logged_task(work: Coroutine[Any, Any, None], lane: str, run: str, *, 
 
 
 def log_context() -> Mapping[str, str]:
-    """The words for a record that is made here and now."""
+    """Return the lane and run for a record that is logged here and now."""
     scope = _scope.get()
     if scope is None:
         return {}
@@ -75,7 +74,7 @@ NAME = "watchtest.log"
 LOG_BYTES = 1024 * 1024
 OLD_FILES = 3
 WAITING_LIMIT = 200
-"""So many records are kept back while the lock file is swept away, until it is clear whose the folder is."""
+"""How many records wait while the lock file is missing, until it is clear who owns the folder."""
 CONTEXT = ("lane", "run", "task")
 
 log = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def logging_to(file: Path, is_ours: Callable[[], bool]) -> Iterator[None]:
-    """Everything that is logged while entered goes to `file`, as long as `is_ours` says that we hold the lock."""
+    """Write everything that is logged while entered to `file`, as long as `is_ours` says that we hold the lock."""
     handler = LogFile(file, is_ours)
     handler.addFilter(_with_context)
     handler.setFormatter(_Lines())
@@ -92,10 +91,10 @@ def logging_to(file: Path, is_ours: Callable[[], bool]) -> Iterator[None]:
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
-        with _strays_are_logged():
+        with _uncaught_errors_logged():
             yield
     except BaseException:
-        log.exception("the watcher ended by an error")
+        log.exception("the watcher ended with an error")
         raise
     finally:
         root.removeHandler(handler)
@@ -104,9 +103,9 @@ def logging_to(file: Path, is_ours: Callable[[], bool]) -> Iterator[None]:
 
 
 class LogFile(logging.handlers.RotatingFileHandler):
-    """Goes on in a new file when its own was removed (`git clean -xdf`); never writes into somebody else's.
+    """Continues in a new file if its own was removed (`git clean -xdf`); never writes to another watcher's file.
 
-    A record that cannot be written is counted, and the count is written once that is possible again.
+    Records that cannot be written are counted, and the count is logged once writing works again.
     """
 
     def __init__(self, file: Path, is_ours: Callable[[], bool]) -> None:
@@ -122,28 +121,28 @@ class LogFile(logging.handlers.RotatingFileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         self._waiting.append(record)
         if self._is_ours():
-            self._write_what_waits()
+            self._write_waiting()
 
     def close(self) -> None:
         if self._is_ours():
-            self._write_what_waits()
+            self._write_waiting()
         super().close()
 
-    def _write_what_waits(self) -> None:
+    def _write_waiting(self) -> None:
         try:
-            self._find_the_file_again()
+            self._reopen_if_replaced()
         except OSError as error:
             self._lost += len(self._waiting)
             self._lost_by = str(error)
             self._waiting.clear()
             return
         if self._lost:
-            self._waiting.appendleft(self._told_loss())
+            self._waiting.appendleft(self._loss_record())
             self._lost = 0
         while self._waiting:
             super().emit(self._waiting.popleft())
 
-    def _find_the_file_again(self) -> None:
+    def _reopen_if_replaced(self) -> None:
         if self.stream is None:
             make_folder(self._folder)
             self.stream = self._open()
@@ -156,14 +155,14 @@ class LogFile(logging.handlers.RotatingFileHandler):
         if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
             self.stream.close()
             self.stream = None
-            self._find_the_file_again()
+            self._reopen_if_replaced()
 
-    def _told_loss(self) -> logging.LogRecord:
-        text = "%d records could not be written: %s"
-        return log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (self._lost, self._lost_by), None)
+    def _loss_record(self) -> logging.LogRecord:
+        text = f"{self._lost} record{'s' * (self._lost != 1)} could not be written: %s"
+        return log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (self._lost_by,), None)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk must neither end the watcher nor draw over its screen."""
+        """Count the record: a full disk must neither end the watcher nor write on its screen."""
         self._lost += 1
         self._lost_by = str(sys.exc_info()[1])
 
@@ -183,11 +182,11 @@ def _task_name() -> str:
     except RuntimeError:  # a thread without a loop
         return ""
     name = task.get_name() if task is not None else ""
-    return "" if name.startswith("Task-") else name  # a number is no name
+    return "" if name.startswith("Task-") else name  # asyncio's default names mean nothing
 
 
 class _Lines(logging.Formatter):
-    """A record as one line of JSON. Whatever came out of the box is shown on somebody's terminal one day."""
+    """Formats a record as one line of JSON, cleaned: it may contain text from the box and be shown on a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
@@ -213,8 +212,8 @@ def _error(error: BaseException) -> dict[str, str]:
 
 
 @contextmanager
-def _strays_are_logged() -> Iterator[None]:
-    """What a thread raises, what a destructor raises, and warnings: all of it would land on the screen otherwise."""
+def _uncaught_errors_logged() -> Iterator[None]:
+    """Log warnings and uncaught errors of threads and destructors, which would otherwise appear on the screen."""
 
     def in_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
@@ -222,9 +221,7 @@ def _strays_are_logged() -> Iterator[None]:
             log.error("the thread %s failed", name, exc_info=args.exc_value)
 
     def unraisable(args: sys.UnraisableHookArgs) -> None:
-        log.error(
-            "%s: %r", args.err_msg or "an exception that nobody could catch", args.object, exc_info=args.exc_value
-        )
+        log.error("%s: %r", args.err_msg or "uncaught exception", args.object, exc_info=args.exc_value)
 
     before = threading.excepthook, sys.unraisablehook
     threading.excepthook, sys.unraisablehook = in_thread, unraisable

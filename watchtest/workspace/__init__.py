@@ -1,1 +1,1 @@
-"""The folder of the user's project: where it is, who watches it, what was done to its box by hand."""
+"""The user's project folder: find it, lock it for one watcher, and record manual changes to its box."""

@@ -1,6 +1,6 @@
-"""Finds the top folder of a workspace and makes its `.watchtest` folder.
+"""Find the root of a workspace, and create its `.watchtest` folder.
 
-Every command pays for the imports here, so there are none of git or pathlib.
+Every command imports this module, so it imports neither git nor, at the top, pathlib.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 
 from watchtest.errors import WorkspaceError
 
-TYPE_CHECKING = False  # typing and pathlib would cost `watchtest status --line` more than all that it does
+TYPE_CHECKING = False  # importing typing and pathlib would take longer than all of `watchtest status --line`
 if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = ".watchtest"
-"""The workspace's own folder of watchtest: ignored by git, never watched, never synced."""
+"""watchtest's folder in a workspace: ignored by git, never watched, never synced."""
 
 
 def find_workspace(start: Path | None = None) -> Path:
@@ -25,7 +25,7 @@ def find_workspace(start: Path | None = None) -> Path:
 
 
 def workspace_root(start: str | Path) -> str:
-    """`find_workspace`, for those who do without paths."""
+    """Do the same as `find_workspace`, but without importing pathlib."""
     try:
         folder = os.path.realpath(start, strict=True)
     except (OSError, RuntimeError, ValueError) as error:
@@ -39,7 +39,7 @@ def workspace_root(start: str | Path) -> str:
     candidate = folder
     while True:
         if candidate == home and folder != home:
-            return folder  # a home folder kept in git for its dot-files is not the project of everything below it
+            return folder  # a home folder in git, for its dot-files, is not the project of everything below it
         if os.path.lexists(os.path.join(candidate, ".git")):
             return candidate
         above = os.path.dirname(candidate)
@@ -49,9 +49,9 @@ def workspace_root(start: str | Path) -> str:
 
 
 def make_folder(folder: Path) -> bool:
-    """Make the workspace's own folder, which ignores itself. Whether it was new, or had been swept clean.
+    """Create the `.watchtest` folder with a .gitignore for itself. Return whether it was missing or emptied.
 
-    Without parents: when the whole workspace is gone, it must not come back as an empty folder.
+    Parents are not created: a deleted workspace must not come back as an empty folder.
     """
     folder.mkdir(exist_ok=True)
     ignore = folder / ".gitignore"

@@ -1,4 +1,4 @@
-"""One watcher a workspace: a lock that the system frees when its owner dies, so that none can be stale."""
+"""Allow one watcher per workspace. The system releases the lock when its owner dies, so it is never stale."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from watchtest.workspace.folder import make_folder
 
 log = logging.getLogger(__name__)
 WAIT_S = 1.0
-"""`watchtest status` holds the lock for an instant, to see whether anybody does."""
+"""`watchtest status` takes the lock for a moment, to see whether it is free."""
 
 
-TAKEN = "is watched already"
+TAKEN = "is already watched"
 
 
 class WatcherLock:
-    """Held while entered. `keep` takes it again when the file was removed under us (`git clean -xdf` does that)."""
+    """A lock that is held while entered. `keep` takes it again if its file was removed (`git clean -xdf` does that)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,8 +37,8 @@ class WatcherLock:
             self._inode = self._file.stat().st_ino
         except Timeout as error:
             raise WorkspaceError(
-                f"{self._folder.parent} {TAKEN}{self._by_whom()}",
-                hint="`watchtest attach` shows it, `watchtest stop` ends it",
+                f"{self._folder.parent} {TAKEN}{self._owner()}",
+                hint="`watchtest attach` shows that watcher, `watchtest stop` ends it",
             ) from error
         except OSError as error:
             raise WorkspaceError(
@@ -51,25 +51,25 @@ class WatcherLock:
         self._lock.release()
 
     def is_ours(self) -> bool:
-        """Whether the lock we hold is the one others would find."""
+        """Return whether the lock that we hold is the one that others would find."""
         try:
-            # The number cannot be another file's: ours is open, be it removed or not.
+            # No other file can have this number, because ours is still open.
             return self._lock.is_locked and self._file.stat().st_ino == self._inode
         except OSError:
             return False
 
     def keep(self) -> None:
-        """Make sure that the lock we hold is the one others would find. WorkspaceError if another was quicker."""
+        """Take the lock again if its file was removed. Raise WorkspaceError if another watcher has taken it."""
         if self.is_ours():
             return
         if not self._folder.parent.is_dir():
-            return  # the whole workspace is gone; the watch says so, and waits for it
+            return  # the whole workspace is gone; the file watch reports that and waits for it
         self._lock.release()
         self._lock = FileLock(self._file)
         self.__enter__()
-        log.warning("%s was removed under us: the lock is taken again", self._file)
+        log.warning("%s was removed; took the lock again", self._file)
 
-    def _by_whom(self) -> str:
+    def _owner(self) -> str:
         try:
             writer = json.loads((self._folder / "status.json").read_text(encoding="utf-8"))["writer"]
             return f" by process {writer['pid']}"

@@ -10,11 +10,12 @@ from pathlib import Path
 
 FILES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _IS_MADE_UP = 0b11 << 40
-"""The bits of a hardware address that was not given by a maker: Python threw dice, or a container got it for a day."""
+"""Set in a hardware address that no manufacturer assigned: a random one, or that of a container."""
 
 
 @functools.cache
 def machine_id() -> str:
+    """Return the id of this machine, or its hardware address, or its host name."""
     for file in FILES:
         try:
             if text := file.read_text(encoding="ascii").strip():

@@ -1,6 +1,6 @@
-"""What the user did in the box by hand since it was made or kept: told when that box is gone, never just missing.
+"""Record the commands by which the user changed the box, so that their loss can be reported with that of the box.
 
-One command a line in `.watchtest/by-hand`. Only what ended well and may have changed something is worth a line.
+`.watchtest/by-hand` has one command per line. Failed and read-only commands are not recorded.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from watchtest.workspace.folder import FOLDER, make_folder
 
 NAME = "by-hand"
 LINES_LIMIT = 200
-LOOKS_ONLY = frozenset({"cat", "ls", "pwd", "echo", "head", "tail", "grep", "find", "env", "ps", "which", "true", "wc"})
+READ_ONLY = frozenset({"cat", "ls", "pwd", "echo", "head", "tail", "grep", "find", "env", "ps", "which", "true", "wc"})
 
 
 def record(workspace: Path, argv: list[str]) -> None:
-    if Path(argv[0]).name in LOOKS_ONLY:
+    if Path(argv[0]).name in READ_ONLY:
         return
     folder = workspace / FOLDER
     try:
@@ -24,7 +24,7 @@ def record(workspace: Path, argv: list[str]) -> None:
         lines = [*_read(folder / NAME), shlex.join(argv).replace("\n", " ")]
         (folder / NAME).write_text("".join(f"{line}\n" for line in lines[-LINES_LIMIT:]), encoding="utf-8")
     except OSError:
-        return  # a courtesy, no more: the command has done what it should
+        return  # the command itself has succeeded
 
 
 def exist(workspace: Path) -> bool:
@@ -32,7 +32,7 @@ def exist(workspace: Path) -> bool:
 
 
 def take(workspace: Path) -> tuple[str, ...]:
-    """What was done by hand, and from now on is not there any more, or is kept."""
+    """Return the recorded commands and forget them: they are lost with the box, or saved in a snapshot."""
     file = workspace / FOLDER / NAME
     lines = _read(file)
     file.unlink(missing_ok=True)

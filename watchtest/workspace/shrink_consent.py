@@ -1,4 +1,4 @@
-"""The word of the user that a source is right to have lost most of its files. Given by a command, taken once."""
+"""The user's consent that a source may lose most of its files. A command grants it; one sync uses it up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from watchtest.errors import WorkspaceError
 from watchtest.workspace.folder import FOLDER, make_folder
 
 VALID_S = 600.0
-"""A word that nobody asked for is not kept for a disaster of next week."""
+"""An unused consent expires, so that it does not permit an accident later."""
 
 
 def _file(workspace: Path) -> Path:
@@ -32,7 +32,7 @@ def has_consent(workspace: Path) -> bool:
 
 
 def use_consent(workspace: Path) -> bool:
-    """Whether it was given; it holds for one sync."""
-    is_given = has_consent(workspace)
+    """Return whether there is consent, and use it up."""
+    is_granted = has_consent(workspace)
     _file(workspace).unlink(missing_ok=True)
-    return is_given
+    return is_granted

@@ -122,7 +122,7 @@ def test_an_error_that_ends_the_watcher_is_its_last_word(folder: Path) -> None:
     with pytest.raises(RuntimeError), watcher(folder):
         raise RuntimeError("boom")
     record = records(folder / NAME)[-1]
-    assert (record["message"], record["error"]["message"]) == ("the watcher ended by an error", "boom")
+    assert (record["message"], record["error"]["message"]) == ("the watcher ended with an error", "boom")
 
 
 def test_after_git_clean_the_log_goes_on_in_a_new_file(folder: Path) -> None:

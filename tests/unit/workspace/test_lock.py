@@ -14,7 +14,7 @@ from watchtest.workspace.lock import WatcherLock
 
 
 def test_a_second_watcher_is_refused(tmp_path: Path) -> None:
-    with WatcherLock(tmp_path / ".watchtest"), pytest.raises(WorkspaceError, match="is watched already"):
+    with WatcherLock(tmp_path / ".watchtest"), pytest.raises(WorkspaceError, match="is already watched"):
         WatcherLock(tmp_path / ".watchtest").__enter__()
 
 
@@ -30,14 +30,14 @@ def test_a_lock_file_that_was_removed_is_taken_again(tmp_path: Path) -> None:
     with WatcherLock(tmp_path / ".watchtest") as lock:
         shutil.rmtree(tmp_path / ".watchtest")
         lock.keep()
-        with pytest.raises(WorkspaceError, match="is watched already"):
+        with pytest.raises(WorkspaceError, match="is already watched"):
             WatcherLock(tmp_path / ".watchtest").__enter__()
 
 
 def test_a_watcher_that_lost_its_lock_to_another_stops(tmp_path: Path) -> None:
     with WatcherLock(tmp_path / ".watchtest") as first:
         shutil.rmtree(tmp_path / ".watchtest")
-        with WatcherLock(tmp_path / ".watchtest"), pytest.raises(WorkspaceError, match="is watched already"):
+        with WatcherLock(tmp_path / ".watchtest"), pytest.raises(WorkspaceError, match="is already watched"):
             first.keep()
 
 
