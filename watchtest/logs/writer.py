@@ -47,7 +47,7 @@ _scope: ContextVar[_Scope | None] = ContextVar("watchtest_log_scope", default=No
 
 
 def create_logged_task(work: Coroutine[Any, Any, None], lane: str, run: str, *, name: str) -> asyncio.Task[None]:
-    """Create a task whose log records carry the lane and, until its end, the run; also those of tasks that it starts."""
+    """Create a task whose log records carry the lane and, until its end, the run; so do tasks that it starts."""
     scope = _Scope(lane, run)
     before = _scope.set(scope)
     try:
