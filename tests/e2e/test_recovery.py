@@ -220,7 +220,7 @@ def test_a_full_disk_is_told_and_needs_no_further_save_once_there_is_room(scene:
         scene.must_heal()
     assert told["code"] == "disk_full"
     assert told["message"] == "value.txt cannot be written in the box: No space left on device"
-    assert told["hint"].startswith("free room")
+    assert told["hint"].startswith("free disk space")
     first = recording.troubled[0][0]
     assert {status["verdict"] for at, status in recording.seen if at > first and is_at_peace(status)} == {"failed"}
     scene.watcher.must_be_tidy()
