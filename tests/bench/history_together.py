@@ -46,7 +46,7 @@ import sys, time
 from pathlib import Path
 from watchtest.history.queries.flaky_tests import flaky_tests
 from watchtest.history.store.database_file import history_exists, open_for_reading
-from watchtest.history.queries.run_queries import find_run, recent_runs, run_detail
+from watchtest.history.queries.run_queries import RunFilter, find_run, recent_runs, run_detail
 from watchtest.history.queries.test_history import history_of
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.queries.trends import trend
@@ -63,9 +63,9 @@ while time.monotonic() < deadline:
         run = find_run(connection, "last")
         run and run_detail(connection, run)
         for test in find_tests(connection, "t.py::47"):
-            history_of(connection, test, workspace="/w", lane=None, limit=60)
-        flaky_tests(connection, workspace="/w", now=time.time())
-        trend(connection, workspace="/w", by="day")
+            history_of(connection, test, RunFilter("/w"), limit=60)
+        flaky_tests(connection, RunFilter("/w"), time.time())
+        trend(connection, RunFilter("/w"), "day")
     longest = max(longest, time.monotonic() - began)
     asked += 1
 print(asked, longest)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.text import clean, duration, encodable, one_line, short
+from watchtest.history.queries.run_queries import PastRun
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
-
-    from watchtest.history.queries.run_queries import PastRun
-
-Styled = Callable[..., "Text"]
 
 STYLES: Mapping[str, str] = {
     RunState.PASSED: "green",
@@ -34,74 +29,78 @@ LETTERS: Mapping[Outcome, tuple[str, str]] = {
     Outcome.XPASSED: ("X", "yellow"),
 }
 """The letters that pytest uses; they can be told apart without colours."""
-LEVELS, PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
-BLOCK, PLAIN_BLOCK = "█", "#"
 NARROW = 60
 """On terminals with fewer columns, tables leave out what is only nice to have."""
 
 
-def make_console() -> tuple[Console, Styled]:
-    """Return a console, and a function that makes text from a box safe for it, without markup or control sequences."""
-    from rich.console import Console
-    from rich.text import Text
+class Screen:
+    """Prints on the terminal. Text from boxes becomes safe: it can contain neither markup nor control sequences."""
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    def __init__(self) -> None:
+        from rich.console import Console
 
-    def styled(text: str, style: str = "") -> Text:
-        return Text(encodable(clean(text), console.encoding), style=style)
+        self.console = Console(highlight=False, markup=False, emoji=False)
+        self.width = self.console.width
 
-    return console, styled
+    def text(self, text: str, style: str = "") -> Text:
+        from rich.text import Text
 
+        return Text(encodable(clean(text), self.console.encoding), style=style)
 
-def outcome_strip(outcomes: Iterable[Outcome]) -> Text:
-    """Return one letter per run, oldest first."""
-    from rich.text import Text
+    def print(self, *parts: str | Text, style: str = "", wrap: bool = False) -> None:
+        """Print a line. With `wrap`, a long one is broken between words; otherwise ids and paths stay in one piece."""
+        texts = (self.text(part, style) if isinstance(part, str) else part for part in parts)
+        self.console.print(*texts, sep="", soft_wrap=not wrap)
 
-    text = Text()
-    for outcome in outcomes:
-        text.append(*LETTERS[outcome])
-    return text
+    def outcome_strip(self, outcomes: Iterable[Outcome]) -> Text:
+        """Return one letter per run, oldest first."""
+        strip = self.text("")
+        for outcome in outcomes:
+            strip.append(*LETTERS[outcome])
+        return strip
 
+    def sparkline(self, numbers: Sequence[float]) -> Text:
+        """Return one column per number, scaled from 0 to the largest."""
+        levels, most = self._shown_as("▁▂▃▄▅▆▇█", "_.-:=+*#"), max(numbers, default=0.0) or 1.0
+        return self.text("".join(levels[min(len(levels) - 1, int(each / most * len(levels)))] for each in numbers))
 
-def sparkline(numbers: Sequence[float], encoding: str) -> str:
-    """Return one column per number, scaled from 0 to the largest."""
-    levels = LEVELS if can_encode(LEVELS, encoding) else PLAIN_LEVELS
-    most = max(numbers, default=0.0)
-    if most <= 0:
-        return levels[0] * len(numbers)
-    return "".join(levels[min(len(levels) - 1, int(number / most * len(levels)))] for number in numbers)
+    def bar(self, part: float, width: int, style: str) -> Text:
+        """Return a bar for a part between 0 and 1. It is visible for any part above 0."""
+        return self.text(self._shown_as("█", "#") * max(1 if part > 0 else 0, round(min(part, 1.0) * width)), style)
 
+    def _shown_as(self, characters: str, plain: str) -> str:
+        """Return the characters, or the plain ones if the terminal cannot show them."""
+        return characters if encodable(characters, self.console.encoding) == characters else plain
 
-def bar(part: float, width: int, encoding: str) -> str:
-    """Return a bar for a part between 0 and 1. It is visible for any part above 0."""
-    block = BLOCK if can_encode(BLOCK, encoding) else PLAIN_BLOCK
-    return block * max(1 if part > 0 else 0, round(min(part, 1.0) * width))
+    def table(
+        self,
+        columns: Sequence[tuple[str, Sequence[str | Text]]],
+        *,
+        right: Collection[str] = (),
+        only_wide: Collection[str] = (),
+        first_to_go: Iterable[str] = (),
+    ) -> None:
+        """Print a table of columns, each with a heading and its cells; those in `right` are aligned to the right.
 
+        A narrow terminal does not get those in `only_wide`. Those in `first_to_go` are dropped in this order until the
+        others fit.
+        """
+        from rich.table import Table
 
-def can_encode(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
-def plain_table(headings: Sequence[str], right: Iterable[str] = ()) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        justify = "right" if heading in right else "left"
-        table.add_column(heading, overflow="fold", justify=justify, no_wrap=justify == "right")  # type: ignore[arg-type]
-    return table
-
-
-def drop_columns(columns: dict[str, list[str]], first_to_go: Iterable[str], width: int) -> None:
-    """Drop columns in this order until the others fit into the width."""
-    for heading in first_to_go:
-        if sum(2 + max(map(len, (name, *cells))) for name, cells in columns.items()) <= width + 2:
-            break
-        columns.pop(heading, None)
+        kept = [column for column in columns if self.width >= NARROW or column[0] not in only_wide]
+        for dropped in first_to_go:
+            if sum(2 + max(map(len, (heading, *cells))) for heading, cells in kept) <= self.width + 2:
+                break
+            kept = [column for column in kept if column[0] != dropped]
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading, _ in kept:
+            if heading in right:
+                table.add_column(heading, overflow="fold", justify="right", no_wrap=True)
+            else:
+                table.add_column(heading, overflow="fold")
+        for row in zip(*(cells for _, cells in kept), strict=True):
+            table.add_row(*(self.text(cell) if isinstance(cell, str) else cell for cell in row))
+        self.console.print(table)
 
 
 def format_time(at: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from watchtest.control.run_reports import Position, RunReport
 from watchtest.core.model import Result
-from watchtest.history.queries.run_queries import PastRun, find_run, recent_runs, results_of
+from watchtest.history.queries.run_queries import PastRun, RunFilter, find_run, recent_runs, results_of
 from watchtest.history.store.database_file import history_exists, open_for_reading
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ class PastRuns:
             return ()
         states = () if query.state is None else (query.state,)
         with open_for_reading(self._path) as connection:
-            runs = recent_runs(
-                connection, limit=limit, workspace=self._workspace, lane=query.lane, states=states, before=before
-            )
+            chosen = RunFilter(self._workspace, query.lane, states, before=before)
+            runs = recent_runs(connection, chosen, limit=limit)
         return tuple(map(_report, runs))
 
     def results(self, run_id: str) -> Sequence[Result]:

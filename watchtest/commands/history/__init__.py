@@ -9,29 +9,16 @@ Query the recorded runs. A run is named by its id, or as last, last-failed or la
 from __future__ import annotations
 
 import importlib
+from keyword import iskeyword
 
 from watchtest.commands import Subparsers, add_command
 
-VERBS = {
-    "list": "list",
-    "show": "show",
-    "test": "test",
-    "compare": "compare",
-    "analyse": "analyse",
-    "flaky": "flaky",
-    "slowest": "slowest",
-    "trend": "trend",
-    "cost": "cost",
-    "html": "html",
-    "export": "export",
-    "import": "import_",
-    "prune": "prune",
-}
-"""The module of every verb, in the order of the help."""
+VERBS = "list|show|test|compare|analyse|flaky|slowest|trend|cost|html|export|import|prune"
+"""One module per verb, in the order of the help."""
 
 
 def add_to(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "history", None, __doc__)
-    verbs = parser.add_subparsers(dest="history_action", metavar="|".join(VERBS), required=True)
-    for module in VERBS.values():
-        importlib.import_module(f"{__name__}.{module}").add_to(verbs)
+    verbs = parser.add_subparsers(dest="history_action", metavar=VERBS, required=True)
+    for verb in VERBS.split("|"):
+        importlib.import_module(f"{__name__}.{verb}{'_' if iskeyword(verb) else ''}").add_to(verbs)

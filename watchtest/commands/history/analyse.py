@@ -8,68 +8,56 @@ Group similar failures; show when each group last passed, when it first failed, 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import RUN_NAMES, add_filters, print_json, query_run
-from watchtest.client.history_tables import Styled, describe_run, list_paths, make_console
+from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
+from watchtest.client.history_tables import Screen, describe_run, list_paths
 from watchtest.commands import Subparsers, add_command
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from watchtest.history.queries.failure_analysis import Break, Cluster
+from watchtest.core.text import one_line, tests
+from watchtest.history.queries.failure_analysis import Break, Cluster, analyse
+from watchtest.history.queries.run_queries import PastRun
+from watchtest.history.store.database import Connection
 
 MOST_TESTS = 10
 
 
 def add_to(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "analyse", run, __doc__)
-    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
-    add_filters(parser, lane=False)
+    add_run(parser)
+    add_filters(parser, with_lane=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.failure_analysis import analyse
-    from watchtest.history.queries.json_answers import run_summary, to_json
+    def query(connection: Connection, run: PastRun) -> tuple[PastRun, tuple[Cluster, ...]]:
+        return run, analyse(connection, run)
 
-    run, clusters = query_run(arguments, "analyse", analyse)
-    if arguments.json:
-        print_json({"run": run_summary(run), "clusters": to_json(clusters)})
-        return 0
-    console, styled = make_console()
-    console.print(
-        styled(f"{describe_run(run)}: {run.state.value}{f', {run.reason}' if run.reason else ''}"), soft_wrap=True
-    )
+    run, clusters = query_runs(arguments, query, arguments.name)
+    return print_answer(arguments, {"run": run, "clusters": clusters}, lambda: _print(run, clusters))
+
+
+def _print(run: PastRun, clusters: tuple[Cluster, ...]) -> None:
+    screen = Screen()
+    screen.print(f"{describe_run(run)}: {run.state.value}{f', {run.reason}' if run.reason else ''}")
     if not clusters:
-        console.print(styled("no test was red"))
+        screen.print("no test was red")
     for cluster in clusters:
-        _print(console, styled, cluster)
-    return 0
+        screen.print(f"\n{tests(len(cluster.tests))}: {cluster.signature}", style="bold red")
+        at = cluster.example.crash or cluster.example.where
+        location = f"{at.file}:{at.line}: " if at is not None else ""
+        screen.print(f"  for example {location}{one_line(cluster.example.message)}", style="dim")
+        for each in cluster.breaks:
+            _print_break(screen, each)
 
 
-def _print(console: Console, styled: Styled, cluster: Cluster) -> None:
-    from watchtest.core.text import one_line, tests
-
-    console.print()
-    console.print(styled(f"{tests(len(cluster.tests))}: {cluster.signature}", "bold red"), soft_wrap=True)
-    at = cluster.example.crash or cluster.example.where
-    location = f"{at.file}:{at.line}: " if at is not None else ""
-    console.print(styled(f"  for example {location}{one_line(cluster.example.message)}", "dim"), soft_wrap=True)
-    for each in cluster.breaks:
-        _print_break(console, styled, each)
-
-
-def _print_break(console: Console, styled: Styled, each: Break) -> None:
+def _print_break(screen: Screen, each: Break) -> None:
     for test in each.tests[:MOST_TESTS]:
-        console.print(styled(f"  {test}"), soft_wrap=True)
+        screen.print(f"  {test}")
     if len(each.tests) > MOST_TESTS:
-        console.print(styled(f"  … and {len(each.tests) - MOST_TESTS} more", "dim"))
-    passed = describe_run(each.passed) if each.passed is not None else "in no recorded run"
-    console.print(styled(f"    last passed   {passed}"), soft_wrap=True)
-    console.print(styled(f"    first failed  {describe_run(each.failed)}"), soft_wrap=True)
+        screen.print(f"  … and {len(each.tests) - MOST_TESTS} more", style="dim")
+    screen.print(f"    last passed   {describe_run(each.passed) if each.passed is not None else 'in no recorded run'}")
+    screen.print(f"    first failed  {describe_run(each.failed)}")
     suspects = "unknown" if each.suspects is None else list_paths(each.suspects, 15) or "none: nothing changed"
-    console.print(styled(f"    suspects      {suspects}", "bold"), soft_wrap=True)
+    screen.print(f"    suspects      {suspects}", style="bold")
     if each.this_way.number != each.failed.number:
-        console.print(styled(f"    like this     since {describe_run(each.this_way)}"), soft_wrap=True)
+        screen.print(f"    like this     since {describe_run(each.this_way)}")
         if each.turned_by:
-            console.print(styled(f"    changed then  {list_paths(each.turned_by, 15)}"), soft_wrap=True)
+            screen.print(f"    changed then  {list_paths(each.turned_by, 15)}")

@@ -13,45 +13,45 @@ import time
 from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from watchtest.client.history_access import (
     add_filters,
-    chosen_lane,
-    chosen_workspace,
+    add_limit,
+    chosen_runs,
     parse_limit,
-    print_json,
+    print_answer,
     query_history,
     require_test,
 )
-from watchtest.client.history_tables import Styled, format_time, make_console, outcome_strip
+from watchtest.client.history_tables import Screen, format_time
 from watchtest.commands import Subparsers, add_command, add_engine, load_project
+from watchtest.core.text import count, short
 from watchtest.errors import UsageError
+from watchtest.history.queries.flaky_tests import Evidence, FlakyStatus, FlakyTest, flaky_tests
+from watchtest.history.queries.test_names import find_tests
+from watchtest.history.store.columns import OUTCOMES, Proof
+from watchtest.history.store.database import Connection
+from watchtest.history.store.database_file import history_path
+from watchtest.history.store.store import Store
+from watchtest.workspace.folder import FOLDER, make_folder
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from watchtest.client.flaky_probe import Repeat
     from watchtest.config.project import Project
-    from watchtest.history.queries.flaky_tests import Evidence, FlakyTest
-    from watchtest.history.store.database import Connection
 
 DEFAULT_TIMES = 20
 LOCK_LIMIT_S = 600.0
+STYLES = {FlakyStatus.FLAKY: "bold yellow", FlakyStatus.BROKEN: "bold red", FlakyStatus.RECOVERED: "green"}
 
 
 def add_to(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "flaky", run, __doc__)
     parser.add_argument("--all", action="store_true", help="include tests that have recovered")
-    parser.add_argument(
-        "--runs", type=parse_limit, default=200, metavar="N", help="look at the latest N runs (default: 200)"
-    )
+    add_limit(parser, "--runs", 200, "look at the latest N runs")
     parser.add_argument("--probe", metavar="ID", help="run this test repeatedly on the code as it is now")
-    parser.add_argument(
-        "-n",
-        dest="times",
-        type=parse_limit,
-        metavar="N",
-        help=f"with --probe: how many times (default: {DEFAULT_TIMES})",
-    )
+    text = f"with --probe: how many times (default: {DEFAULT_TIMES})"
+    parser.add_argument("-n", dest="times", type=parse_limit, metavar="N", help=text)
     add_engine(parser)
     add_filters(parser)
 
@@ -61,68 +61,47 @@ def run(arguments: argparse.Namespace) -> int:
         return _probe(arguments)
     if arguments.times:
         raise UsageError("history flaky -n: this option needs --probe", hint="--runs N looks at N runs")
-    from watchtest.history.queries.flaky_tests import FlakyStatus, flaky_tests
-    from watchtest.history.queries.json_answers import to_json
 
-    found = query_history(
-        arguments,
-        lambda connection: flaky_tests(
-            connection,
-            workspace=chosen_workspace(arguments),
-            now=time.time(),
-            lane=chosen_lane(arguments),
-            window=arguments.runs,
-            with_recovered=arguments.all,
-        ),
-        (),
-    )
-    if arguments.json:
-        print_json({"tests": to_json(found)})
-        return 0
-    console, styled = make_console()
+    def query(connection: Connection) -> tuple[FlakyTest, ...]:
+        runs, window = chosen_runs(arguments), arguments.runs
+        return flaky_tests(connection, runs, time.time(), window=window, with_recovered=arguments.all)
+
+    found = query_history(arguments, query, ())
+    return print_answer(arguments, {"tests": found}, lambda: _print(found, with_recovered=arguments.all))
+
+
+def _print(found: tuple[FlakyTest, ...], *, with_recovered: bool) -> None:
+    screen = Screen()
     if not found:
-        console.print(styled("no flaky tests are known" + ("" if arguments.all else "; --all includes recovered ones")))
+        hint = "" if with_recovered else "; --all includes recovered ones"
+        screen.print(f"no flaky tests are known{hint}", wrap=True)
     for test in found:
-        _print(console, styled, test)
+        _print_test(screen, test)
     if any(test.standing is FlakyStatus.UNSTABLE for test in found):
-        console.print(styled("\nto check whether an unstable test is flaky: watchtest history flaky --probe ID", "dim"))
-    return 0
+        text = "\nto check whether an unstable test is flaky: watchtest history flaky --probe ID"
+        screen.print(text, style="dim", wrap=True)
 
 
-def _print(console: Console, styled: Styled, test: FlakyTest) -> None:
-    from watchtest.core.text import count
-    from watchtest.history.queries.flaky_tests import FlakyStatus
-    from watchtest.history.store.columns import OUTCOMES
-
-    styles = {FlakyStatus.FLAKY: "bold yellow", FlakyStatus.BROKEN: "bold red", FlakyStatus.RECOVERED: "green"}
-    console.print(
-        styled(f"{test.standing.value:<9}  ", styles.get(test.standing, "")),
-        styled(test.identity),
-        sep="",
-        soft_wrap=True,
-    )
-    width = max(10, console.width - 11)
-    outcomes = [OUTCOMES[code] for code in test.codes[-width:]]
-    console.print(styled("           "), outcome_strip(outcomes), sep="", soft_wrap=True)
+def _print_test(screen: Screen, test: FlakyTest) -> None:
+    indent = " " * 11
+    screen.print(screen.text(f"{test.standing.value:<9}  ", STYLES.get(test.standing, "")), test.identity)
+    screen.print(indent, screen.outcome_strip(OUTCOMES[code] for code in test.codes[-max(10, screen.width - 11) :]))
     doubt = "; no proof, edits may be the cause" if test.standing is FlakyStatus.UNSTABLE else ""
     numbers = f"red in {test.failures} of {count(test.runs, 'run')}, {count(test.flips, 'flip')}"
-    console.print(styled(f"           {numbers}{doubt}", "dim"))
+    screen.print(f"{indent}{numbers}{doubt}", style="dim", wrap=True)
     if test.standing is FlakyStatus.UNSTABLE:
         return
     if test.signature:
-        console.print(styled(f"           {test.signature}", "red"), soft_wrap=True)
+        screen.print(f"{indent}{test.signature}", style="red")
     if test.standing is FlakyStatus.BROKEN:
-        console.print(styled("           it was flaky, but is red in all of the latest runs", "dim"), soft_wrap=True)
+        screen.print(f"{indent}it was flaky, but is red in all of the latest runs", style="dim")
     for evidence in test.evidence:
-        console.print(styled(f"           {_proof(evidence)}"), soft_wrap=True)
+        screen.print(f"{indent}{_proof(evidence)}")
     if test.proofs > len(test.evidence):
-        console.print(styled(f"           … and {test.proofs - len(test.evidence)} more such pairs", "dim"))
+        screen.print(f"{indent}… and {test.proofs - len(test.evidence)} more such pairs", style="dim")
 
 
 def _proof(evidence: Evidence) -> str:
-    from watchtest.core.text import short
-    from watchtest.history.store.columns import Proof
-
     words = {
         Proof.RUNS: f"failed in {evidence.failed_run}, passed in {evidence.passed_run}",
         Proof.RERUN: f"in {evidence.failed_run} the runner repeated it until it passed",
@@ -137,10 +116,6 @@ def _proof(evidence: Evidence) -> str:
 def _probe(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from filelock import FileLock, Timeout
-
-    from watchtest.workspace.folder import FOLDER, make_folder
-
     # Each repetition runs in its own process; a failure in a warm one would first have to be confirmed.
     project = load_project(arguments, {"runner.warm": "off"})
     test = query_history(arguments, lambda connection: _test_id(connection, arguments.probe), str(arguments.probe))
@@ -152,28 +127,28 @@ def _probe(arguments: argparse.Namespace) -> int:
             repeats = asyncio.run(_repeat(arguments, project, test))
     except Timeout as error:
         raise UsageError("history flaky --probe: a gate or another probe is running", hint="try again later") from error
-    red = sum(repeat.is_red for repeat in repeats)
-    if arguments.json:
-        print_json(_probe_json(test, repeats, red))
-    else:
-        _print_probe(repeats, red)
+    red = [repeat for repeat in repeats if repeat.is_red]
+    document = {
+        "test": test,
+        "tree": repeats[0].tree if repeats else None,
+        "times": len(repeats),
+        "failed": len(red),
+        "flaky": 0 < len(red) < len(repeats),
+        "runs": [{"id": repeat.run, "red": repeat.is_red, "state": repeat.state} for repeat in repeats],
+    }
+    print_answer(arguments, document, lambda: _print_probe(len(repeats), red))
     return 1 if red else 0
 
 
 def _test_id(connection: Connection, name: str) -> str:
-    from watchtest.history.queries.test_names import find_tests
-
     return require_test(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
 
 
 async def _repeat(arguments: argparse.Namespace, project: Project, test: str) -> list[Repeat]:
     from watchtest.client.flaky_probe import probe
-    from watchtest.core.text import short
-    from watchtest.history.store.database_file import history_path
-    from watchtest.history.store.store import Store
     from watchtest.wiring import build_worktree, choose_provider
 
-    console, styled = make_console()
+    screen = Screen()
     repeats: list[Repeat] = []
     provider = choose_provider(project, "gate", lambda text: None)
     path = history_path(project.dirs.state, project.workspace)
@@ -190,37 +165,24 @@ async def _repeat(arguments: argparse.Namespace, project: Project, test: str) ->
                     if arguments.json:
                         continue
                     if len(repeats) == 1:
-                        console.print(styled(f"{test} on tree {short(repeat.tree)}"), soft_wrap=True)
-                    console.print(outcome_strip(result.outcome for result in repeat.results), end="")
+                        screen.print(f"{test} on tree {short(repeat.tree)}")
+                    screen.console.print(screen.outcome_strip(each.outcome for each in repeat.results), end="")
     finally:
         provider.close()
         if repeats and not arguments.json:
-            console.print()
+            screen.print()
     return repeats
 
 
-def _print_probe(repeats: list[Repeat], red: int) -> None:
-    console, styled = make_console()
-    times = len(repeats)
-    if red == 0:
-        console.print(styled(f"passed {times} of {times} times", "green"))
+def _print_probe(times: int, red: list[Repeat]) -> None:
+    screen = Screen()
+    if not red:
+        screen.print(f"passed {times} of {times} times", style="green")
         # By the rule of three, with a confidence of 95 %.
-        console.print(styled(f"it probably fails in at most {min(1.0, 3 / times):.0%} of all runs", "dim"))
+        screen.print(f"it probably fails in at most {min(1.0, 3 / times):.0%} of all runs", style="dim", wrap=True)
         return
-    if red == times:
-        console.print(styled(f"failed {times} of {times} times: broken, not flaky", "bold red"))
+    if len(red) == times:
+        screen.print(f"failed {times} of {times} times: broken, not flaky", style="bold red", wrap=True)
     else:
-        console.print(styled(f"flaky: failed {red} of {times} times on the same tree", "bold yellow"))
-    failed = next(repeat for repeat in repeats if repeat.is_red)
-    console.print(styled(f"see: watchtest history show {failed.run}", "dim"))
-
-
-def _probe_json(test: str, repeats: list[Repeat], red: int) -> dict[str, object]:
-    return {
-        "test": test,
-        "tree": repeats[0].tree if repeats else None,
-        "times": len(repeats),
-        "failed": red,
-        "flaky": 0 < red < len(repeats),
-        "runs": [{"id": repeat.run, "red": repeat.is_red, "state": repeat.state.value} for repeat in repeats],
-    }
+        screen.print(f"flaky: failed {len(red)} of {times} times on the same tree", style="bold yellow", wrap=True)
+    screen.print(f"see: watchtest history show {red[0].run}", style="dim", wrap=True)

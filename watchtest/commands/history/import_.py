@@ -10,19 +10,26 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import (
-    REPORT_FORMATS,
-    history_file,
-)
+from watchtest.client.history_access import REPORT_FORMATS, history_file
 from watchtest.commands import Subparsers, add_command
+from watchtest.core.text import tests
 from watchtest.errors import UsageError, WorkspaceError
+from watchtest.history.reports.report_import import (
+    SIZE_LIMIT,
+    ImportedReport,
+    InvalidReport,
+    add_report,
+    read_ctrf,
+    under_known_names,
+    unique_results,
+)
+from watchtest.history.store.store import Store
+from watchtest.runners import junit
 from watchtest.workspace.folder import find_workspace
-
-if TYPE_CHECKING:
-    from watchtest.history.reports.report_import import ImportedReport
 
 TIMESTAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
 
@@ -35,40 +42,27 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.core.text import tests
-    from watchtest.history.reports.report_import import add_report, under_known_names
-    from watchtest.history.store.store import Store
-
-    workspace = find_workspace(arguments.workspace)
+    workspace = str(find_workspace(arguments.workspace))
     # Read all of them before the first one is stored.
-    reports = [
-        (file, content, _read(content, file, arguments.format, workspace)) for file, content in _contents(arguments)
-    ]
+    contents = [(file, _content(file)) for file in arguments.files]
+    reports = [(file, content, _read(content, file, arguments.format, workspace)) for file, content in contents]
     with Store(history_file(arguments)) as store:
         for file, content, raw in reports:
             report = under_known_names(store, raw)
-            name, is_new = add_report(store, report, str(workspace), str(file), content, time.time())
+            name, is_new = add_report(store, report, workspace, str(file), content, time.time())
             print(f"{file}: run {name}, {tests(len(report.results)) if is_new else 'already imported'}")
     return 0
 
 
-def _contents(arguments: argparse.Namespace) -> list[tuple[Path, bytes]]:
-    from watchtest.history.reports.report_import import SIZE_LIMIT
-
-    found = []
-    for file in arguments.files:
-        try:
-            with file.open("rb") as stream:
-                found.append((file, stream.read(SIZE_LIMIT + 1)))
-        except OSError as error:
-            raise WorkspaceError(f"history import: cannot read {file}: {error.strerror or error}") from error
-    return found
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise WorkspaceError(f"history import: cannot read {file}: {error.strerror or error}") from error
 
 
-def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> ImportedReport:
-    from watchtest.history.reports.report_import import InvalidReport, read_ctrf
-    from watchtest.runners import junit
-
+def _read(content: bytes, file: Path, chosen: str | None, workspace: str) -> ImportedReport:
     is_json = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
     try:
         if (chosen or ("ctrf" if is_json else "junit")) == "ctrf":
@@ -80,13 +74,8 @@ def _read(content: bytes, file: Path, chosen: str | None, workspace: Path) -> Im
         ) from error
 
 
-def _read_junit_report(content: bytes, workspace: Path) -> ImportedReport:
-    from dataclasses import replace
-
-    from watchtest.history.reports.report_import import ImportedReport, InvalidReport, unique_results
-    from watchtest.runners.junit import read_junit
-
-    found = read_junit(content, "junit", str(workspace), "")
+def _read_junit_report(content: bytes, workspace: str) -> ImportedReport:
+    found = junit.read_junit(content, "junit", workspace, "")
     if not found and b"<testsuite" not in content:
         raise InvalidReport("it is not a JUnit report: it has no testsuite")
     results = unique_results([replace(result, test=result.test.removeprefix("junit::")) for result in found])
@@ -95,8 +84,6 @@ def _read_junit_report(content: bytes, workspace: Path) -> ImportedReport:
 
 def _started_at(content: bytes) -> float | None:
     """Return the timestamp of the first suite, if it has one."""
-    from datetime import UTC, datetime
-
     match = TIMESTAMP.search(content)
     try:
         at = datetime.fromisoformat(match[1].decode()) if match is not None else None

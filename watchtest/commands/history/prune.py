@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import history_file, print_json
+from watchtest.client.history_access import history_file, print_answer
 from watchtest.client.history_tables import format_time
-from watchtest.commands import Subparsers, add_command, load_settings
-
-if TYPE_CHECKING:
-    from watchtest.history.store.retention import PrunePlan
+from watchtest.commands import Subparsers, add_command, add_json, load_settings
+from watchtest.core.text import count
+from watchtest.history.store.database_file import history_exists, open_for_reading
+from watchtest.history.store.retention import MEGABYTE, PrunePlan, RetentionLimits, plan_pruning, used_bytes
+from watchtest.history.store.store import Store
 
 BATCH = 500
 
@@ -27,14 +27,10 @@ def add_to(subparsers: Subparsers) -> None:
     parser.add_argument("--days", type=_number, metavar="N", help="keep N days (default: history.max_days)")
     parser.add_argument("--runs", type=_number, metavar="N", help="keep N runs (default: history.max_runs)")
     parser.add_argument("--mb", type=_number, metavar="N", help="keep N megabytes (default: history.max_mb)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.store.database_file import history_exists, open_for_reading
-    from watchtest.history.store.retention import MEGABYTE, RetentionLimits, plan_pruning, used_bytes
-    from watchtest.history.store.store import Store
-
     history = load_settings(arguments)[1].config.history
     limits = RetentionLimits(
         history.max_days if arguments.days is None else arguments.days,
@@ -43,11 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     path = history_file(arguments)
     if not history_exists(path):
-        print_json({"dropped": 0, "reasons": []}) if arguments.json else print("there is no history yet")
-        return 0
-    now = time.time()
+        return print_answer(arguments, {"dropped": 0, "reasons": []}, lambda: print("there is no history yet"))
     with open_for_reading(path) as connection:
-        plan, before = plan_pruning(connection, limits, now), used_bytes(connection)
+        plan, before = plan_pruning(connection, limits, time.time()), used_bytes(connection)
     after = before
     if plan and not arguments.dry_run:
         with Store(path) as store:
@@ -56,24 +50,20 @@ def run(arguments: argparse.Namespace) -> int:
             store.shrink()
         with open_for_reading(path) as connection:
             after = used_bytes(connection)
-    if arguments.json:
-        summary = {"dropped": plan.runs, "reasons": plan.reasons, "dry_run": arguments.dry_run}
-        print_json({**summary, "bytes_before": before, "bytes_after": after})
-        return 0
-    print(_describe(plan, arguments.dry_run))
-    if plan and not arguments.dry_run:
-        print(f"{before / MEGABYTE:.1f} MB before, {after / MEGABYTE:.1f} MB now")
-    return 0
+    document = {"dropped": plan.runs, "reasons": plan.reasons, "dry_run": arguments.dry_run}
+    document |= {"bytes_before": before, "bytes_after": after}
+    return print_answer(arguments, document, lambda: _print(plan, before, after, arguments.dry_run))
 
 
-def _describe(plan: PrunePlan, is_dry: bool) -> str:
-    from watchtest.core.text import count
-
+def _print(plan: PrunePlan, before: int, after: int, is_dry: bool) -> None:
     if not plan:
-        return "nothing to drop: all runs are within the limits"
+        print("nothing to drop: all runs are within the limits")
+        return
     span = f"from {format_time(plan.oldest_at or 0)} to {format_time(plan.newest_at or 0)}"
     verb = "would be dropped" if is_dry else "dropped"
-    return f"{count(plan.runs, 'run')} {verb}, {span}: {'; '.join(plan.reasons)}"
+    print(f"{count(plan.runs, 'run')} {verb}, {span}: {'; '.join(plan.reasons)}")
+    if not is_dry:
+        print(f"{before / MEGABYTE:.1f} MB before, {after / MEGABYTE:.1f} MB now")
 
 
 def _number(text: str) -> int:

@@ -8,83 +8,71 @@ Show the states and failures of one run.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from watchtest.client.history_access import RUN_NAMES, add_filters, print_json, query_run
-from watchtest.client.history_tables import STYLES, Styled, counts, format_seconds, format_time, make_console
+from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
+from watchtest.client.history_tables import STYLES, Screen, counts, format_seconds, format_time
 from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import Outcome, RunState
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
+from watchtest.core.text import clean, duration, tail, tests
+from watchtest.history.queries.json_answers import detail_json
+from watchtest.history.queries.run_queries import PastResult, RunDetail, run_detail
+from watchtest.history.store.columns import AttemptKind
 
 OUTPUT_LINES = 40
 
 
 def add_to(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "show", run, __doc__)
-    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help=RUN_NAMES)
+    add_run(parser)
     parser.add_argument("--tests", action="store_true", help="show all tests, not only the failed ones")
     parser.add_argument("--output", action="store_true", help="show the complete output of the runner")
-    add_filters(parser, lane=False)
+    add_filters(parser, with_lane=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.history.queries.json_answers import detail_json
-    from watchtest.history.queries.run_queries import run_detail
-
-    _, found = query_run(arguments, "show", run_detail)
-    if arguments.json:
-        print_json(detail_json(found))
-    else:
-        _print_run(found, with_tests=arguments.tests, with_output=arguments.output)
-    return 0
+    found = query_runs(arguments, run_detail, arguments.name)
+    return print_answer(arguments, detail_json(found), lambda: _print(found, arguments.tests, arguments.output))
 
 
-def _print_run(detail: RunDetail, *, with_tests: bool, with_output: bool) -> None:
+def _print(detail: RunDetail, with_tests: bool, with_output: bool) -> None:
     from rich.table import Table
 
-    from watchtest.core.text import clean, tail
-
-    console, styled = make_console()
+    screen = Screen()
     run = detail.run
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, fact in _facts(detail):
         if fact:
-            facts.add_row(name, styled(fact, STYLES.get(run.state, "") if name == "state" else ""))
-    console.print(facts)
+            facts.add_row(name, screen.text(fact, STYLES.get(run.state, "") if name == "state" else ""))
+    screen.console.print(facts)
     for past in detail.final_results:
         if past.result.outcome.is_red:
-            _print_failure(console, styled, past)
+            _print_failure(screen, past)
     if with_tests:
-        _print_tests(console, styled, detail)
+        screen.print()
+        _print_tests(screen, detail)
     has_nothing_else = not detail.results and run.state not in (RunState.PASSED, RunState.NO_TESTS)
     if detail.raw_output and (with_output or has_nothing_else):
         lines = clean(detail.raw_output).splitlines() if with_output else tail(detail.raw_output, OUTPUT_LINES)
-        console.print(styled("\n" + "\n".join(lines)), soft_wrap=True)
+        screen.print("\n" + "\n".join(lines))
 
 
 def _facts(detail: RunDetail) -> list[tuple[str, str]]:
-    from watchtest.core.text import duration, tests
-
     run = detail.run
     changes = {True: "with uncommitted changes", False: "clean", None: ""}[run.is_dirty]
-    steps = " > ".join(f"{each.state.value} +{duration(each.at - run.queued_at)}" for each in detail.transitions)
-    scope = run.because if run.selected is None else f"{tests(run.selected)}: {run.because}"
+    phases = [(phase, getattr(run.timings, f"{phase}_s")) for phase in ("wait", "sync", "select", "start", "run")]
+    steps = [f"{each.state.value} +{duration(each.at - run.queued_at)}" for each in detail.transitions]
     return [
         ("run", run.id),
         ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
         ("tests", counts(run)),
         ("when", format_time(run.queued_at)),
-        ("steps", steps),
-        ("times", _times(run)),
+        ("steps", " > ".join(steps)),
+        ("times", " · ".join(f"{phase} {format_seconds(spent)}" for phase, spent in phases if spent is not None)),
         ("from", run.imported_from or ""),
         ("lane", f"{run.lane.value}, triggered by {run.trigger.value}"),
-        ("selection", scope),
+        ("selection", run.because if run.selected is None else f"{tests(run.selected)}: {run.because}"),
         ("tree", run.tree or ""),
         ("head", " ".join(part for part in (run.head, run.branch, changes) if part)),
         ("box", run.environment or ""),
@@ -92,47 +80,30 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
     ]
 
 
-def _times(run: PastRun) -> str:
-    parts = ("wait", "sync", "select", "start", "run")
-    spent = [(part, getattr(run.timings, f"{part}_s")) for part in parts]
-    return " · ".join(f"{part} {format_seconds(took)}" for part, took in spent if took is not None)
-
-
-def _print_failure(console: Console, styled: Styled, past: PastResult) -> None:
-    from watchtest.core.text import clean
-
+def _print_failure(screen: Screen, past: PastResult) -> None:
     result, failure = past.result, past.result.failure
     where = f"  {failure.where.file}:{failure.where.line}" if failure and failure.where else ""
-    attempt = f"  ({_attempt(past)})" if past.attempt > 1 else ""
-    console.print()
-    console.print(styled(f"{result.outcome.value.upper()} {result.test}{where}{attempt}", "bold red"), soft_wrap=True)
-    if failure is None:
-        return
-    for part in (failure.text or failure.message, failure.output):
+    attempt = f" {_attempt(past)}" if past.attempt > 1 else ""
+    screen.print(f"\n{result.outcome.value.upper()} {result.test}{where}{attempt}", style="bold red")
+    for part in (failure.text or failure.message, failure.output) if failure else ():
         for line in clean(part).rstrip().splitlines():
-            console.print(styled(f"    {line}"), soft_wrap=True)
+            screen.print(f"    {line}")
 
 
-def _print_tests(console: Console, styled: Styled, detail: RunDetail) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("outcome", no_wrap=True)
-    table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("test", overflow="fold")
-    for past in detail.results:
-        outcome = past.result.outcome
-        style = "red" if outcome.is_red else "green" if outcome is Outcome.PASSED else ""
-        attempt = f" ({_attempt(past)})" if past.attempt > 1 else ""
-        table.add_row(
-            styled(outcome.value, style), styled(f"{past.result.duration_s:.3f}"), styled(past.result.test + attempt)
-        )
-    console.print()
-    console.print(table)
+def _print_tests(screen: Screen, detail: RunDetail) -> None:
+    results = [past.result for past in detail.results]
+    styles = ["red" if each.outcome.is_red else "green" if each.outcome is Outcome.PASSED else "" for each in results]
+    screen.table(
+        [
+            ("outcome", [screen.text(each.outcome.value, style) for each, style in zip(results, styles, strict=True)]),
+            ("seconds", [f"{each.duration_s:.3f}" for each in results]),
+            ("test", [past.result.test + _attempt(past) for past in detail.results]),
+        ],
+        right=("seconds",),
+    )
 
 
 def _attempt(past: PastResult) -> str:
-    from watchtest.history.store.columns import AttemptKind
-
+    """Return ` (attempt 2, in a fresh process)`, or nothing for a first attempt."""
     how = {AttemptKind.CHECK: ", in a fresh process", AttemptKind.BLAME: ", derived from the end of the process"}
-    return f"attempt {past.attempt}{how.get(past.kind, '')}"
+    return f" (attempt {past.attempt}{how.get(past.kind, '')})" if past.attempt > 1 else ""

@@ -9,10 +9,10 @@ from watchtest.core.model import Failure
 from watchtest.history.queries.run_queries import PastRun, ids_of_tests, run_by_number
 from watchtest.history.queries.test_history import suspects
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import GREEN_CODES, RED_CODES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.failure_texts import unpack_failure
+from watchtest.history.store.pack import PackReader
 
 LONGEST_SEARCH = 5_000
 

@@ -9,17 +9,16 @@ unstable    there is no proof, but it changed between red and green more often t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from watchtest.core.model import Lane
-from watchtest.history.queries.run_queries import ids_of_tests, runs_where
+from watchtest.history.queries.run_queries import RunFilter, ids_of_tests
 from watchtest.history.queries.test_history import flips
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_STATES, PASSED_CODE, RED_CODES, Proof
-from watchtest.history.store.database import Connection, Row
+from watchtest.history.store.database import Connection
+from watchtest.history.store.pack import PackReader
 from watchtest.history.store.retention import DAY_S
 
 RECOVERED_AFTER_S = 7 * DAY_S
@@ -84,16 +83,15 @@ def flaky_now(connection: Connection, workspace: str, now: float) -> frozenset[s
     since = now - RECOVERED_AFTER_S
     if connection.execute("SELECT 1 FROM evidence WHERE at >= ? LIMIT 1", (since,)).fetchone() is None:
         return frozenset()
-    found = flaky_tests(connection, workspace=workspace, now=now, window=SHORT_WINDOW, with_unstable=False)
+    found = flaky_tests(connection, RunFilter(workspace), now, window=SHORT_WINDOW, with_unstable=False)
     return frozenset(test.identity for test in found if test.standing is FlakyStatus.FLAKY)
 
 
 def flaky_tests(
     connection: Connection,
-    *,
-    workspace: str | None,
+    runs: RunFilter,
     now: float,
-    lane: Lane | None = None,
+    *,
     window: int = WINDOW,
     with_unstable: bool = True,
     with_recovered: bool = False,
@@ -103,7 +101,7 @@ def flaky_tests(
     # A test whose evidence is older has recovered, whatever its results are.
     since = 0.0 if with_recovered else now - RECOVERED_AFTER_S
     evidence_of = _evidence(connection, lineage_of, since)
-    past = _past(connection, (workspace, lane, window), lineage_of, set(evidence_of), with_unstable=with_unstable)
+    past = _past(connection, runs, window, lineage_of, evidence_of.keys(), with_unstable=with_unstable)
     for row in connection.execute("SELECT DISTINCT test FROM evidence WHERE at < ?", (since,)):
         lineage = lineage_of.get(row["test"], row["test"])
         if lineage not in evidence_of:
@@ -177,63 +175,61 @@ def _evidence(connection: Connection, lineage_of: Mapping[int, int], since: floa
     """Return the evidence for each lineage, newest first."""
     rows = connection.execute(
         """
-        SELECT evidence.test, evidence.proof, evidence.at, failed.id AS failed_run, passed.id AS passed_run, failed.tree
+        SELECT test, proof, at, failed.id AS failed_run, passed.id AS passed_run, COALESCE(failed.tree, '') AS tree
         FROM evidence JOIN runs AS failed ON failed.number = failed_run
                       JOIN runs AS passed ON passed.number = passed_run
-        WHERE evidence.at >= ? ORDER BY evidence.at DESC
+        WHERE at >= ? ORDER BY at DESC
         """,
         (since,),
     )
     found: dict[int, list[Evidence]] = defaultdict(list)
     for row in rows:
-        evidence = Evidence(row["failed_run"], row["passed_run"], row["tree"] or "", Proof(row["proof"]), row["at"])
+        evidence = Evidence(row["failed_run"], row["passed_run"], row["tree"], Proof(row["proof"]), row["at"])
         found[lineage_of.get(row["test"], row["test"])].append(evidence)
     return dict(found)
 
 
 def _past(
     connection: Connection,
-    window: tuple[str | None, Lane | None, int],
+    runs: RunFilter,
+    window: int,
     lineage_of: Mapping[int, int],
-    proven: set[int],
+    proven: Collection[int],
     *,
     with_unstable: bool,
 ) -> dict[int, _TestOutcomes]:
     """Return the outcomes of tests in the latest judged runs, by lineage.
 
-    Only of those that have evidence and, with `with_unstable`, of those that were red at least once. `window` is the
-    workspace, the lane and the number of runs to consider.
+    Only of those that have evidence and, with `with_unstable`, of those that were red at least once.
     """
-    workspace, lane, most = window
-    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES)
-    packs = list(PackReader(connection).newest_first(where, values, most))[::-1]
+    where, values = replace(runs, states=JUDGED_STATES).sql()
     rows = connection.execute(
-        f"SELECT number, tree, lane, workspace, imported_from FROM runs WHERE {where} ORDER BY number DESC LIMIT ?",
-        (*values, most),
-    )
-    lane_and_tree = {row["number"]: (_lane_key(row), row["tree"] or "") for row in rows}
+        f"""
+        SELECT packs.run, roster, outcomes, COALESCE(tree, '') AS tree,
+               CASE WHEN imported_from IS NULL THEN lane || ' ' || workspace ELSE '{IMPORTED}' END AS lane
+        FROM runs JOIN packs ON packs.run = runs.number WHERE {where} ORDER BY runs.number DESC LIMIT ?
+        """,
+        (*values, window),
+    ).fetchall()
+    reader = PackReader(connection)
+    packs = [(row["lane"], row["tree"], reader.unpack(row)) for row in reversed(rows)]
     wanted = set(proven)
     if with_unstable:
-        wanted |= {lineage_of.get(test, test) for pack in packs for test in pack.red()}
+        wanted |= {lineage_of.get(test, test) for _, _, pack in packs for test in pack.red()}
     numbers_of: dict[int, list[int]] = {lineage: [lineage] for lineage in wanted}
     for number, lineage in lineage_of.items():
         if lineage in numbers_of:
             numbers_of[lineage].append(number)
     past: dict[int, _TestOutcomes] = {}
-    for pack in packs:
-        (key, tree), codes = lane_and_tree.get(pack.run, ("", "")), pack.codes
+    for lane, tree, pack in packs:
+        codes = pack.codes
         for lineage, numbers in numbers_of.items():
             for number in numbers:
                 at = pack.position(number)
-                if at is None or not (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
-                    continue
-                past.setdefault(lineage, _TestOutcomes()).add(number, key, tree, codes[at])
-                break
+                if at is not None and (codes[at] == PASSED_CODE or codes[at] in RED_CODES):
+                    past.setdefault(lineage, _TestOutcomes()).add(number, lane, tree, codes[at])
+                    break
     return past
-
-
-def _lane_key(row: Row) -> str:
-    return IMPORTED if row["imported_from"] is not None else f"{row['lane']} {row['workspace']}"
 
 
 def _last_signature(connection: Connection, lineage: int) -> str:

@@ -6,86 +6,13 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
-from watchtest.core.model import Failure, Location
+from watchtest.core.model import Failure
 from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
-from watchtest.history.store.columns import OUTCOMES, Proof
+from watchtest.history.store.columns import OUTCOMES, AttemptKind, Proof
 
 JsonObject = dict[str, object]
-TIMINGS = ("wait_s", "sync_s", "select_s", "start_s", "run_s")
-
-
-def run_json(run: PastRun) -> JsonObject:
-    return {
-        "id": run.id,
-        "workspace": run.workspace,
-        "lane": run.lane.value,
-        "trigger": run.trigger.value,
-        "scope": {"kind": "all" if run.selected is None else "only", "selected": run.selected, "because": run.because},
-        "forced": run.is_forced,
-        "state": run.state.value,
-        "reason": run.reason,
-        "queued_at": _time(run.queued_at),
-        "ended_at": None if run.ended_at is None else _time(run.ended_at),
-        "duration_s": None if run.duration_s is None else round(run.duration_s, 6),
-        "timings": {name: _rounded(getattr(run.timings, name)) for name in TIMINGS},
-        "code": {"tree": run.tree, "head": run.head, "branch": run.branch, "dirty": run.is_dirty},
-        "environment": run.environment,
-        "counts": {outcome.value: count for outcome, count in run.counts.items()},
-        "imported_from": run.imported_from,
-    }
-
-
-def detail_json(detail: RunDetail) -> JsonObject:
-    return {
-        **run_json(detail.run),
-        "states": [
-            {"state": each.state.value, "at": _time(each.at), "reason": each.reason} for each in detail.transitions
-        ],
-        "results": [_result(each) for each in detail.results],
-        "output": detail.raw_output,
-    }
-
-
-def _result(past: PastResult) -> JsonObject:
-    result = past.result
-    return {
-        "test": result.test,
-        "attempt": past.attempt,
-        "kind": past.kind.name.lower(),
-        "outcome": result.outcome.value,
-        "duration_s": result.duration_s,
-        "failure": None if result.failure is None else {**_failure(result.failure), "signature": past.signature},
-    }
-
-
-def _failure(failure: Failure) -> JsonObject:
-    return {
-        "kind": failure.kind,
-        "message": failure.message,
-        **_location(failure.where),
-        "column": failure.column,
-        "source_line": failure.source_line,
-        "crash": None if failure.crash is None else _location(failure.crash),
-        "function": failure.function or None,
-        "text": failure.text,
-        "output": failure.output,
-    }
-
-
-def _location(location: Location | None) -> JsonObject:
-    return {"file": None, "line": None} if location is None else {"file": location.file, "line": location.line}
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# -- answers that become JSON by the names of their fields -----------------------------------------
-
+SUMMARY = ("id", "queued_at", "lane", "state", "tree", "head", "branch")
+"""What identifies a run within another answer."""
 PROPERTIES = ("tests", "failures", "runs", "flips", "growth")
 """Properties that are included like fields."""
 HIDDEN = ("numbers",)
@@ -99,10 +26,12 @@ def to_json(value: object) -> object:
     """
     match value:
         case PastRun():
-            return run_summary(value)
+            return to_json({name: getattr(value, name) for name in SUMMARY})
+        case PastResult():
+            return to_json(_result(value))
         case Failure():
-            return _failure(value)
-        case Proof():
+            return to_json(_failure(value))
+        case Proof() | AttemptKind():
             return value.name.lower()
         case Enum():
             return value.value
@@ -110,13 +39,12 @@ def to_json(value: object) -> object:
             return round(value, 6)
         case tuple() | list():
             return [to_json(each) for each in value]
+        case dict():
+            return {name: _field(name, each) for name, each in value.items()}
         case _ if is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value) if field.name not in HIDDEN]
-            document: JsonObject = {name: _field(name, getattr(value, name)) for name in names}
-            for name in PROPERTIES:
-                if isinstance(getattr(type(value), name, None), property):
-                    document[name] = to_json(getattr(value, name))
-            return document
+            names += [name for name in PROPERTIES if isinstance(getattr(type(value), name, None), property)]
+            return {name: _field(name, getattr(value, name)) for name in names}
         case _:
             return value
 
@@ -125,18 +53,63 @@ def _field(name: str, value: object) -> object:
     if name == "codes" and isinstance(value, tuple):
         return [OUTCOMES[code].value for code in value]
     if (name == "at" or name.endswith("_at")) and isinstance(value, float):
-        return _time(value)
+        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return to_json(value)
 
 
-def run_summary(run: PastRun) -> JsonObject:
-    """Return what is needed to identify a run."""
+# -- answers that do not become JSON by the names of their fields ----------------------------------
+
+
+def run_json(run: PastRun) -> JsonObject:
+    """Return everything about a run, for `to_json`."""
     return {
         "id": run.id,
-        "queued_at": _time(run.queued_at),
-        "lane": run.lane.value,
-        "state": run.state.value,
-        "tree": run.tree,
-        "head": run.head,
-        "branch": run.branch,
+        "workspace": run.workspace,
+        "lane": run.lane,
+        "trigger": run.trigger,
+        "scope": {"kind": "all" if run.selected is None else "only", "selected": run.selected, "because": run.because},
+        "forced": run.is_forced,
+        "state": run.state,
+        "reason": run.reason,
+        "queued_at": run.queued_at,
+        "ended_at": run.ended_at,
+        "duration_s": run.duration_s,
+        "timings": run.timings,
+        "code": {"tree": run.tree, "head": run.head, "branch": run.branch, "dirty": run.is_dirty},
+        "environment": run.environment,
+        "counts": {outcome.value: count for outcome, count in run.counts.items()},
+        "imported_from": run.imported_from,
+    }
+
+
+def detail_json(detail: RunDetail) -> JsonObject:
+    """Return everything about a run and its results, for `to_json`."""
+    run = run_json(detail.run)
+    return run | {"states": detail.transitions, "results": detail.results, "output": detail.raw_output}
+
+
+def _result(past: PastResult) -> JsonObject:
+    result = past.result
+    return {
+        "test": result.test,
+        "attempt": past.attempt,
+        "kind": past.kind,
+        "outcome": result.outcome,
+        "duration_s": result.duration_s,
+        "failure": None if result.failure is None else {**_failure(result.failure), "signature": past.signature},
+    }
+
+
+def _failure(failure: Failure) -> JsonObject:
+    return {
+        "kind": failure.kind,
+        "message": failure.message,
+        "file": failure.where.file if failure.where is not None else None,
+        "line": failure.where.line if failure.where is not None else None,
+        "column": failure.column,
+        "source_line": failure.source_line,
+        "crash": failure.crash,
+        "function": failure.function or None,
+        "text": failure.text,
+        "output": failure.output,
     }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 
 from watchtest.core.model import Outcome
 from watchtest.history.queries.run_queries import PastRun, ids_of_tests
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_STATES, OUTCOMES
 from watchtest.history.store.database import Connection
+from watchtest.history.store.pack import PackReader
 from watchtest.history.store.tree_changes import changes_between
 
 SLOWER_TIMES = 1.5
@@ -55,34 +55,43 @@ class Comparison:
     slower: tuple[TestPair, ...]
 
 
+PARTS = [field.name for field in fields(Comparison) if field.name not in ("before", "after", "paths")]
+
+
 def compare(connection: Connection, before: PastRun, after: PastRun) -> Comparison:
     lineage_of = lineages(connection)
     old, new = _outcomes(connection, before, lineage_of), _outcomes(connection, after, lineage_of)
-    current = {**old, **new}
-    pairs = {
-        test: TestPair(current[test].identity, old.get(test), new.get(test))
-        for test in sorted(current, key=lambda test: current[test].identity)
-    }
-    both = [pair for pair in pairs.values() if pair.before and pair.after]
-    red = [pair for pair in both if _is_red(pair.before) and _is_red(pair.after)]
-    added = [test for test, pair in pairs.items() if pair.before is None and _has_all_tests(before)]
-    removed = [test for test, pair in pairs.items() if pair.after is None and _has_all_tests(after)]
-    in_one_run = [test for test, pair in pairs.items() if _has_run(pair.before) is not _has_run(pair.after)]
-    listed = {*added, *removed, *(test for test, pair in pairs.items() if _is_red(pair.after))}
+    pairs = [TestPair(test.identity, old.get(lineage), new.get(lineage)) for lineage, test in {**old, **new}.items()]
+    parts: dict[str, list[TestPair]] = {part: [] for part in PARTS}
+    for pair in sorted(pairs, key=lambda pair: pair.identity):
+        is_added = pair.before is None and _has_all_tests(before)
+        is_removed = pair.after is None and _has_all_tests(after)
+        for part in _parts(pair, is_added=is_added, is_removed=is_removed):
+            parts[part].append(pair)
+    parts["slower"].sort(key=_slowdown, reverse=True)
     changed = changes_between(connection, before.number, after.number)
-    return Comparison(
-        before=before,
-        after=after,
-        paths=None if changed is None else tuple(changed[1]),
-        new_failures=tuple(pair for pair in pairs.values() if _is_red(pair.after) and not _is_red(pair.before)),
-        fixed=tuple(pair for pair in both if _is_red(pair.before) and _has_passed(pair.after)),
-        failing_alike=tuple(pair for pair in red if _signature(pair.before) == _signature(pair.after)),
-        failing_otherwise=tuple(pair for pair in red if _signature(pair.before) != _signature(pair.after)),
-        added=tuple(pairs[test] for test in added),
-        removed=tuple(pairs[test] for test in removed),
-        not_run=tuple(pairs[test] for test in in_one_run if test not in listed),
-        slower=tuple(sorted((pair for pair in both if _is_slower(pair)), key=_slowdown, reverse=True)),
-    )
+    paths = None if changed is None else tuple(changed[1])
+    return Comparison(before, after, paths, **{part: tuple(found) for part, found in parts.items()})
+
+
+def _parts(pair: TestPair, *, is_added: bool, is_removed: bool) -> Iterator[str]:
+    """Yield the parts of the comparison that a test belongs to."""
+    before, after = pair.before, pair.after
+    was_red, is_red = _is_red(before), _is_red(after)
+    if is_red and not was_red:
+        yield "new_failures"
+    if was_red and _has_passed(after):
+        yield "fixed"
+    if before and after and was_red and is_red:
+        yield "failing_alike" if before.signature == after.signature else "failing_otherwise"
+    if is_added:
+        yield "added"
+    if is_removed:
+        yield "removed"
+    if _has_run(before) is not _has_run(after) and not (is_added or is_removed or is_red):
+        yield "not_run"
+    if _has_passed(before) and _has_passed(after) and _slowdown(pair) > 0:
+        yield "slower"
 
 
 def _outcomes(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) -> dict[int, TestOutcome]:
@@ -123,16 +132,7 @@ def _has_run(outcome: TestOutcome | None) -> bool:
     return outcome is not None and outcome.outcome is not Outcome.SKIPPED
 
 
-def _signature(outcome: TestOutcome | None) -> str:
-    return "" if outcome is None else outcome.signature
-
-
-def _is_slower(pair: TestPair) -> bool:
-    if pair.before is None or pair.after is None or not (_has_passed(pair.before) and _has_passed(pair.after)):
-        return False
-    before, after = pair.before.duration_s, pair.after.duration_s
-    return after > before * SLOWER_TIMES and after > before + SLOWER_BY_S
-
-
 def _slowdown(pair: TestPair) -> float:
-    return pair.after.duration_s - pair.before.duration_s if pair.before and pair.after else 0.0
+    """Return by how many seconds the test became slower, or 0 if that is noise."""
+    before, after = (0.0 if each is None else each.duration_s for each in (pair.before, pair.after))
+    return after - before if after > before * SLOWER_TIMES and after > before + SLOWER_BY_S else 0.0

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import (
     IS_GATE_OR_PROBE,
     JUDGED_SQL,
@@ -19,6 +18,7 @@ from watchtest.history.store.columns import (
 )
 from watchtest.history.store.database import Connection, Row
 from watchtest.history.store.failure_texts import unpack_failure
+from watchtest.history.store.pack import PackReader
 
 MOST_VARIABLES = 500
 NAMED_RUNS: Mapping[str, frozenset[RunState]] = {
@@ -108,57 +108,53 @@ class RunDetail:
         return tuple({past.result.test: past for past in self.results}.values())
 
 
-def recent_runs(
-    connection: Connection,
-    *,
-    limit: int,
-    workspace: str | None = None,
-    lane: Lane | None = None,
-    states: Collection[RunState] = (),
-    since: float | None = None,
-    branch: str | None = None,
-    only_full: bool = False,
-    before: tuple[float, str] | None = None,
-) -> tuple[PastRun, ...]:
-    """Return the latest runs that meet all given conditions, newest first.
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs a query considers: those that meet all given conditions."""
 
-    `only_full` selects runs of all tests, `before` those before a run that was queued at this time and has this id.
-    Runs are ordered by time, not by number, because an imported run may be old.
-    """
-    where, values = runs_where(workspace=workspace, lane=lane, states=states, since=since)
-    if branch is not None:
-        where, values = f"{where} AND branch = ?", (*values, branch)
-    if only_full:
-        where += " AND selected IS NULL"
-    if before is not None:
-        where, values = f"{where} AND (queued_at, id) < (?, ?)", (*values, *before)
+    workspace: str | None = None
+    lane: Lane | None = None
+    states: Collection[RunState] = ()
+    since: float | None = None
+    branch: str | None = None
+    only_full: bool = False
+    """Only runs of all tests."""
+    before: tuple[float, str] | None = None
+    """Only runs before the one that was queued at this time and has this id."""
+
+    def sql(self) -> tuple[str, tuple[str | float, ...]]:
+        """Return the conditions on `runs`, and their values."""
+        found: list[tuple[str, tuple[str | float, ...]]] = [("1", ())]
+        if self.workspace is not None:
+            found.append(("workspace = ?", (workspace_key(self.workspace),)))
+        if self.lane is not None:
+            found.append(("lane = ?", (self.lane.value,)))
+        if self.states:
+            found.append((f"state IN ({_places(self.states)})", tuple(state.value for state in self.states)))
+        if self.since is not None:
+            found.append(("queued_at >= ?", (self.since,)))
+        if self.branch is not None:
+            found.append(("branch = ?", (self.branch,)))
+        if self.only_full:
+            found.append(("selected IS NULL", ()))
+        if self.before is not None:
+            found.append(("(queued_at, id) < (?, ?)", self.before))
+        return " AND ".join(condition for condition, _ in found), tuple(each for _, values in found for each in values)
+
+
+ALL_RUNS = RunFilter()
+
+
+def recent_runs(connection: Connection, runs: RunFilter = ALL_RUNS, *, limit: int) -> tuple[PastRun, ...]:
+    """Return the latest of the runs, newest first: by time, not by number, because an imported run may be old."""
+    where, values = runs.sql()
     order = "queued_at DESC, id DESC"
     rows = connection.execute(f"SELECT * FROM runs WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
     return tuple(past_run(connection, row) for row in rows.fetchall())
 
 
-def runs_where(
-    *,
-    workspace: str | None = None,
-    lane: Lane | None = None,
-    states: Collection[RunState] = (),
-    since: float | None = None,
-) -> tuple[str, tuple[str | float, ...]]:
-    """Return an SQL condition on `runs`, and its values."""
-    conditions, values = ["1"], list[str | float]()
-    if workspace is not None:
-        conditions.append("workspace = ?")
-        values.append(workspace_key(workspace))
-    if lane is not None:
-        conditions.append("lane = ?")
-        values.append(lane.value)
-    if states:
-        conditions.append(f"state IN ({', '.join('?' * len(states))})")
-        values.extend(state.value for state in states)
-    if since is not None:
-        conditions.append("queued_at >= ?")
-        values.append(since)
-    return " AND ".join(conditions), tuple(values)
+def _places(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool], ...]:
@@ -175,7 +171,7 @@ def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun
     row = connection.execute(
         f"""
         SELECT * FROM runs WHERE tree = ? AND environment = ? AND (selected IS NULL OR is_proof)
-                             AND imported_from IS NULL AND state IN ({", ".join("?" * len(ends))})
+                             AND imported_from IS NULL AND state IN ({_places(ends)})
         ORDER BY number DESC LIMIT 1
         """,
         (tree, environment, *(end.value for end in ends)),
@@ -211,8 +207,7 @@ def ids_of_tests(connection: Connection, tests: Collection[int]) -> dict[int, st
     wanted = list(tests)
     for start in range(0, len(wanted), MOST_VARIABLES):
         some = wanted[start : start + MOST_VARIABLES]
-        places = ", ".join("?" * len(some))
-        rows = connection.execute(f"SELECT number, identity FROM tests WHERE number IN ({places})", some)
+        rows = connection.execute(f"SELECT number, identity FROM tests WHERE number IN ({_places(some)})", some)
         found.update((row["number"], row["identity"]) for row in rows)
     return found
 
@@ -220,8 +215,7 @@ def ids_of_tests(connection: Connection, tests: Collection[int]) -> dict[int, st
 def find_run(connection: Connection, name: str, workspace: str | None = None) -> PastRun | None:
     """Return the run with this id, or the one that `NAMED_RUNS` gives this name in the workspace, or None."""
     if name in NAMED_RUNS:
-        found = recent_runs(connection, limit=1, workspace=workspace, states=NAMED_RUNS[name])
-        return found[0] if found else None
+        return next(iter(recent_runs(connection, RunFilter(workspace, states=NAMED_RUNS[name]), limit=1)), None)
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (name,)).fetchone()
     return None if row is None else past_run(connection, row)
 

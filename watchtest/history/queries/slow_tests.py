@@ -6,14 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 
-from watchtest.core.model import Lane
-from watchtest.history.queries.run_queries import ids_of_tests, runs_where
+from watchtest.history.queries.run_queries import RunFilter, ids_of_tests
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import PASSED_CODE, RED_CODES
 from watchtest.history.store.database import Connection
+from watchtest.history.store.pack import PackReader
 
-LATEST_RUNS = 50
 MIN_GROWTH_S = 0.05
 """A smaller difference is noise."""
 MIN_DURATIONS = 6
@@ -40,15 +38,15 @@ class SlowTest:
         return now / before if before > 0 and abs(now - before) >= MIN_GROWTH_S else None
 
 
-def slowest(
-    connection: Connection, *, workspace: str | None, lane: Lane | None = None, limit: int, runs: int = LATEST_RUNS
-) -> tuple[SlowTest, ...]:
-    """Return the slowest tests by their median over the latest runs in which they passed or failed."""
-    where, values = runs_where(workspace=workspace, lane=lane)
+def slowest(connection: Connection, runs: RunFilter, *, window: int, limit: int) -> tuple[SlowTest, ...]:
+    """Return the slowest tests by their median over the latest runs in which they passed or failed.
+
+    `window` is how many runs are considered.
+    """
     packs, lineage_of = PackReader(connection), lineages(connection)
     spent: dict[int, list[int]] = defaultdict(list)
     number_of: dict[int, int] = {}
-    for pack in reversed(list(packs.newest_first(where, values, runs))):
+    for pack in reversed(list(packs.newest_first(*runs.sql(), window))):
         for test, code, microseconds in zip(pack.tests, pack.codes, packs.durations(pack.run), strict=True):
             if code == PASSED_CODE or code in RED_CODES:
                 lineage = lineage_of.get(test, test)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import storable_text
 from watchtest.history.store.database import Connection, Row
+from watchtest.history.store.pack import PackReader
 
 MOST_FOUND = 50
 SEPARATORS = ("::", ".", "/")

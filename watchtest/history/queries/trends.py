@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from statistics import median
 from typing import Literal
 
-from watchtest.core.model import Lane, RunState
-from watchtest.history.queries.run_queries import runs_where
+from watchtest.core.model import RunState
+from watchtest.history.queries.run_queries import RunFilter
 from watchtest.history.store.columns import JUDGED_STATES
 from watchtest.history.store.database import Connection, Row
 
@@ -54,16 +54,14 @@ class Cost:
     """What the tests left out would have taken, estimated from the full runs before."""
 
 
-def trend(
-    connection: Connection, *, workspace: str | None, lane: Lane | None = None, since: float | None = None, by: By
-) -> tuple[Bucket, ...]:
+def trend(connection: Connection, runs: RunFilter, by: By) -> tuple[Bucket, ...]:
     """Return statistics of judged full runs, oldest first. Other runs say nothing about the whole suite."""
-    where, values = runs_where(workspace=workspace, lane=lane, states=JUDGED_STATES, since=since)
+    where, values = replace(runs, states=JUDGED_STATES, only_full=True).sql()
     rows = connection.execute(
         f"""
         SELECT id, queued_at, state, passed, failed, error, skipped, xfailed, xpassed,
                ended_at - COALESCE(first_at, executing_at, started_at, queued_at) AS run_s
-        FROM runs WHERE {where} AND selected IS NULL ORDER BY queued_at, number
+        FROM runs WHERE {where} ORDER BY queued_at, number
         """,
         values,
     ).fetchall()
@@ -93,9 +91,10 @@ def _week(row: Row) -> str:
     return (day - timedelta(days=day.weekday())).strftime("%Y-%m-%d")
 
 
-def cost(connection: Connection, *, workspace: str | None, since: float | None = None) -> tuple[Cost, ...]:
+def cost(connection: Connection, runs: RunFilter) -> tuple[Cost, ...]:
     """Return one `Cost` per lane, the most expensive lane first. Imported runs do not count."""
-    where, values = runs_where(workspace=workspace)
+    # Earlier full runs tell how long all tests usually take.
+    where, values = replace(runs, since=None).sql()
     rows = connection.execute(
         f"""
         SELECT workspace, lane, state, selected, is_proof, queued_at,
@@ -115,7 +114,7 @@ def cost(connection: Connection, *, workspace: str | None, since: float | None =
         if is_judged and row["selected"] is None:
             last_full.append(row["run_s"])
             del last_full[:-FULL_RUNS_REMEMBERED]
-        if since is not None and row["queued_at"] < since:
+        if runs.since is not None and row["queued_at"] < runs.since:
             continue
         is_narrowed = is_judged and row["selected"] is not None and bool(row["is_proof"])
         saved = max(0.0, usual - row["run_s"]) if is_narrowed and usual is not None else 0.0

@@ -11,67 +11,48 @@ import html
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from watchtest.core.model import Outcome
 from watchtest.core.text import clean
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.queries.run_queries import PastRun, ids_of_tests, recent_runs, runs_where
+from watchtest.history.queries.run_queries import PastRun, RunFilter, ids_of_tests, recent_runs
 from watchtest.history.queries.test_history import IS_LAST_ATTEMPT
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.queries.trends import trend
 from watchtest.history.store.columns import OUTCOMES, RED_CODES
 from watchtest.history.store.database import Connection
 from watchtest.history.store.failure_texts import unpack_failure
+from watchtest.history.store.pack import PackReader
 
 JsonObject = dict[str, object]
 
-
-MOST_RUNS = 300
 MOST_TESTS = 5_000
 MOST_FAILURES = 1_000
 TEXT_LIMIT = 8_000
-LETTERS = {
-    Outcome.PASSED: ".",
-    Outcome.FAILED: "F",
-    Outcome.ERROR: "E",
-    Outcome.SKIPPED: "s",
-    Outcome.XFAILED: "x",
-    Outcome.XPASSED: "X",
-}
+LETTERS = dict(zip(Outcome, ".FEsxX", strict=True))
+ASSETS = Path(__file__).with_name("assets")
+
+# These characters occur only within JSON strings, where an escape sequence is equivalent.
+_HARMFUL = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 
 
-@dataclass(frozen=True, slots=True)
-class PageOptions:
-    """Which runs the page shows."""
-
-    name: str
-    workspace: str | None
-    now: float
-    since: float | None = None
-    runs: int = MOST_RUNS
-
-
-def page_data(connection: Connection, options: PageOptions) -> JsonObject:
-    """Return everything that the page shows, ready to be encoded as JSON."""
-    runs = recent_runs(connection, limit=options.runs, workspace=options.workspace, since=options.since)[::-1]
-    position = {run.number: index for index, run in enumerate(runs)}
-    tests, index_of = _tests(connection, runs)
-    flaky = {
-        clean(test.identity): test.standing.value
-        for test in flaky_tests(connection, workspace=options.workspace, now=options.now)
-    }
-    buckets = trend(connection, workspace=options.workspace, since=options.since, by="day")[-120:]
+def page_data(connection: Connection, runs: RunFilter, name: str, now: float, limit: int) -> JsonObject:
+    """Return everything that the page shows about the latest of the runs, ready to be encoded as JSON."""
+    shown = recent_runs(connection, runs, limit=limit)[::-1]
+    position = {run.number: index for index, run in enumerate(shown)}
+    tests, index_of = _tests(connection, shown)
+    flaky = flaky_tests(connection, replace(runs, since=None), now)
+    buckets = trend(connection, runs, "day")[-120:]
     return {
-        "name": clean(options.name),
-        "made_at": options.now,
-        "runs": [_run(run) for run in runs],
+        "name": clean(name),
+        "made_at": now,
+        "runs": [_run(run) for run in shown],
         "tests": tests,
-        "failures": _failures(connection, options.workspace, position, index_of),
-        "flaky": flaky,
+        "failures": _failures(connection, replace(runs, since=None), position, index_of),
+        "flaky": {clean(test.identity): test.standing.value for test in flaky},
         "trend": [[each.name, each.runs, each.green, each.tests, round(each.red, 2), each.run_s] for each in buckets],
     }
 
@@ -128,12 +109,12 @@ def _tests(connection: Connection, runs: tuple[PastRun, ...]) -> tuple[list[Json
 
 
 def _failures(
-    connection: Connection, workspace: str | None, position: dict[int, int], index_of: dict[int, int]
+    connection: Connection, runs: RunFilter, position: Mapping[int, int], index_of: Mapping[int, int]
 ) -> list[list[object]]:
     """Return the failures, newest first: run, test, signature, location, text."""
     if not position:
         return []
-    where, values = runs_where(workspace=workspace)
+    where, values = runs.sql()
     rows = connection.execute(
         f"""
         SELECT failures.run, test, signatures.text AS signature, document FROM failures
@@ -154,12 +135,6 @@ def _failures(
         text = f"{text}\n\n{output}" if output else text
         found.append([position[row["run"]], index_of[row["test"]], clean(row["signature"]), clean(location), text])
     return found
-
-
-ASSETS = Path(__file__).with_name("assets")
-
-# These characters occur only within JSON strings, where an escape sequence is equivalent.
-_HARMFUL = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 
 
 def page(data: Mapping[str, object]) -> str:

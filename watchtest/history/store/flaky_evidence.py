@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_SQL, JUDGED_STATES, PASSED_CODE, Proof
 from watchtest.history.store.database import Connection
+from watchtest.history.store.pack import PackReader
 
 BY_HAND = " by hand"
 """How the name of an environment with manual changes ends."""

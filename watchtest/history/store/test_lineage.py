@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.queries.timeline import PackReader
 from watchtest.history.store.columns import JUDGED_SQL, JUDGED_STATES
 from watchtest.history.store.database import Connection
+from watchtest.history.store.pack import PackReader
 from watchtest.history.store.tree_changes import Versions, changes_between
 
 MIN_SIMILARITY = 0.6
@@ -28,21 +28,17 @@ def moved_files(before: Versions, after: Versions, tests: Mapping[str, Collectio
     new = [path for path in after if before[path] is None and after[path] is not None]
     found: dict[str, str] = {}
     for path in new:
-        same = [old for old in gone if before[old] == after[path] and old not in found.values()]
+        same = [old for old in _unclaimed(gone, found) if before[old] == after[path]]
         # If several files have the same content (often empty ones), only one that kept its name counts.
         same = same if len(same) == 1 else [old for old in same if _base(old) == _base(path)]
         if len(same) == 1:
             found[path] = same[0]
     for path in new:
-        if path in found or not tests.get(path):
-            continue
-        ranked = sorted(
-            ((_similarity(tests[path], tests.get(old, ())), old) for old in gone if old not in found.values()),
-            reverse=True,
-        )
-        is_clear = ranked and ranked[0][0] >= MIN_SIMILARITY and (len(ranked) == 1 or ranked[1][0] < MIN_SIMILARITY)
-        if is_clear:
-            found[path] = ranked[0][1]
+        if path not in found:
+            names = tests.get(path, ())
+            similar = [old for old in _unclaimed(gone, found) if _are_similar(names, tests.get(old, ()))]
+            if len(similar) == 1:
+                found[path] = similar[0]
     return found
 
 
@@ -76,10 +72,13 @@ def _with_parameters(function: tuple[str, str], name: str) -> str:
     return "::".join(part for part in function if part) + bracket + parameters
 
 
-def _similarity(one: Collection[str], other: Collection[str]) -> float:
-    """Return which part of all names occurs in both collections."""
+def _unclaimed(gone: Iterable[str], found: Mapping[str, str]) -> list[str]:
+    return [old for old in gone if old not in found.values()]
+
+
+def _are_similar(one: Collection[str], other: Collection[str]) -> bool:
     union = set(one) | set(other)
-    return len(set(one) & set(other)) / len(union) if union else 0.0
+    return bool(union) and len(set(one) & set(other)) / len(union) >= MIN_SIMILARITY
 
 
 def _base(path: str) -> str:

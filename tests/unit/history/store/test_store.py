@@ -25,7 +25,7 @@ from watchtest.core.model import (
     Trigger,
 )
 from watchtest.errors import WorkspaceError
-from watchtest.history.queries.run_queries import PastRun, RunDetail, last_full_results, recent_runs
+from watchtest.history.queries.run_queries import PastRun, RunDetail, RunFilter, last_full_results, recent_runs
 from watchtest.history.store.database_file import open_for_reading
 from watchtest.history.store.store import Store
 
@@ -171,12 +171,10 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, path: Path) -> 
 
     with open_for_reading(path) as connection:
         assert [run.id for run in recent_runs(connection, limit=2)] == ["s.3", "s.2"]
-        assert [run.id for run in recent_runs(connection, limit=9, lane=Lane.SAVE)] == ["s.3", "s.1"]
-        assert [run.id for run in recent_runs(connection, limit=9, states=[RunState.FAILED, RunState.PASSED])] == [
-            "s.2",
-            "s.1",
-        ]
-        assert recent_runs(connection, limit=9, workspace="/elsewhere") == ()
+        assert [run.id for run in recent_runs(connection, RunFilter(lane=Lane.SAVE), limit=9)] == ["s.3", "s.1"]
+        ended = RunFilter(states=[RunState.FAILED, RunState.PASSED])
+        assert [run.id for run in recent_runs(connection, ended, limit=9)] == ["s.2", "s.1"]
+        assert recent_runs(connection, RunFilter("/elsewhere"), limit=9) == ()
 
 
 def test_last_last_failed_and_last_green_name_runs_of_one_workspace(store: Store, path: Path) -> None:

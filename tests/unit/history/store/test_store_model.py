@@ -14,7 +14,7 @@ from support.history_records import NOON, Bench, detail_of, green, red, tree
 from watchtest.core.model import All, Lane, Only, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import WorkspaceError
 from watchtest.history.queries.flaky_tests import flaky_tests
-from watchtest.history.queries.run_queries import RunDetail, Timings, recent_runs
+from watchtest.history.queries.run_queries import RunDetail, RunFilter, Timings, recent_runs
 from watchtest.history.queries.test_names import find_tests
 from watchtest.history.store.columns import AttemptKind, Proof
 from watchtest.history.store.database import transaction
@@ -44,7 +44,7 @@ def shown(bench: Bench, name: str) -> RunDetail:
 
 def proofs(bench: Bench) -> list[tuple[str, Proof, str, str]]:
     with open_for_reading(bench.path) as connection:
-        found = flaky_tests(connection, workspace="/w", now=bench.now)
+        found = flaky_tests(connection, RunFilter("/w"), bench.now)
     return [(test.identity, each.proof, each.failed_run, each.passed_run) for test in found for each in test.evidence]
 
 
