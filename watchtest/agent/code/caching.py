@@ -40,17 +40,6 @@ from .instructions import (
     TESTS,
     Body,
     Origin,
-    argument_of,
-    attribute_of,
-    count_loads,
-    indexes,
-    is_none,
-    is_parameter,
-    name_of,
-    origin_of,
-    span,
-    storage_of,
-    variable,
 )
 
 CACHE_WORDS = ("cache", "memo")
@@ -95,7 +84,7 @@ def cache_location(code: CodeType, hint: Hint = NO_HINT) -> str:
 
 def _stores(body: Body, found: FrozenSet[int], hint: Hint) -> Iterator[str]:
     for store in found:
-        for index in indexes(body, store):
+        for index in body.indexes(store):
             if store in STORE_ITEM:
                 yield _in_container(body, index, hint)
             else:
@@ -104,16 +93,16 @@ def _stores(body: Body, found: FrozenSet[int], hint: Hint) -> Iterator[str]:
 
 def _in_closure(body: Body, index: int) -> str:
     """`nonlocal x`, and it is loaded."""
-    name = variable(body, argument_of(body, index))
-    return IN_CLOSURE if name in body.code.co_freevars and count_loads(body, LOAD_FREE, name) else NOT_CACHED
+    name = body.variable(body.argument(index))
+    return IN_CLOSURE if name in body.code.co_freevars and body.count_loads(LOAD_FREE, name) else NOT_CACHED
 
 
 def _in_container(body: Body, index: int, hint: Hint) -> str:
     """`G[x] = …`, `cls.x[y] = …`, `if y not in self.x: self.x[y] = …`"""
-    origin = origin_of(body, index, 2)
-    kind = storage_of(body, origin)
+    origin = body.origin(index, 2)
+    kind = body.storage(origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if count_loads(body, LOAD_FREE, origin.name) > 1 else NOT_CACHED
+        return IN_CLOSURE if body.count_loads(LOAD_FREE, origin.name) > 1 else NOT_CACHED
     if kind == IN_SHARED:
         return IN_SHARED if origin.operation not in LOAD_GLOBAL or origin.name not in NEVER_CACHES else NOT_CACHED
     names = [origin.name, *origin.attributes]
@@ -122,23 +111,23 @@ def _in_container(body: Body, index: int, hint: Hint) -> str:
         suggests_caching = suggests_caching or body.code.co_name in WHEN_MISSING
         return IN_INSTANCE if suggests_caching or _is_container_tested(body, origin) else NOT_CACHED
     is_default = (
-        hint.has_container_default and is_parameter(body, origin.name) and count_loads(body, LOAD_FAST, origin.name) > 1
+        hint.has_container_default and body.is_parameter(origin.name) and body.count_loads(LOAD_FAST, origin.name) > 1
     )
     return IN_SHARED if suggests_caching or is_default else NOT_CACHED
 
 
 def _in_attribute(body: Body, index: int) -> str:
     """`if self.x is None: self.x = …`, `if not hasattr(G, "x"): G.x = …`, `cls.x = …`"""
-    origin = origin_of(body, index, 1)
-    kind = storage_of(body, origin)
+    origin = body.origin(index, 1)
+    kind = body.storage(origin)
     if kind == IN_SHARED and (origin.operation not in LOAD_GLOBAL or origin.name == "type"):
         return IN_SHARED
     if kind == NOT_CACHED or (kind == IN_SHARED and origin.name in NEVER_CACHES):
         return NOT_CACHED
-    value, _, _ = span(body, index, 2)
-    if value is not None and is_none(body, value):
+    value, _, _ = body.span(index, 2)
+    if value is not None and body.is_none(value):
         return NOT_CACHED  # storing None caches nothing
-    name = name_of(body, argument_of(body, index))
+    name = body.name(body.argument(index))
     is_missing = kind == IN_INSTANCE and body.code.co_name in WHEN_MISSING
     return kind if is_missing or _is_attribute_tested(body, name) else NOT_CACHED
 
@@ -146,21 +135,21 @@ def _in_attribute(body: Body, index: int) -> str:
 def _additions(body: Body) -> Iterator[str]:
     """`if not G: G.update(…)`, `if x not in self.x: self.x.add(…)`"""
     for load in LOAD_ATTR:
-        for index in indexes(body, load):
-            if attribute_of(body, index) in ADDING_METHODS:
-                origin = origin_of(body, index, 1)
+        for index in body.indexes(load):
+            if body.attribute(index) in ADDING_METHODS:
+                origin = body.origin(index, 1)
                 if not origin.is_called:
                     yield _addition(body, origin)
 
 
 def _addition(body: Body, origin: Origin) -> str:
-    kind = storage_of(body, origin)
+    kind = body.storage(origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if count_loads(body, LOAD_FREE, origin.name) > 1 else NOT_CACHED
+        return IN_CLOSURE if body.count_loads(LOAD_FREE, origin.name) > 1 else NOT_CACHED
     if kind == IN_SHARED and origin.operation in LOAD_GLOBAL:
         return (
             IN_SHARED
-            if origin.name not in NEVER_CACHES and count_loads(body, LOAD_GLOBAL, origin.name) > 1
+            if origin.name not in NEVER_CACHES and body.count_loads(LOAD_GLOBAL, origin.name) > 1
             else NOT_CACHED
         )
     return kind if kind and _is_container_tested(body, origin) else NOT_CACHED
@@ -186,8 +175,8 @@ def _is_attribute_tested(body: Body, name: str) -> bool:
         return False
     is_tried = "AttributeError" in names or "KeyError" in names
     for load in LOAD_ATTR:
-        for index in indexes(body, load):
-            if attribute_of(body, index) == name and (is_tried or _is_value_tested(body, index)):
+        for index in body.indexes(load):
+            if body.attribute(index) == name and (is_tried or _is_value_tested(body, index)):
                 return True
     return False
 
@@ -195,7 +184,7 @@ def _is_attribute_tested(body: Body, name: str) -> bool:
 def _is_container_tested(body: Body, origin: Origin) -> bool:
     """Return whether the function checks the contents of this container."""
     if origin.alias:
-        return count_loads(body, LOAD_FAST, origin.alias) > 1
+        return body.count_loads(LOAD_FAST, origin.alias) > 1
     return any(_is_attribute_tested(body, name) for name in origin.attributes[:1])
 
 
@@ -211,11 +200,11 @@ def _is_value_tested(body: Body, index: int) -> bool:
     first, second = (body.operations[at] for at in following[:2])
     if first in COPY:
         first, second = second, CACHE
-    if first in TESTS or (first in COMPARISONS and argument_of(body, following[0]) in (IN, NOT_IN)):
+    if first in TESTS or (first in COMPARISONS and body.argument(following[0]) in (IN, NOT_IN)):
         return True
     if first in LOAD_ATTR:
-        return attribute_of(body, following[0]) == "get"
-    return first in CONSTANT and second in COMPARISONS and is_none(body, following[0])
+        return body.attribute(following[0]) == "get"
+    return first in CONSTANT and second in COMPARISONS and body.is_none(following[0])
 
 
 REMOVING_METHODS = frozenset({"clear", "discard", "pop", "popitem", "popleft", "remove", "__delitem__"})
@@ -230,15 +219,15 @@ def changes_global_state(code: CodeType) -> bool:
         return False
     for stores, depth in ((STORE_ATTR, 1), (STORE_ITEM, 2)):
         for store in stores:
-            if any(_is_shared(origin_of(body, index, depth)) for index in indexes(body, store)):
+            if any(_is_shared(body.origin(index, depth)) for index in body.indexes(store)):
                 return True
     if (ADDING_METHODS | REMOVING_METHODS).isdisjoint(code.co_names):
         return False
     return any(
-        _is_shared_container(origin_of(body, index, 1))
+        _is_shared_container(body.origin(index, 1))
         for load in LOAD_ATTR
-        for index in indexes(body, load)
-        if attribute_of(body, index) in ADDING_METHODS or attribute_of(body, index) in REMOVING_METHODS
+        for index in body.indexes(load)
+        if body.attribute(index) in ADDING_METHODS or body.attribute(index) in REMOVING_METHODS
     )
 
 

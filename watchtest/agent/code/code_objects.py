@@ -11,33 +11,31 @@ import inspect
 from types import CodeType
 from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
+from .instructions import (
+    ATTR_SHIFT,
+    CACHE,
+    GLOBAL_SHIFT,
+    LOAD_ATTR,
+    LOAD_FAST,
+    LOAD_GLOBAL,
+    LOAD_NAME,
+    decode,
+    named,
+)
+
 IMMEDIATE = ("<listcomp>", "<setcomp>", "<dictcomp>", "__annotate__")
 GENERIC = "<generic parameters of "
 UNOBSERVABLE = frozenset({"stat", "lstat", "access", "readlink"})
 """Functions of `os` that query a file without an audit event."""
 
-EXTENDED = dis.opmap["EXTENDED_ARG"]
-IGNORED_OPERATIONS = frozenset({0, EXTENDED})
-"""Instructions without effect: inline caches, and the prefix of large arguments."""
+IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 SHIFTS = {
-    dis.opmap[name]: int(has_flag)
-    for name, has_flag in (
-        ("LOAD_NAME", False),
-        ("LOAD_GLOBAL", "PUSH_NULL" in dis.opmap),
-        ("LOAD_ATTR", dis.opmap.get("LOAD_METHOD", 256) > 255),
-        ("LOAD_METHOD", False),
-        ("IMPORT_FROM", False),
-    )
-    if dis.opmap.get(name, 256) < 256
+    **dict.fromkeys((*LOAD_NAME, IMPORT_FROM), 0),
+    **dict.fromkeys(LOAD_GLOBAL, GLOBAL_SHIFT),
+    **dict.fromkeys(LOAD_ATTR, ATTR_SHIFT),
 }
 """Instructions with a name, and by how many bits its index is shifted: the lowest bit may be a flag."""
-IMPORT_FROM = dis.opmap["IMPORT_FROM"]
-ATTRIBUTES = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if dis.opmap.get(name, 256) < 256)
-
-LOCAL, FREE = (
-    frozenset(dis.opmap[name] for name in names if name in dis.opmap)
-    for names in (("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"), ("LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF"))
-)
+LOAD_VARIABLE = LOAD_FAST | named("LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF")
 
 
 class CodeUnit(NamedTuple):
@@ -95,7 +93,7 @@ def blind_spot(code: CodeType) -> str:
         return ""
     before, is_function = "", code.co_flags & inspect.CO_OPTIMIZED
     for operation, name in _named_operations(code):
-        is_attribute = operation in ATTRIBUTES
+        is_attribute = operation in LOAD_ATTR
         if before in UNOBSERVABLE and not is_attribute:  # `stat(path)`, but not `stat.S_IFDIR` of the module stat
             return "calls os." + before
         if name in UNOBSERVABLE and ((is_attribute and before == "os") or (operation == IMPORT_FROM and is_function)):
@@ -106,16 +104,11 @@ def blind_spot(code: CodeType) -> str:
 
 def _named_operations(code: CodeType) -> Iterator[Tuple[int, str]]:
     """Yield instructions and what they load: a global name, an attribute, or "os" for a variable that may be `os`."""
-    data, extension = code.co_code, 0
-    for index in range(0, len(data), 2):
-        operation, argument = data[index], data[index + 1] | extension
-        extension = argument << 8 if operation == EXTENDED else 0
-        if operation in IGNORED_OPERATIONS:
-            continue
+    for operation, argument in decode(code):
         shift = SHIFTS.get(operation)
         if shift is not None:
             yield operation, code.co_names[argument >> shift]
-        elif operation in LOCAL and argument < len(code.co_varnames):
+        elif operation in LOAD_FAST and argument < len(code.co_varnames):
             yield operation, "os" if code.co_varnames[argument] == "os" else ""
-        else:
-            yield operation, "os" if operation in LOCAL or operation in FREE else ""
+        elif operation != CACHE:
+            yield operation, "os" if operation in LOAD_VARIABLE else ""

@@ -26,11 +26,6 @@ from .instructions import (
     SET_ATTRIBUTE,
     STATEMENT_ENDS,
     Body,
-    argument_of,
-    attribute_of,
-    indexes,
-    name_of,
-    span,
 )
 
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -63,8 +58,8 @@ def hints(enclosing: CodeType) -> Dict[int, Hint]:
         return {}
     found: Dict[int, Hint] = {}
     for load in CONSTANT:
-        for index in indexes(body, load):
-            inner = enclosing.co_consts[argument_of(body, index)]
+        for index in body.indexes(load):
+            inner = enclosing.co_consts[body.argument(index)]
             if isinstance(inner, CodeType) and inner.co_name not in COMPREHENSIONS:
                 hint = _hint(body, index)
                 if hint != NO_HINT:
@@ -75,7 +70,7 @@ def hints(enclosing: CodeType) -> Dict[int, Hint]:
 def _hint(body: Body, index: int) -> Hint:
     """Return the hint for the function whose code is loaded there, after its decorators, defaults and annotations."""
     count = _count_extras(body, index)
-    start = span(body, index, count)[0] if count else index
+    start = body.span(index, count)[0] if count else index
     if start is None:
         return NO_HINT
     words = []
@@ -84,11 +79,11 @@ def _hint(body: Body, index: int) -> Hint:
         if operation in STATEMENT_ENDS:
             break
         if operation in LOAD_ATTR:
-            words.append(attribute_of(body, before))
+            words.append(body.attribute(before))
         elif operation in LOAD_NAME or operation in LOAD_GLOBAL:
-            words.append(name_of(body, argument_of(body, before) >> (GLOBAL_SHIFT if operation in LOAD_GLOBAL else 0)))
+            words.append(body.name(body.argument(before) >> (GLOBAL_SHIFT if operation in LOAD_GLOBAL else 0)))
     has_container_default = any(
-        body.operations[at] in NEW_CONTAINERS and argument_of(body, at) == 0 for at in range(start, index)
+        body.operations[at] in NEW_CONTAINERS and body.argument(at) == 0 for at in range(start, index)
     )
     return Hint(_cached_by(words), has_container_default)
 
@@ -100,7 +95,7 @@ def _count_extras(body: Body, index: int) -> int:
     if make is None:
         return 0
     if not SET_ATTRIBUTE:
-        return bin(argument_of(body, make) & 15).count("1")
+        return bin(body.argument(make) & 15).count("1")
     count = 0
     for at in following:
         if body.operations[at] in SET_ATTRIBUTE:

@@ -20,7 +20,7 @@ from ..record.scopes import identity
 from .caching import cache_location, changes_global_state
 from .code_objects import docstring, signature, units
 from .decorators import NO_HINT, Hint, hints
-from .instructions import IN_SHARED
+from .instructions import IN_SHARED, decode
 
 INITIALIZERS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """Expressions that are compiled to code objects of their own."""
@@ -79,7 +79,7 @@ def _kind(node: ast.AST) -> NodeRule:
 DIGEST_SIZE = 10
 FIRST_LINE = "__firstlineno__"
 STORE_NAME = dis.opmap["STORE_NAME"]
-EXTENDED, IMPORT = dis.opmap["EXTENDED_ARG"], dis.opmap["IMPORT_NAME"]
+IMPORT = dis.opmap["IMPORT_NAME"]
 IMPORT_FUNCTIONS = frozenset({"__import__", "import_module", "importorskip", "modules", "find_spec", "run_module"})
 """Near these names, a string without a dot may be a module, too."""
 LAZY_MODULE_NAMES = frozenset({"__all__", "__getattr__"})
@@ -154,22 +154,12 @@ def _content(code: CodeType) -> bytes:
 def _class_content(code: CodeType) -> Tuple[Any, ...]:
     """Return instructions with their constants, without the line number that a class stores from 3.13 on."""
     decoded: List[Tuple[int, Any]] = []
-    for operation, argument in _instructions(code):
+    for operation, argument in decode(code):
         if operation == STORE_NAME and code.co_names[argument] == FIRST_LINE:
             decoded.pop()
         has_constant = operation in dis.hasconst
         decoded.append((operation, _constant(code.co_consts[argument]) if has_constant else argument))
     return tuple(decoded)
-
-
-def _instructions(code: CodeType) -> Iterator[Tuple[int, int]]:
-    """Yield operations with their arguments."""
-    extension = 0
-    for index in range(0, len(code.co_code), 2):
-        operation, argument = code.co_code[index], code.co_code[index + 1] | extension
-        extension = argument << 8 if operation == EXTENDED else 0
-        if operation != EXTENDED:
-            yield operation, argument
 
 
 def _constant(value: Any) -> Any:
@@ -185,7 +175,7 @@ def _constant(value: Any) -> Any:
 def _imports(code: CodeType) -> Iterator[Import]:
     """Yield what `import` statements name: the compiler loads level and names right before them."""
     constants: List[Any] = []
-    for operation, argument in _instructions(code):
+    for operation, argument in decode(code):
         if operation == CONSTANT:
             constants.append(code.co_consts[argument])
         elif operation == SMALL_INT:

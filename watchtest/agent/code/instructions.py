@@ -44,120 +44,6 @@ HAS_JOINED_LOCALS = "COPY_FREE_VARS" in dis.opmap
 ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM | STORE_FREE
 
 
-class Body(NamedTuple):
-    """A code object and its instructions, which Python would copy at each access."""
-
-    code: CodeType
-    data: bytes
-    operations: bytes
-
-    @classmethod
-    def of(cls, code: CodeType) -> Body:
-        data = code.co_code
-        return cls(code, data, data[::2])
-
-
-def indexes(body: Body, operation: int) -> Iterator[int]:
-    """Yield the positions of that instruction."""
-    index = body.operations.find(operation)
-    while index >= 0:
-        yield index
-        index = body.operations.find(operation, index + 1)
-
-
-def attribute_of(body: Body, index: int) -> str:
-    return name_of(body, argument_of(body, index) >> ATTR_SHIFT)
-
-
-def global_of(body: Body, index: int) -> str:
-    return name_of(body, argument_of(body, index) >> GLOBAL_SHIFT)
-
-
-def variable(body: Body, number: int) -> str:
-    """Return the name of a cell or free variable."""
-    code = body.code
-    names = (*code.co_cellvars, *code.co_freevars)
-    if HAS_JOINED_LOCALS:
-        shared = [name for name in code.co_cellvars if name not in code.co_varnames]
-        names = (*code.co_varnames, *shared, *code.co_freevars)
-    return names[number] if number < len(names) else ""
-
-
-def argument_of(body: Body, index: int) -> int:
-    data = body.data
-    argument = data[2 * index + 1]
-    shift = 8
-    while index and data[2 * index - 2] == EXTENDED:
-        index -= 1
-        argument |= data[2 * index + 1] << shift
-        shift += 8
-    return argument
-
-
-def name_of(body: Body, number: int) -> str:
-    return body.code.co_names[number] if number < len(body.code.co_names) else ""
-
-
-def is_none(body: Body, index: int) -> bool:
-    return body.operations[index] in CONSTANT and body.code.co_consts[argument_of(body, index)] is None
-
-
-def count_loads(body: Body, loads: FrozenSet[int], name: str) -> int:
-    """Return how often that name is loaded."""
-    if loads is LOAD_FREE:
-        found = [variable(body, argument_of(body, index)) for load in loads for index in indexes(body, load)]
-    elif loads is LOAD_GLOBAL:
-        found = [global_of(body, index) for load in loads for index in indexes(body, load)]
-    else:
-        loads = loads | LOAD_TWO | STORE_AND_LOAD
-        found = [word for load in loads for index in indexes(body, load) for word in _locals(body, index)]
-    return found.count(name)
-
-
-def _locals(body: Body, index: int) -> List[str]:
-    operation, argument = body.operations[index], argument_of(body, index)
-    return [local_of(body, operation, argument, slot) for slot in ((0, -1) if operation in LOAD_TWO else (0,))]
-
-
-def local_of(body: Body, operation: int, argument: int, slot: int) -> str:
-    """Return the local name that was loaded; of two at once, the one in this slot."""
-    if operation in LOAD_TWO:
-        argument = argument >> 4 if slot == 0 else argument & 15
-    elif operation in STORE_AND_LOAD:
-        argument &= 15
-    elif operation not in LOAD_FAST:
-        return ""
-    return body.code.co_varnames[argument] if argument < len(body.code.co_varnames) else ""
-
-
-def is_parameter(body: Body, name: str) -> bool:
-    return name in body.code.co_varnames[: body.code.co_argcount + body.code.co_kwonlyargcount]
-
-
-def span(body: Body, index: int, depth: int) -> Tuple[Optional[int], int, int]:
-    """Find the instruction that pushed the value at this depth of the stack.
-
-    Returns its position, which of its values it is, and the position after the instructions that compute the value.
-    """
-    end = index if depth == 1 else 0
-    for before in range(index - 1, -1, -1):
-        operation = body.operations[before]
-        if operation == CACHE:
-            continue
-        if operation in STORE_AND_LOAD and depth == 1:
-            return before, 0, end
-        argument = argument_of(body, before) if operation in WITH_ARGUMENT else None
-        try:
-            depth -= dis.stack_effect(operation, argument)
-        except ValueError:
-            return None, 0, 0
-        if depth <= 0:
-            return before, depth, end or before + 1
-        if depth == 1 and not end:
-            end = before
-    return None, 0, 0
-
-
 NOT_CACHED, IN_SHARED, IN_INSTANCE, IN_CLOSURE = "", "all", "self", "closure"
 """Where a value is cached: nowhere, in a module or class, in the instance, in a variable of the enclosing function."""
 CLASSES = frozenset({"cls", "klass", "kls", "mcs", "mcls", "metacls"})
@@ -179,42 +65,155 @@ class Origin(NamedTuple):
 UNKNOWN_ORIGIN = Origin(CACHE, "", (), False)
 
 
-def origin_of(body: Body, index: int, depth: int, may_be_alias: bool = True) -> Origin:
-    root, slot, end = span(body, index, depth)
-    if root is None:
-        return UNKNOWN_ORIGIN
-    operation, argument = body.operations[root], argument_of(body, root)
-    within = body.operations[root + 1 : end]
-    is_called = not CALLS.isdisjoint(within)
-    attributes = tuple(attribute_of(body, root + 1 + at) for at, one in enumerate(within) if one in LOAD_ATTR)
-    if operation in LOAD_GLOBAL:
-        return Origin(operation, name_of(body, argument >> GLOBAL_SHIFT), attributes, is_called)
-    if operation in LOAD_FREE:
-        return Origin(operation, variable(body, argument), attributes, is_called)
-    name = local_of(body, operation, argument, slot)
-    source = _alias_source(body, name) if may_be_alias and name and not is_parameter(body, name) else None
-    if source is not None:
-        return source._replace(attributes=source.attributes + attributes, is_called=is_called, alias=name)
-    return Origin(operation, name, attributes, is_called)
+class Body(NamedTuple):
+    """A code object and its instructions, which Python would copy at each access."""
+
+    code: CodeType
+    data: bytes
+    operations: bytes
+
+    @classmethod
+    def of(cls, code: CodeType) -> Body:
+        data = code.co_code
+        return cls(code, data, data[::2])
+
+    def indexes(self, operation: int) -> Iterator[int]:
+        """Yield the positions of that instruction."""
+        index = self.operations.find(operation)
+        while index >= 0:
+            yield index
+            index = self.operations.find(operation, index + 1)
+
+    def attribute(self, index: int) -> str:
+        return self.name(self.argument(index) >> ATTR_SHIFT)
+
+    def global_name(self, index: int) -> str:
+        return self.name(self.argument(index) >> GLOBAL_SHIFT)
+
+    def variable(self, number: int) -> str:
+        """Return the name of a cell or free variable."""
+        code = self.code
+        names = (*code.co_cellvars, *code.co_freevars)
+        if HAS_JOINED_LOCALS:
+            shared = [name for name in code.co_cellvars if name not in code.co_varnames]
+            names = (*code.co_varnames, *shared, *code.co_freevars)
+        return names[number] if number < len(names) else ""
+
+    def argument(self, index: int) -> int:
+        data = self.data
+        argument = data[2 * index + 1]
+        shift = 8
+        while index and data[2 * index - 2] == EXTENDED:
+            index -= 1
+            argument |= data[2 * index + 1] << shift
+            shift += 8
+        return argument
+
+    def name(self, number: int) -> str:
+        return self.code.co_names[number] if number < len(self.code.co_names) else ""
+
+    def is_none(self, index: int) -> bool:
+        return self.operations[index] in CONSTANT and self.code.co_consts[self.argument(index)] is None
+
+    def count_loads(self, loads: FrozenSet[int], name: str) -> int:
+        """Return how often that name is loaded."""
+        if loads is LOAD_FREE:
+            found = [self.variable(self.argument(index)) for load in loads for index in self.indexes(load)]
+        elif loads is LOAD_GLOBAL:
+            found = [self.global_name(index) for load in loads for index in self.indexes(load)]
+        else:
+            loads = loads | LOAD_TWO | STORE_AND_LOAD
+            found = [word for load in loads for index in self.indexes(load) for word in self._local_names(index)]
+        return found.count(name)
+
+    def _local_names(self, index: int) -> List[str]:
+        operation, argument = self.operations[index], self.argument(index)
+        return [self._local_name(operation, argument, slot) for slot in ((0, -1) if operation in LOAD_TWO else (0,))]
+
+    def _local_name(self, operation: int, argument: int, slot: int) -> str:
+        """Return the local name that was loaded; of two at once, the one in this slot."""
+        if operation in LOAD_TWO:
+            argument = argument >> 4 if slot == 0 else argument & 15
+        elif operation in STORE_AND_LOAD:
+            argument &= 15
+        elif operation not in LOAD_FAST:
+            return ""
+        return self.code.co_varnames[argument] if argument < len(self.code.co_varnames) else ""
+
+    def is_parameter(self, name: str) -> bool:
+        return name in self.code.co_varnames[: self.code.co_argcount + self.code.co_kwonlyargcount]
+
+    def span(self, index: int, depth: int) -> Tuple[Optional[int], int, int]:
+        """Find the instruction that pushed the value at this depth of the stack.
+
+        Returns its position, which of its values it is, and the position after the instructions that compute the value.
+        """
+        end = index if depth == 1 else 0
+        for before in range(index - 1, -1, -1):
+            operation = self.operations[before]
+            if operation == CACHE:
+                continue
+            if operation in STORE_AND_LOAD and depth == 1:
+                return before, 0, end
+            argument = self.argument(before) if operation in WITH_ARGUMENT else None
+            try:
+                depth -= dis.stack_effect(operation, argument)
+            except ValueError:
+                return None, 0, 0
+            if depth <= 0:
+                return before, depth, end or before + 1
+            if depth == 1 and not end:
+                end = before
+        return None, 0, 0
+
+    def origin(self, index: int, depth: int, may_be_alias: bool = True) -> Origin:
+        root, slot, end = self.span(index, depth)
+        if root is None:
+            return UNKNOWN_ORIGIN
+        operation, argument = self.operations[root], self.argument(root)
+        within = self.operations[root + 1 : end]
+        is_called = not CALLS.isdisjoint(within)
+        attributes = tuple(self.attribute(root + 1 + at) for at, one in enumerate(within) if one in LOAD_ATTR)
+        if operation in LOAD_GLOBAL:
+            return Origin(operation, self.name(argument >> GLOBAL_SHIFT), attributes, is_called)
+        if operation in LOAD_FREE:
+            return Origin(operation, self.variable(argument), attributes, is_called)
+        name = self._local_name(operation, argument, slot)
+        source = self._alias_source(name) if may_be_alias and name and not self.is_parameter(name) else None
+        if source is not None:
+            return source._replace(attributes=source.attributes + attributes, is_called=is_called, alias=name)
+        return Origin(operation, name, attributes, is_called)
+
+    def _alias_source(self, name: str) -> Optional[Origin]:
+        """Return what was assigned to a local name: `known = self.known`, `known = KNOWN`."""
+        for store in STORE_FAST | STORE_AND_LOAD:
+            for index in self.indexes(store):
+                argument = self.argument(index)
+                number = argument >> 4 if store in STORE_AND_LOAD else argument
+                if number < len(self.code.co_varnames) and self.code.co_varnames[number] == name:
+                    origin = self.origin(index, 1, may_be_alias=False)
+                    if not origin.is_called and self.storage(origin):
+                        return origin
+        return None
+
+    def storage(self, origin: Origin) -> str:
+        """Classify where a value stored into this object is cached: module or class, closure, instance, or nowhere."""
+        if (
+            origin.operation in LOAD_GLOBAL
+            or origin.name in CLASSES
+            or "__class__" in (origin.name, *origin.attributes)
+        ):
+            return IN_SHARED
+        if origin.operation in LOAD_FREE:
+            return IN_CLOSURE if origin.name in self.code.co_freevars else NOT_CACHED
+        return IN_INSTANCE if origin.name == "self" else NOT_CACHED
 
 
-def _alias_source(body: Body, name: str) -> Optional[Origin]:
-    """Return what was assigned to a local name: `known = self.known`, `known = KNOWN`."""
-    for store in STORE_FAST | STORE_AND_LOAD:
-        for index in indexes(body, store):
-            argument = argument_of(body, index)
-            number = argument >> 4 if store in STORE_AND_LOAD else argument
-            if number < len(body.code.co_varnames) and body.code.co_varnames[number] == name:
-                origin = origin_of(body, index, 1, may_be_alias=False)
-                if not origin.is_called and storage_of(body, origin):
-                    return origin
-    return None
-
-
-def storage_of(body: Body, origin: Origin) -> str:
-    """Classify where a value stored into this object is cached: module or class, closure, instance, or nowhere."""
-    if origin.operation in LOAD_GLOBAL or origin.name in CLASSES or "__class__" in (origin.name, *origin.attributes):
-        return IN_SHARED
-    if origin.operation in LOAD_FREE:
-        return IN_CLOSURE if origin.name in body.code.co_freevars else NOT_CACHED
-    return IN_INSTANCE if origin.name == "self" else NOT_CACHED
+def decode(code: CodeType) -> Iterator[Tuple[int, int]]:
+    """Yield operations with their arguments."""
+    data, extension = code.co_code, 0
+    for index in range(0, len(data), 2):
+        operation, argument = data[index], data[index + 1] | extension
+        extension = argument << 8 if operation == EXTENDED else 0
+        if operation != EXTENDED:
+            yield operation, argument
