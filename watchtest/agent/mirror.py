@@ -16,9 +16,20 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tupl
 
 from .agent_error import AgentError, write_error
 from .frames import path_bytes, path_text
-from .owned_paths import FILE, FOLDER, SYMLINK, Ledger, TreeRow, blob_id, is_real_folder, row_of, signature_of
+from .owned_paths import (
+    FILE,
+    FOLDER,
+    STAGE,
+    SYMLINK,
+    Ledger,
+    TreeRow,
+    blob_id,
+    is_real_folder,
+    refusal,
+    row_of,
+    signature_of,
+)
 
-KEPT_FOLDER = b".watchtest"
 _PathRecord = Tuple[bytes, Tuple[int, int], TreeRow]
 """What is known of an owned path: its absolute path, its signature, and its row at that time."""
 
@@ -31,7 +42,7 @@ class Mirror:
         """None while a delta is half applied."""
         self._ledger = Ledger(os.path.join(path_bytes(home), b"owned"))
         self._records: Dict[str, _PathRecord] = {}
-        self._stage = os.path.join(self.root, KEPT_FOLDER, b"stage")
+        self._stage = os.path.join(self.root, path_bytes(STAGE))
         self._incoming: Optional[_IncomingFile] = None
         self._announced: Dict[str, TreeRow] = {}
         self._has_failed = False
@@ -270,12 +281,9 @@ class _IncomingFile:
 
 
 def _checked(path: str) -> str:
-    """Return the path if it is relative, has no `..` and is not in our own folder; raise otherwise."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise AgentError("path", "refusing the path {!r}: it could leave the workspace".format(path))
-    if path_bytes(parts[0]) == KEPT_FOLDER:
-        raise AgentError("path", "refusing the path {!r}: the folder belongs to watchtest".format(path))
+    reason = refusal(path)
+    if reason:
+        raise AgentError("path", reason)
     return path
 
 

@@ -11,13 +11,21 @@ from typing import Any, Callable, Iterable, List, Set, Tuple
 from .agent_error import write_error
 from .frames import path_bytes, path_text
 
+OWN_FOLDER = ".watchtest"
+"""The folder in the tree that belongs to watchtest; no snapshot contains it."""
+STAGE = OWN_FOLDER + "/stage"
+
 
 class Ledger:
     """The owned paths, kept on disk so that the next agent knows what it may delete. Append-only between starts."""
 
     def __init__(self, file: bytes) -> None:
         self._file = file
-        self.paths = _replay(file)
+        try:
+            with open(file, "rb") as stream:
+                self.paths = parse_ledger(stream.read())
+        except FileNotFoundError:
+            self.paths = set()
         self._compact()
 
     def add(self, paths: Iterable[str]) -> None:
@@ -35,7 +43,7 @@ class Ledger:
             return
         try:
             with open(self._file, "ab") as stream:
-                stream.write(b"".join(sign + path_bytes(path) + b"\0" for path in paths))
+                stream.write(encode_ledger(paths, sign))
         except OSError as error:
             raise write_error(error, path_text(self._file)) from error
 
@@ -43,27 +51,33 @@ class Ledger:
         fresh = self._file + b".new"
         try:
             with open(fresh, "wb") as stream:
-                stream.write(b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(self.paths)))
+                stream.write(encode_ledger(sorted(self.paths)))
             os.replace(fresh, self._file)
         except OSError as error:
             raise write_error(error, path_text(self._file)) from error
 
 
-def _replay(file: bytes) -> Set[str]:
+def encode_ledger(paths: Iterable[str], sign: bytes = b"+") -> bytes:
+    return b"".join(sign + path_bytes(path) + b"\0" for path in paths)
+
+
+def parse_ledger(content: bytes) -> Set[str]:
+    """Return the paths that were added and not removed since."""
     paths: Set[str] = set()
-    try:
-        with open(file, "rb") as stream:
-            records = stream.read().split(b"\0")
-    except FileNotFoundError:
-        return paths
     # A crash may have cut off the record after the last NUL; nothing was written for it yet.
-    for record in records[:-1]:
-        path = path_text(record[1:])
-        if record[:1] == b"+":
-            paths.add(path)
-        else:
-            paths.discard(path)
+    for record in content.split(b"\0")[:-1]:
+        (paths.add if record[:1] == b"+" else paths.discard)(path_text(record[1:]))
     return paths
+
+
+def refusal(path: str) -> str:
+    """Return why this path may not be written; "" if it is relative, has no `..` and is not in our own folder."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        return "refusing the path {!r}: it could leave the workspace".format(path)
+    if parts[0] == OWN_FOLDER:
+        return "refusing the path {!r}: the folder belongs to watchtest".format(path)
+    return ""
 
 
 FILE, SYMLINK, FOLDER = "file", "symlink", "folder"

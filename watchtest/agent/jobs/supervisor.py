@@ -68,7 +68,7 @@ class _Supervision:
     def run(self) -> Optional[int]:
         """Wait until the job's own process has ended; return its wait status."""
         while True:
-            status = _reap(self._pid)
+            status = reap(self._pid)
             if status is not None:
                 return status
             ready, _, _ = select.select(self._inputs, [], [], self._timeout_s())
@@ -131,7 +131,7 @@ def kill_descendants(main: Optional[int] = None) -> int:
             _signal(pid, signal.SIGKILL)
         alive = {pid for pid in descendants(os.getpid()) if pid != main}
         if main is None:
-            _reap(None)  # not every init reaps the zombies that we would leave behind
+            reap()  # not every init reaps the zombies that we would leave behind
         if not alive or time.monotonic() > deadline:
             return len(alive)
         time.sleep(0.002)
@@ -201,7 +201,7 @@ def _signal(pid: int, number: int) -> None:
         pass  # it is gone already, or belongs to another user: the caller counts what is left
 
 
-def _reap(wanted: Optional[int]) -> Optional[int]:
+def reap(wanted: Optional[int] = None) -> Optional[int]:
     """Reap every child that has exited; return the wait status of `wanted` if it is among them."""
     result = None
     while True:

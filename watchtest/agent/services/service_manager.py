@@ -139,7 +139,7 @@ class ServiceManager:
                 fds.append(self._agent.connection.fileno())
             for fd in select.select(fds, [], [], self._timeout_s())[0]:
                 self._read(fd)
-            _reap()
+            supervisor.reap()
             self._advance()
             self._send_changes()
 
@@ -263,7 +263,7 @@ class ServiceManager:
                 return
             for pid in strays:
                 box_lock.kill(pid)
-            _reap()
+            supervisor.reap()
             time.sleep(0.002)
 
     # -- reports -------------------------------------------------------------------------------------
@@ -291,14 +291,6 @@ class ServiceManager:
 def _without_times(reports: List[Dict[str, Any]]) -> List[Any]:
     """Return what does not change by the clock alone."""
     return [(report["name"], report["key"], report["state"], report["since"], report["restarts"]) for report in reports]
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass  # no child at all
 
 
 def _write_names(names: List[str]) -> None:

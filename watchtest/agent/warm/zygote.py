@@ -56,7 +56,7 @@ def main(channel_fd: int, settings_file: str) -> NoReturn:
 def _answer(channel: socket.socket, request: Dict[str, Any], fds: List[int], preloaded: PreloadedState) -> None:
     """Fork a run. `fds`: the run's ends of its pipes, and for a prestarted run the socket for its order."""
     ends, gate_fds = job_process.PipeEnds(*fds[: len(job_process.NAMES)]), fds[len(job_process.NAMES) :]
-    _reap()
+    supervisor.reap()
     changed = preloaded.first_change()
     if changed:
         send(channel, {"stale": changed})
@@ -131,12 +131,3 @@ def _finalize() -> None:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass  # closed or replaced by a test
-
-
-def _reap() -> None:
-    """Reap supervisors that have exited; the agent knows of their end by their pipes."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass

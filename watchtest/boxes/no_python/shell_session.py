@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from watchtest.agent.frames import Frame
 from watchtest.agent.jobs.job_limits import KILL, KILL_SUPERVISOR
+from watchtest.agent.owned_paths import STAGE, parse_ledger
 from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.no_python import shell_tree
 from watchtest.boxes.no_python.shell_job import JobOutput, ShellJob, new_token
@@ -115,7 +116,7 @@ FILE_LIMIT = 256 * 1024 * 1024
 TAKEN = 97
 """The exit code of box.sh if another watcher has taken the box."""
 PROBE = f"""
-mkdir -p "$1/plain" "$2/{shell_tree.STAGE}" || exit 1
+mkdir -p "$1/plain" "$2/{STAGE}" || exit 1
 while read -r key value rest; do case $key in Uid: | Gid:) echo "$value" ;; esac; done < /proc/self/status
 for tool in {" ".join(shell_tree.HASHES)}; do if command -v $tool > /dev/null; then echo $tool; exit; fi; done
 echo none
@@ -171,7 +172,7 @@ class ShellSession:
                 )
             manifest, ledger, remembered = await self._call(self._read_saved)
             self._written = shell_tree.read_manifest(manifest, hash_tool)
-            self._changed_paths = shell_tree.read_ledger(ledger)
+            self._changed_paths = parse_ledger(ledger or b"")
             self.saved_state = _parse_state(remembered)
             await self._list_tree("list")
         self.channel.open()
@@ -236,7 +237,7 @@ class ShellSession:
 
     def _upload(self, archive: Any) -> None:
         with archive:
-            self._tools.put(f"{self._root}/{shell_tree.STAGE}", archive)
+            self._tools.put(f"{self._root}/{STAGE}", archive)
 
     # -- jobs --------------------------------------------------------------------------------------
 

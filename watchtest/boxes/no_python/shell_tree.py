@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from typing import IO
 
 from watchtest.agent.frames import path_bytes, path_text
+from watchtest.agent.owned_paths import blob_id, encode_ledger, refusal
 from watchtest.boxes.protocols import ContentReader
 from watchtest.core.model import Delta, Entry, EntryKind
 from watchtest.errors import BoxError
 
 HASHES = {"sha256sum": "sha256", "sha1sum": "sha1", "md5sum": "md5"}
 """The hash tools that an image may have, and their names in hashlib; the first one that exists is used."""
-KEPT_FOLDER = ".watchtest"
-STAGE = f"{KEPT_FOLDER}/stage"
 IN_MEMORY = 32 * 1024 * 1024
 LINE = re.compile(rb"([0-9a-f]+) (\d+) \./(.*)", re.DOTALL)
 HASHED = re.compile(rb"\\?([0-9a-f]{32,64}) [ *]\./(.*)", re.DOTALL)
@@ -59,7 +58,8 @@ def prepare(
     """Return the tree after this delta, and the archive for it: contents, and the lists that `box.sh apply` reads."""
     gone = [*delta.remove, *(path for path in lost if path not in delta.write)]
     for path in (*gone, *delta.write):
-        _check(path)
+        if reason := refusal(path):
+            raise BoxError(reason)
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
         with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar:
@@ -83,7 +83,7 @@ def _pack(packing: _ArchiveBuilder, path: str, entry: Entry, read: ContentReader
         packing.folder(f"tree/{path}")
         return OwnedPath(entry, "")
     content = read(path, entry)
-    if len(content) != entry.size or _blob_id(content) != entry.digest:
+    if len(content) != entry.size or blob_id(content) != entry.digest:
         raise BoxError(f"{path} was damaged in transit")
     packing.parents(f"tree/{path}")
     if entry.kind is EntryKind.SYMLINK:
@@ -137,7 +137,7 @@ def _lists(
     kinds = {kind: [path for path, one in tree.items() if one.entry.kind is kind] for kind in EntryKind}
     return {
         # The format of the agent's ledger: if Python is installed in this box later, its agent knows what is ours.
-        "owned": b"".join(b"+" + path_bytes(path) + b"\0" for path in sorted(owned | tree.keys())),
+        "owned": encode_ledger(sorted(owned | tree.keys())),
         "remove": _named(deepest_first),
         "hollow": _named(hollow),
         "symlinks": b"".join(pair + b"\0" for pair in symlinks),
@@ -163,14 +163,6 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
     return folders
 
 
-def _check(path: str) -> None:
-    parts = path.split("/")
-    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise BoxError(f"refusing the path {path!r}: it could leave the workspace")
-    if parts[0] == KEPT_FOLDER:
-        raise BoxError(f"refusing the path {path!r}: the folder belongs to watchtest")
-
-
 # -- manifest and listing --------------------------------------------------------------------------
 
 
@@ -194,14 +186,6 @@ def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, OwnedPath]
         }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-
-
-def read_ledger(content: bytes | None) -> set[str]:
-    """Return the paths that are ours, from a file in the format of the agent's ledger."""
-    paths: set[str] = set()
-    for record in (content or b"").split(b"\0")[:-1]:
-        (paths.add if record[:1] == b"+" else paths.discard)(path_text(record[1:]))
-    return paths
 
 
 def can_be_proved(path: str) -> bool:
@@ -266,7 +250,3 @@ def _unescaped(name: bytes) -> bytes:
 
 def _hash(hash_tool: str, content: bytes) -> str:
     return hashlib.new(HASHES[hash_tool], content, usedforsecurity=False).hexdigest() if hash_tool in HASHES else ""
-
-
-def _blob_id(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
