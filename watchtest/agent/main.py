@@ -21,7 +21,7 @@ from .code.fingerprint_job import FingerprintJobs
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
 from .jobs.job_control import JobControl
 from .mirror import Mirror
-from .services.service_manager_link import ServiceRelay
+from .services.service_manager_link import ServiceManagerLink
 
 TICK_S = 0.1
 
@@ -52,7 +52,7 @@ class Agent:
         self._lock = -1
         self._is_serving = True
         self._last_keepalive = 0.0
-        self._services = ServiceRelay(home, root, self._selector, self.send, self._keep_alive)
+        self._services = ServiceManagerLink(home, root, self._selector, self.send, self._keep_alive)
         self._jobs = JobControl(home, root, self._selector, self.send, self._own_fds)
         self._fingerprint_jobs = FingerprintJobs(root, self._send_fingerprints)
         self._handlers: Dict[str, Callable[[Header, bytes], None]] = {
@@ -88,7 +88,7 @@ class Agent:
                 "pid": os.getpid(),
                 "uid": os.getuid(),
                 "remembered": _read_remembered(self._home),
-                "has_services": self._services.has_manager,
+                "has_services": self._services.is_running,
             }
         )
 

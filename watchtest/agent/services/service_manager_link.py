@@ -12,7 +12,7 @@ import select
 import selectors
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 from .. import FOLDER, box_lock
 from ..agent_error import AgentError
@@ -31,16 +31,28 @@ Message = Dict[str, Any]
 
 
 class ServiceManagerLink:
-    """Sends orders and receives reports. Calls `still_alive` while it waits."""
+    """Passes orders of the host to the service manager, and its reports to the host by `send`.
 
-    def __init__(self, home: str, root: str, still_alive: Callable[[], None]) -> None:
+    Registers its connection with the selector. Calls `still_alive` while it waits.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        root: str,
+        selector: selectors.BaseSelector,
+        send: Callable[..., None],
+        still_alive: Callable[[], None],
+    ) -> None:
         self._home = home
         self._root = root
+        self._selector = selector
+        self._send = send
         self._still_alive = still_alive
         self._version = ""
         self._connection: Optional[ManagerConnection] = None
         self._order: Optional[Message] = None
-        self.unanswered: Optional[int] = None
+        self._unanswered: Optional[int] = None
         """The id of an order that has not been answered yet."""
         self._connected_at = 0.0
 
@@ -53,36 +65,55 @@ class ServiceManagerLink:
         """A service manager lives in this box, whichever agent started it."""
         return box_lock.is_held(os.path.join(self._home, LOCK))
 
-    def order(self, message: Message) -> None:
-        """Send an order; `receive` returns the answer."""
-        self._order = dict(message, id=None)
-        self.unanswered = message["id"]
+    def order(self, header: Header, body: bytes) -> None:
+        """Pass an order of the host on; `on_readable` gets the answer."""
+        self._pass_on(dict(json.loads(body.decode("ascii")), t="order", id=header["id"]))
+
+    def _pass_on(self, order: Message) -> None:
+        self._order = dict(order, id=None)
+        self._unanswered = order["id"]
         if self._connection is None:
-            self._connection = self._connect()
-        if not self._connection.send(message):
-            self.disconnect()
-            self._connection = self._connect()
-            self._connection.send(message)
+            self._connect()
+        assert self._connection is not None
+        if not self._connection.send(order):
+            self._disconnect()
+            self._connect()
+            self._connection.send(order)
 
-    def receive(self) -> Optional[List[Message]]:
-        """Return the messages that have arrived; None when the service manager has ended."""
-        messages = self._connection.receive() if self._connection is not None else None
-        if any(message.get("id") == self.unanswered for message in messages or ()):
-            self.unanswered = None
-        return messages
+    def on_readable(self, fd: int) -> bool:
+        """Pass reports on if this is the service manager's connection; return whether it is."""
+        if self._connection is None or fd != self.fd:
+            return False
+        messages = self._connection.receive()
+        for message in messages or ():
+            order_id = message.pop("id", None)
+            if order_id == self._unanswered:
+                self._unanswered = None
+            self._send({"t": "services", "id": order_id}, json.dumps(message, separators=(",", ":")).encode("ascii"))
+        if messages is None:
+            self._on_manager_end()
+        return True
 
-    def disconnect(self) -> bool:
-        """Close the connection to a service manager that has ended; return True if it should still be running."""
-        if self._connection is not None:
-            self._connection.connection.close()
-        self._connection = None
-        return self._order is not None and bool(self._order["services"])
+    def _on_manager_end(self) -> None:
+        """It has ended because there is nothing left to do, or because it was killed, and all services with it."""
+        self._disconnect()
+        was_killed = self._order is not None and bool(self._order["services"])
+        if not was_killed and self._unanswered is None:
+            return
+        # A host that waits for an answer orders again; otherwise the agent brings the services back.
+        if self._unanswered is None and self._revive():
+            return
+        self._send({"t": "services", "id": self._unanswered}, b'{"lost":true,"services":[]}')
+        self._unanswered = None
 
-    def revive(self) -> bool:
-        """Replace a killed service manager, with the same order; return False if that could become a loop."""
+    def _revive(self) -> bool:
+        """Replace a killed service manager, with the same order; return False if that fails, or could become a loop."""
         if self._order is None or time.monotonic() - self._connected_at < REVIVE_AFTER_S:
             return False
-        self.order(self._order)
+        try:
+            self._pass_on(self._order)
+        except (AgentError, OSError):
+            return False
         return True
 
     def close(self) -> None:
@@ -99,7 +130,7 @@ class ServiceManagerLink:
 
     # -- connecting ----------------------------------------------------------------------------------
 
-    def _connect(self) -> ManagerConnection:
+    def _connect(self) -> None:
         self._version = self._version or _version()
         connection = self._connect_to_living()
         if connection is None:
@@ -108,7 +139,14 @@ class ServiceManagerLink:
         if connection is None:
             raise AgentError("services", "the service manager was started but does not answer")
         self._connected_at = time.monotonic()
-        return connection
+        self._connection = connection
+        self._selector.register(connection.connection, selectors.EVENT_READ)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._selector.unregister(self._connection.connection)
+            self._connection.connection.close()
+        self._connection = None
 
     def _connect_to_living(self) -> Optional[ManagerConnection]:
         """Connect to the living service manager; if it is of another version, end it and return None."""
@@ -198,77 +236,3 @@ def _version() -> str:
                 with open(os.path.join(folder, name), "rb") as stream:
                     digest.update(json.dumps(name).encode("ascii") + stream.read())
     return digest.hexdigest()[:16]
-
-
-class ServiceRelay:
-    """Passes orders of the host to the service manager, and its reports to the host."""
-
-    def __init__(
-        self,
-        home: str,
-        root: str,
-        selector: selectors.BaseSelector,
-        send: Callable[..., None],
-        still_alive: Callable[[], None],
-    ) -> None:
-        self._selector = selector
-        self._send = send
-        self._manager = ServiceManagerLink(home, root, still_alive)
-
-    @property
-    def fd(self) -> Optional[int]:
-        return self._manager.fd
-
-    @property
-    def has_manager(self) -> bool:
-        return self._manager.is_running
-
-    def order(self, header: Header, body: bytes) -> None:
-        order = json.loads(body.decode("ascii"))
-        before = self._manager.fd
-        try:
-            self._manager.order(dict(order, t="order", id=header["id"]))
-        finally:
-            self._reregister(before)
-
-    def on_readable(self, fd: int) -> bool:
-        """Pass reports on if this is the service manager's connection; return whether it is."""
-        if fd != self._manager.fd:
-            return False
-        messages = self._manager.receive()
-        for message in messages or ():
-            frame = {"t": "services", "id": message.pop("id", None)}
-            self._send(frame, json.dumps(message, separators=(",", ":")).encode("ascii"))
-        if messages is None:
-            self._on_manager_end()
-        return True
-
-    def close(self) -> None:
-        self._manager.close()
-
-    def _reregister(self, before: Optional[int]) -> None:
-        if before is not None:
-            self._selector.unregister(before)
-        if self._manager.fd is not None:
-            self._selector.register(self._manager.fd, selectors.EVENT_READ)
-
-    def _on_manager_end(self) -> None:
-        """It has ended because there is nothing left to do, or because it was killed, and all services with it."""
-        before = self._manager.fd
-        was_killed = self._manager.disconnect()
-        self._reregister(before)
-        if not was_killed and self._manager.unanswered is None:
-            return
-        # A host that waits for an answer orders again; otherwise the agent brings the services back.
-        if self._manager.unanswered is None and self._revive():
-            return
-        self._send({"t": "services", "id": self._manager.unanswered}, b'{"lost":true,"services":[]}')
-        self._manager.unanswered = None
-
-    def _revive(self) -> bool:
-        try:
-            return self._manager.revive()
-        except (AgentError, OSError):
-            return False
-        finally:
-            self._reregister(None)
