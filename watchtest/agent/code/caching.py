@@ -15,32 +15,9 @@ import inspect
 from types import CodeType
 from typing import FrozenSet, Iterator
 
+from . import opcodes
 from .decorators import COMPREHENSIONS, NO_HINT, Hint
-from .instructions import (
-    ALL_STORES,
-    CACHE,
-    COMPARISONS,
-    CONSTANT,
-    COPY,
-    EXTENDED,
-    GLOBAL_WRITES,
-    IN,
-    IN_CLOSURE,
-    IN_INSTANCE,
-    IN_SHARED,
-    LOAD_ATTR,
-    LOAD_FAST,
-    LOAD_FREE,
-    LOAD_GLOBAL,
-    NOT_CACHED,
-    NOT_IN,
-    STORE_ATTR,
-    STORE_FREE,
-    STORE_ITEM,
-    TESTS,
-    Body,
-    Origin,
-)
+from .instructions import IN_CLOSURE, IN_INSTANCE, IN_SHARED, NOT_CACHED, Body, Origin
 
 CACHE_WORDS = ("cache", "memo")
 """Parts of the names of caches."""
@@ -62,9 +39,9 @@ def cache_location(code: CodeType, hint: Hint = NO_HINT) -> str:
     if hint.where:
         return hint.where
     body = Body.of(code)
-    found = ALL_STORES.intersection(body.operations)
+    found = opcodes.ALL_STORES.intersection(body.operations)
     names = frozenset(code.co_names)
-    if found & GLOBAL_WRITES:
+    if found & opcodes.GLOBAL_WRITES:
         return IN_SHARED
     if not (found or names & ADDING_METHODS or names & SETATTR_NAMES):
         return NOT_CACHED
@@ -85,16 +62,16 @@ def cache_location(code: CodeType, hint: Hint = NO_HINT) -> str:
 def _stores(body: Body, found: FrozenSet[int], hint: Hint) -> Iterator[str]:
     for store in found:
         for index in body.indexes(store):
-            if store in STORE_ITEM:
+            if store in opcodes.STORE_ITEM:
                 yield _in_container(body, index, hint)
             else:
-                yield _in_closure(body, index) if store in STORE_FREE else _in_attribute(body, index)
+                yield _in_closure(body, index) if store in opcodes.STORE_FREE else _in_attribute(body, index)
 
 
 def _in_closure(body: Body, index: int) -> str:
     """`nonlocal x`, and it is loaded."""
     name = body.variable(body.argument(index))
-    return IN_CLOSURE if name in body.code.co_freevars and body.count_loads(LOAD_FREE, name) else NOT_CACHED
+    return IN_CLOSURE if name in body.code.co_freevars and body.count_loads(opcodes.LOAD_FREE, name) else NOT_CACHED
 
 
 def _in_container(body: Body, index: int, hint: Hint) -> str:
@@ -102,16 +79,20 @@ def _in_container(body: Body, index: int, hint: Hint) -> str:
     origin = body.origin(index, 2)
     kind = body.storage(origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if body.count_loads(LOAD_FREE, origin.name) > 1 else NOT_CACHED
+        return IN_CLOSURE if body.count_loads(opcodes.LOAD_FREE, origin.name) > 1 else NOT_CACHED
     if kind == IN_SHARED:
-        return IN_SHARED if origin.operation not in LOAD_GLOBAL or origin.name not in NEVER_CACHES else NOT_CACHED
+        return (
+            IN_SHARED if origin.operation not in opcodes.LOAD_GLOBAL or origin.name not in NEVER_CACHES else NOT_CACHED
+        )
     names = [origin.name, *origin.attributes]
     suggests_caching = "__dict__" in names or any(word in name.lower() for name in names for word in CACHE_WORDS)
     if kind == IN_INSTANCE:
         suggests_caching = suggests_caching or body.code.co_name in WHEN_MISSING
         return IN_INSTANCE if suggests_caching or _is_container_tested(body, origin) else NOT_CACHED
     is_default = (
-        hint.has_container_default and body.is_parameter(origin.name) and body.count_loads(LOAD_FAST, origin.name) > 1
+        hint.has_container_default
+        and body.is_parameter(origin.name)
+        and body.count_loads(opcodes.LOAD_FAST, origin.name) > 1
     )
     return IN_SHARED if suggests_caching or is_default else NOT_CACHED
 
@@ -120,7 +101,7 @@ def _in_attribute(body: Body, index: int) -> str:
     """`if self.x is None: self.x = …`, `if not hasattr(G, "x"): G.x = …`, `cls.x = …`"""
     origin = body.origin(index, 1)
     kind = body.storage(origin)
-    if kind == IN_SHARED and (origin.operation not in LOAD_GLOBAL or origin.name == "type"):
+    if kind == IN_SHARED and (origin.operation not in opcodes.LOAD_GLOBAL or origin.name == "type"):
         return IN_SHARED
     if kind == NOT_CACHED or (kind == IN_SHARED and origin.name in NEVER_CACHES):
         return NOT_CACHED
@@ -134,7 +115,7 @@ def _in_attribute(body: Body, index: int) -> str:
 
 def _additions(body: Body) -> Iterator[str]:
     """`if not G: G.update(…)`, `if x not in self.x: self.x.add(…)`"""
-    for load in LOAD_ATTR:
+    for load in opcodes.LOAD_ATTR:
         for index in body.indexes(load):
             if body.attribute(index) in ADDING_METHODS:
                 origin = body.origin(index, 1)
@@ -145,11 +126,11 @@ def _additions(body: Body) -> Iterator[str]:
 def _addition(body: Body, origin: Origin) -> str:
     kind = body.storage(origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if body.count_loads(LOAD_FREE, origin.name) > 1 else NOT_CACHED
-    if kind == IN_SHARED and origin.operation in LOAD_GLOBAL:
+        return IN_CLOSURE if body.count_loads(opcodes.LOAD_FREE, origin.name) > 1 else NOT_CACHED
+    if kind == IN_SHARED and origin.operation in opcodes.LOAD_GLOBAL:
         return (
             IN_SHARED
-            if origin.name not in NEVER_CACHES and body.count_loads(LOAD_GLOBAL, origin.name) > 1
+            if origin.name not in NEVER_CACHES and body.count_loads(opcodes.LOAD_GLOBAL, origin.name) > 1
             else NOT_CACHED
         )
     return kind if kind and _is_container_tested(body, origin) else NOT_CACHED
@@ -174,7 +155,7 @@ def _is_attribute_tested(body: Body, name: str) -> bool:
     if name not in names:
         return False
     is_tried = "AttributeError" in names or "KeyError" in names
-    for load in LOAD_ATTR:
+    for load in opcodes.LOAD_ATTR:
         for index in body.indexes(load):
             if body.attribute(index) == name and (is_tried or _is_value_tested(body, index)):
                 return True
@@ -184,7 +165,7 @@ def _is_attribute_tested(body: Body, name: str) -> bool:
 def _is_container_tested(body: Body, origin: Origin) -> bool:
     """Return whether the function checks the contents of this container."""
     if origin.alias:
-        return body.count_loads(LOAD_FAST, origin.alias) > 1
+        return body.count_loads(opcodes.LOAD_FAST, origin.alias) > 1
     return any(_is_attribute_tested(body, name) for name in origin.attributes[:1])
 
 
@@ -193,18 +174,20 @@ def _is_value_tested(body: Body, index: int) -> bool:
     following = [
         at
         for at in range(index + 1, min(index + 24, len(body.operations)))
-        if body.operations[at] != CACHE and body.operations[at] != EXTENDED
+        if body.operations[at] != opcodes.CACHE and body.operations[at] != opcodes.EXTENDED
     ]
     if len(following) < 2:
         return False
     first, second = (body.operations[at] for at in following[:2])
-    if first in COPY:
-        first, second = second, CACHE
-    if first in TESTS or (first in COMPARISONS and body.argument(following[0]) in (IN, NOT_IN)):
+    if first in opcodes.COPY:
+        first, second = second, opcodes.CACHE
+    if first in opcodes.TESTS or (
+        first in opcodes.COMPARISONS and body.argument(following[0]) in (opcodes.IN, opcodes.NOT_IN)
+    ):
         return True
-    if first in LOAD_ATTR:
+    if first in opcodes.LOAD_ATTR:
         return body.attribute(following[0]) == "get"
-    return first in CONSTANT and second in COMPARISONS and body.is_none(following[0])
+    return first in opcodes.CONSTANT and second in opcodes.COMPARISONS and body.is_none(following[0])
 
 
 REMOVING_METHODS = frozenset({"clear", "discard", "pop", "popitem", "popleft", "remove", "__delitem__"})
@@ -215,9 +198,9 @@ BUILTINS = frozenset(dir(builtins))
 def changes_global_state(code: CodeType) -> bool:
     """Return whether the function changes an object that a global name holds."""
     body = Body.of(code)
-    if LOAD_GLOBAL.isdisjoint(body.operations):
+    if opcodes.LOAD_GLOBAL.isdisjoint(body.operations):
         return False
-    for stores, depth in ((STORE_ATTR, 1), (STORE_ITEM, 2)):
+    for stores, depth in ((opcodes.STORE_ATTR, 1), (opcodes.STORE_ITEM, 2)):
         for store in stores:
             if any(_is_shared(body.origin(index, depth)) for index in body.indexes(store)):
                 return True
@@ -225,7 +208,7 @@ def changes_global_state(code: CodeType) -> bool:
         return False
     return any(
         _is_shared_container(body.origin(index, 1))
-        for load in LOAD_ATTR
+        for load in opcodes.LOAD_ATTR
         for index in body.indexes(load)
         if body.attribute(index) in ADDING_METHODS or body.attribute(index) in REMOVING_METHODS
     )
@@ -237,4 +220,4 @@ def _is_shared_container(origin: Origin) -> bool:
 
 
 def _is_shared(origin: Origin) -> bool:
-    return origin.operation in LOAD_GLOBAL and origin.name not in BUILTINS and not origin.is_called
+    return origin.operation in opcodes.LOAD_GLOBAL and origin.name not in BUILTINS and not origin.is_called

@@ -11,17 +11,8 @@ import inspect
 from types import CodeType
 from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
-from .instructions import (
-    ATTR_SHIFT,
-    CACHE,
-    GLOBAL_SHIFT,
-    LOAD_ATTR,
-    LOAD_FAST,
-    LOAD_GLOBAL,
-    LOAD_NAME,
-    decode,
-    named,
-)
+from . import opcodes
+from .instructions import decode
 
 IMMEDIATE = ("<listcomp>", "<setcomp>", "<dictcomp>", "__annotate__")
 GENERIC = "<generic parameters of "
@@ -30,12 +21,12 @@ UNOBSERVABLE = frozenset({"stat", "lstat", "access", "readlink"})
 
 IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 SHIFTS = {
-    **dict.fromkeys((*LOAD_NAME, IMPORT_FROM), 0),
-    **dict.fromkeys(LOAD_GLOBAL, GLOBAL_SHIFT),
-    **dict.fromkeys(LOAD_ATTR, ATTR_SHIFT),
+    **dict.fromkeys((*opcodes.LOAD_NAME, IMPORT_FROM), 0),
+    **dict.fromkeys(opcodes.LOAD_GLOBAL, opcodes.GLOBAL_SHIFT),
+    **dict.fromkeys(opcodes.LOAD_ATTR, opcodes.ATTR_SHIFT),
 }
 """Instructions with a name, and by how many bits its index is shifted: the lowest bit may be a flag."""
-LOAD_VARIABLE = LOAD_FAST | named("LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF")
+LOAD_VARIABLE = opcodes.LOAD_FAST | opcodes.named("LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF")
 
 
 class CodeUnit(NamedTuple):
@@ -93,7 +84,7 @@ def blind_spot(code: CodeType) -> str:
         return ""
     before, is_function = "", code.co_flags & inspect.CO_OPTIMIZED
     for operation, name in _named_operations(code):
-        is_attribute = operation in LOAD_ATTR
+        is_attribute = operation in opcodes.LOAD_ATTR
         if before in UNOBSERVABLE and not is_attribute:  # `stat(path)`, but not `stat.S_IFDIR` of the module stat
             return "calls os." + before
         if name in UNOBSERVABLE and ((is_attribute and before == "os") or (operation == IMPORT_FROM and is_function)):
@@ -108,7 +99,7 @@ def _named_operations(code: CodeType) -> Iterator[Tuple[int, str]]:
         shift = SHIFTS.get(operation)
         if shift is not None:
             yield operation, code.co_names[argument >> shift]
-        elif operation in LOAD_FAST and argument < len(code.co_varnames):
+        elif operation in opcodes.LOAD_FAST and argument < len(code.co_varnames):
             yield operation, "os" if code.co_varnames[argument] == "os" else ""
-        elif operation != CACHE:
+        elif operation != opcodes.CACHE:
             yield operation, "os" if operation in LOAD_VARIABLE else ""

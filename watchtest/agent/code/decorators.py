@@ -11,22 +11,8 @@ from types import CodeType
 from typing import Dict, List, NamedTuple
 
 from ..record.scopes import identity
-from .instructions import (
-    CONSTANT,
-    EXTENDED,
-    GLOBAL_SHIFT,
-    IN_INSTANCE,
-    IN_SHARED,
-    LOAD_ATTR,
-    LOAD_GLOBAL,
-    LOAD_NAME,
-    MAKE_FUNCTION,
-    NEW_CONTAINERS,
-    NOT_CACHED,
-    SET_ATTRIBUTE,
-    STATEMENT_ENDS,
-    Body,
-)
+from . import opcodes
+from .instructions import IN_INSTANCE, IN_SHARED, NOT_CACHED, Body
 
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 CACHING_NAME = re.compile(r"cache|memo(?!ry)|lazy|singleton|^once|once$|jit$")
@@ -54,10 +40,10 @@ NO_HINT = Hint()
 def hints(enclosing: CodeType) -> Dict[int, Hint]:
     """Return what a code object tells about the functions in it, by their identities; without empty hints."""
     body = Body.of(enclosing)
-    if NEW_CONTAINERS.isdisjoint(body.operations) and not any(map(suggests_caching, enclosing.co_names)):
+    if opcodes.NEW_CONTAINERS.isdisjoint(body.operations) and not any(map(suggests_caching, enclosing.co_names)):
         return {}
     found: Dict[int, Hint] = {}
-    for load in CONSTANT:
+    for load in opcodes.CONSTANT:
         for index in body.indexes(load):
             inner = enclosing.co_consts[body.argument(index)]
             if isinstance(inner, CodeType) and inner.co_name not in COMPREHENSIONS:
@@ -76,14 +62,16 @@ def _hint(body: Body, index: int) -> Hint:
     words = []
     for before in range(start - 1, -1, -1):
         operation = body.operations[before]
-        if operation in STATEMENT_ENDS:
+        if operation in opcodes.STATEMENT_ENDS:
             break
-        if operation in LOAD_ATTR:
+        if operation in opcodes.LOAD_ATTR:
             words.append(body.attribute(before))
-        elif operation in LOAD_NAME or operation in LOAD_GLOBAL:
-            words.append(body.name(body.argument(before) >> (GLOBAL_SHIFT if operation in LOAD_GLOBAL else 0)))
+        elif operation in opcodes.LOAD_NAME or operation in opcodes.LOAD_GLOBAL:
+            words.append(
+                body.name(body.argument(before) >> (opcodes.GLOBAL_SHIFT if operation in opcodes.LOAD_GLOBAL else 0))
+            )
     has_container_default = any(
-        body.operations[at] in NEW_CONTAINERS and body.argument(at) == 0 for at in range(start, index)
+        body.operations[at] in opcodes.NEW_CONTAINERS and body.argument(at) == 0 for at in range(start, index)
     )
     return Hint(_cached_by(words), has_container_default)
 
@@ -91,16 +79,16 @@ def _hint(body: Body, index: int) -> Hint:
 def _count_extras(body: Body, index: int) -> int:
     """Return how many values are on the stack for a function before its code: defaults, annotations, variables."""
     following = iter(range(index + 1, len(body.operations)))
-    make = next((at for at in following if body.operations[at] in MAKE_FUNCTION), None)
+    make = next((at for at in following if body.operations[at] in opcodes.MAKE_FUNCTION), None)
     if make is None:
         return 0
-    if not SET_ATTRIBUTE:
+    if not opcodes.SET_ATTRIBUTE:
         return bin(body.argument(make) & 15).count("1")
     count = 0
     for at in following:
-        if body.operations[at] in SET_ATTRIBUTE:
+        if body.operations[at] in opcodes.SET_ATTRIBUTE:
             count += 1
-        elif body.operations[at] != EXTENDED:
+        elif body.operations[at] != opcodes.EXTENDED:
             break
     return count
 

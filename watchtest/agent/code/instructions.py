@@ -6,43 +6,7 @@ import dis
 from types import CodeType
 from typing import FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
 
-
-def named(*names: str) -> FrozenSet[int]:
-    return frozenset(dis.opmap[name] for name in names if dis.opmap.get(name, 256) < 256)
-
-
-def beginning(*starts: str) -> FrozenSet[int]:
-    return frozenset(code for name, code in dis.opmap.items() if name.startswith(starts) and code < 256)
-
-
-GLOBAL_WRITES = named("STORE_GLOBAL", "DELETE_GLOBAL")
-STORE_ATTR, STORE_ITEM = named("STORE_ATTR", "DELETE_ATTR"), named("STORE_SUBSCR", "DELETE_SUBSCR")
-STORE_FREE, LOAD_FREE = named("STORE_DEREF"), named("LOAD_DEREF")
-LOAD_ATTR, LOAD_GLOBAL, LOAD_NAME = named("LOAD_ATTR", "LOAD_METHOD"), named("LOAD_GLOBAL"), named("LOAD_NAME")
-LOAD_FAST = named("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
-LOAD_TWO = named("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
-STORE_FAST, STORE_AND_LOAD = named("STORE_FAST"), named("STORE_FAST_LOAD_FAST")
-CALLS = beginning("CALL", "PRECALL")
-EXTENDED = dis.opmap["EXTENDED_ARG"]
-WITH_ARGUMENT = frozenset(getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 256)))
-TESTS = beginning("POP_JUMP", "JUMP_IF") | named("TO_BOOL", "UNARY_NOT", "CONTAINS_OP")
-COMPARISONS = named("IS_OP", "COMPARE_OP")
-IN, NOT_IN = (dis.cmp_op.index(word) if word in dis.cmp_op else -1 for word in ("in", "not in"))
-"""Before 3.9 these are comparisons."""
-COPY = named("COPY", "DUP_TOP")
-CONSTANT = named("LOAD_CONST")
-MAKE_FUNCTION, SET_ATTRIBUTE = named("MAKE_FUNCTION"), named("SET_FUNCTION_ATTRIBUTE")
-NEW_CONTAINERS = named("BUILD_MAP", "BUILD_LIST", "BUILD_SET")
-STATEMENT_ENDS = named("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "POP_TOP")
-CACHE = 0
-ATTR_SHIFT = 1 if "LOAD_METHOD" not in dis.opmap or dis.opmap["LOAD_METHOD"] > 255 else 0
-"""From 3.12 on, the lowest bit of an attribute's index tells whether it is called."""
-GLOBAL_SHIFT = 1 if "PUSH_NULL" in dis.opmap else 0
-"""The same for a global name, from 3.11 on."""
-HAS_JOINED_LOCALS = "COPY_FREE_VARS" in dis.opmap
-"""From 3.11 on, local, cell and free variables share one index."""
-ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM | STORE_FREE
-
+from . import opcodes
 
 NOT_CACHED, IN_SHARED, IN_INSTANCE, IN_CLOSURE = "", "all", "self", "closure"
 """Where a value is cached: nowhere, in a module or class, in the instance, in a variable of the enclosing function."""
@@ -62,7 +26,7 @@ class Origin(NamedTuple):
     """The local name that it was assigned to."""
 
 
-UNKNOWN_ORIGIN = Origin(CACHE, "", (), False)
+UNKNOWN_ORIGIN = Origin(opcodes.CACHE, "", (), False)
 
 
 class Body(NamedTuple):
@@ -85,16 +49,16 @@ class Body(NamedTuple):
             index = self.operations.find(operation, index + 1)
 
     def attribute(self, index: int) -> str:
-        return self.name(self.argument(index) >> ATTR_SHIFT)
+        return self.name(self.argument(index) >> opcodes.ATTR_SHIFT)
 
     def global_name(self, index: int) -> str:
-        return self.name(self.argument(index) >> GLOBAL_SHIFT)
+        return self.name(self.argument(index) >> opcodes.GLOBAL_SHIFT)
 
     def variable(self, number: int) -> str:
         """Return the name of a cell or free variable."""
         code = self.code
         names = (*code.co_cellvars, *code.co_freevars)
-        if HAS_JOINED_LOCALS:
+        if opcodes.HAS_JOINED_LOCALS:
             shared = [name for name in code.co_cellvars if name not in code.co_varnames]
             names = (*code.co_varnames, *shared, *code.co_freevars)
         return names[number] if number < len(names) else ""
@@ -103,7 +67,7 @@ class Body(NamedTuple):
         data = self.data
         argument = data[2 * index + 1]
         shift = 8
-        while index and data[2 * index - 2] == EXTENDED:
+        while index and data[2 * index - 2] == opcodes.EXTENDED:
             index -= 1
             argument |= data[2 * index + 1] << shift
             shift += 8
@@ -113,30 +77,32 @@ class Body(NamedTuple):
         return self.code.co_names[number] if number < len(self.code.co_names) else ""
 
     def is_none(self, index: int) -> bool:
-        return self.operations[index] in CONSTANT and self.code.co_consts[self.argument(index)] is None
+        return self.operations[index] in opcodes.CONSTANT and self.code.co_consts[self.argument(index)] is None
 
     def count_loads(self, loads: FrozenSet[int], name: str) -> int:
         """Return how often that name is loaded."""
-        if loads is LOAD_FREE:
+        if loads is opcodes.LOAD_FREE:
             found = [self.variable(self.argument(index)) for load in loads for index in self.indexes(load)]
-        elif loads is LOAD_GLOBAL:
+        elif loads is opcodes.LOAD_GLOBAL:
             found = [self.global_name(index) for load in loads for index in self.indexes(load)]
         else:
-            loads = loads | LOAD_TWO | STORE_AND_LOAD
+            loads = loads | opcodes.LOAD_TWO | opcodes.STORE_AND_LOAD
             found = [word for load in loads for index in self.indexes(load) for word in self._local_names(index)]
         return found.count(name)
 
     def _local_names(self, index: int) -> List[str]:
         operation, argument = self.operations[index], self.argument(index)
-        return [self._local_name(operation, argument, slot) for slot in ((0, -1) if operation in LOAD_TWO else (0,))]
+        return [
+            self._local_name(operation, argument, slot) for slot in ((0, -1) if operation in opcodes.LOAD_TWO else (0,))
+        ]
 
     def _local_name(self, operation: int, argument: int, slot: int) -> str:
         """Return the local name that was loaded; of two at once, the one in this slot."""
-        if operation in LOAD_TWO:
+        if operation in opcodes.LOAD_TWO:
             argument = argument >> 4 if slot == 0 else argument & 15
-        elif operation in STORE_AND_LOAD:
+        elif operation in opcodes.STORE_AND_LOAD:
             argument &= 15
-        elif operation not in LOAD_FAST:
+        elif operation not in opcodes.LOAD_FAST:
             return ""
         return self.code.co_varnames[argument] if argument < len(self.code.co_varnames) else ""
 
@@ -151,11 +117,11 @@ class Body(NamedTuple):
         end = index if depth == 1 else 0
         for before in range(index - 1, -1, -1):
             operation = self.operations[before]
-            if operation == CACHE:
+            if operation == opcodes.CACHE:
                 continue
-            if operation in STORE_AND_LOAD and depth == 1:
+            if operation in opcodes.STORE_AND_LOAD and depth == 1:
                 return before, 0, end
-            argument = self.argument(before) if operation in WITH_ARGUMENT else None
+            argument = self.argument(before) if operation in opcodes.WITH_ARGUMENT else None
             try:
                 depth -= dis.stack_effect(operation, argument)
             except ValueError:
@@ -172,11 +138,11 @@ class Body(NamedTuple):
             return UNKNOWN_ORIGIN
         operation, argument = self.operations[root], self.argument(root)
         within = self.operations[root + 1 : end]
-        is_called = not CALLS.isdisjoint(within)
-        attributes = tuple(self.attribute(root + 1 + at) for at, one in enumerate(within) if one in LOAD_ATTR)
-        if operation in LOAD_GLOBAL:
-            return Origin(operation, self.name(argument >> GLOBAL_SHIFT), attributes, is_called)
-        if operation in LOAD_FREE:
+        is_called = not opcodes.CALLS.isdisjoint(within)
+        attributes = tuple(self.attribute(root + 1 + at) for at, one in enumerate(within) if one in opcodes.LOAD_ATTR)
+        if operation in opcodes.LOAD_GLOBAL:
+            return Origin(operation, self.name(argument >> opcodes.GLOBAL_SHIFT), attributes, is_called)
+        if operation in opcodes.LOAD_FREE:
             return Origin(operation, self.variable(argument), attributes, is_called)
         name = self._local_name(operation, argument, slot)
         source = self._alias_source(name) if may_be_alias and name and not self.is_parameter(name) else None
@@ -186,10 +152,10 @@ class Body(NamedTuple):
 
     def _alias_source(self, name: str) -> Optional[Origin]:
         """Return what was assigned to a local name: `known = self.known`, `known = KNOWN`."""
-        for store in STORE_FAST | STORE_AND_LOAD:
+        for store in opcodes.STORE_FAST | opcodes.STORE_AND_LOAD:
             for index in self.indexes(store):
                 argument = self.argument(index)
-                number = argument >> 4 if store in STORE_AND_LOAD else argument
+                number = argument >> 4 if store in opcodes.STORE_AND_LOAD else argument
                 if number < len(self.code.co_varnames) and self.code.co_varnames[number] == name:
                     origin = self.origin(index, 1, may_be_alias=False)
                     if not origin.is_called and self.storage(origin):
@@ -199,12 +165,12 @@ class Body(NamedTuple):
     def storage(self, origin: Origin) -> str:
         """Classify where a value stored into this object is cached: module or class, closure, instance, or nowhere."""
         if (
-            origin.operation in LOAD_GLOBAL
+            origin.operation in opcodes.LOAD_GLOBAL
             or origin.name in CLASSES
             or "__class__" in (origin.name, *origin.attributes)
         ):
             return IN_SHARED
-        if origin.operation in LOAD_FREE:
+        if origin.operation in opcodes.LOAD_FREE:
             return IN_CLOSURE if origin.name in self.code.co_freevars else NOT_CACHED
         return IN_INSTANCE if origin.name == "self" else NOT_CACHED
 
@@ -214,6 +180,6 @@ def decode(code: CodeType) -> Iterator[Tuple[int, int]]:
     data, extension = code.co_code, 0
     for index in range(0, len(data), 2):
         operation, argument = data[index], data[index + 1] | extension
-        extension = argument << 8 if operation == EXTENDED else 0
-        if operation != EXTENDED:
+        extension = argument << 8 if operation == opcodes.EXTENDED else 0
+        if operation != opcodes.EXTENDED:
             yield operation, argument
