@@ -9,7 +9,7 @@ import fcntl
 import os
 import signal
 import time
-from typing import Callable, List, Tuple
+from typing import Callable, List
 
 from .agent_error import AgentError
 
@@ -21,16 +21,13 @@ JOB_VARIABLE, SERVICE_VARIABLE = "WATCHTEST_JOB", "WATCHTEST_SERVICE"
 def take_over(file: str, what: str, patience_s: float = 0.0, still_alive: Callable[[], None] = lambda: None) -> int:
     """Acquire the lock and return its file descriptor. A holder that does not leave within `patience_s` is killed."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    began = time.monotonic()
-    while not _try_lock(fd, fcntl.LOCK_EX):
-        waited_s = time.monotonic() - began
-        if waited_s > TAKEOVER_LIMIT_S:
-            raise AgentError("taken", "another {} holds this box and does not exit".format(what))
-        pid, namespace = _holder(fd)
-        if pid and namespace in ("", _pid_namespace()) and waited_s >= patience_s:
-            kill(pid)
+
+    def on_wait(waited_s: float) -> None:
+        if waited_s >= patience_s:
+            _kill_holder(fd)
         still_alive()
-        time.sleep(0.01)
+
+    _wait_for_lock(fd, "another {} holds this box and does not exit".format(what), on_wait)
     os.ftruncate(fd, 0)
     os.pwrite(fd, "{} {}".format(os.getpid(), _pid_namespace()).encode("ascii"), 0)
     return fd
@@ -53,10 +50,8 @@ def kill_holder(file: str) -> None:
     if not is_held(file):
         return
     fd = os.open(file, os.O_RDWR)
-    pid, namespace = _holder(fd)
+    _kill_holder(fd)
     os.close(fd)
-    if pid and namespace in ("", _pid_namespace()):
-        kill(pid)
 
 
 def hold_shared(file: str) -> int:
@@ -69,11 +64,7 @@ def hold_shared(file: str) -> int:
 def wait_until_free(file: str, what: str) -> None:
     """Wait until no process shares this lock."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + TAKEOVER_LIMIT_S
-    while not _try_lock(fd, fcntl.LOCK_EX):
-        if time.monotonic() > deadline:
-            raise AgentError("taken", "{} does not exit".format(what))
-        time.sleep(0.01)
+    _wait_for_lock(fd, "{} does not exit".format(what), lambda _waited_s: None)
     os.close(fd)
 
 
@@ -118,9 +109,20 @@ def _try_lock(fd: int, operation: int) -> bool:
     return True
 
 
-def _holder(fd: int) -> Tuple[int, str]:
+def _wait_for_lock(fd: int, complaint: str, on_wait: Callable[[float], None]) -> None:
+    began = time.monotonic()
+    while not _try_lock(fd, fcntl.LOCK_EX):
+        waited_s = time.monotonic() - began
+        if waited_s > TAKEOVER_LIMIT_S:
+            raise AgentError("taken", complaint)
+        on_wait(waited_s)
+        time.sleep(0.01)
+
+
+def _kill_holder(fd: int) -> None:
     pid, _, namespace = os.pread(fd, 100, 0).decode("ascii", "replace").strip().partition(" ")
-    return (int(pid), namespace) if pid.isdigit() else (0, "")
+    if pid.isdigit() and namespace in ("", _pid_namespace()):
+        kill(int(pid))
 
 
 def _pid_namespace() -> str:

@@ -24,7 +24,7 @@ from .owned_paths import (
     Ledger,
     TreeRow,
     blob_id,
-    is_real_folder,
+    is_folder,
     refusal,
     row_of,
     signature_of,
@@ -189,7 +189,7 @@ class Mirror:
     def _make_folder(self, path: str) -> None:
         absolute = self._absolute(path)
         self._make_parents(path)
-        if not is_real_folder(absolute):
+        if not is_folder(absolute):
             if os.path.lexists(absolute):
                 os.unlink(absolute)
             os.mkdir(absolute)
@@ -198,7 +198,7 @@ class Mirror:
         """Return the absolute path, after creating real folders above it and removing a folder in its place."""
         self._make_parents(path)
         absolute = self._absolute(path)
-        if is_real_folder(absolute):
+        if is_folder(absolute):
             shutil.rmtree(absolute)
         return absolute
 
@@ -210,7 +210,7 @@ class Mirror:
         current = self.root
         for part in folder.split(b"/") if folder else ():
             current = os.path.join(current, part)
-            if is_real_folder(current):
+            if is_folder(current):
                 continue
             # A file, or a symlink that a test created and that could lead out of the root.
             if os.path.lexists(current):
@@ -222,7 +222,7 @@ class Mirror:
             return
         absolute = self._absolute(path)
         try:
-            if is_real_folder(absolute):
+            if is_folder(absolute):
                 os.rmdir(absolute)
             else:
                 os.unlink(absolute)
@@ -239,7 +239,7 @@ class Mirror:
         current = self.root
         for part in path_bytes(path).split(b"/")[:-1]:
             current = os.path.join(current, part)
-            if not is_real_folder(current):
+            if not is_folder(current):
                 return False
         return True
 

@@ -117,7 +117,8 @@ def signature_of(absolute: bytes) -> Tuple[int, int]:
     return NO_SIGNATURE if is_young else (found.st_ctime_ns, found.st_ino)
 
 
-def is_real_folder(absolute: bytes) -> bool:
+def is_folder(absolute: bytes) -> bool:
+    """Return whether this is a real folder, not a symlink to one."""
     try:
         return stat.S_ISDIR(os.lstat(absolute).st_mode)
     except OSError:

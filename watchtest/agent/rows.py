@@ -61,15 +61,17 @@ class FailureRow(TypedDict, total=False):
     crash: Crash
 
 
+class BareRow(TypedDict):
+    """COLLECTION_END; or RESTART, written by the agent: all rows are void, the run starts again in a fresh process."""
+
+    k: Literal["collection_end", "restart"]
+
+
 class CollectedRow(TypedDict):
-    """Tests that are about to run; a CollectionEndRow follows the last one."""
+    """Tests that are about to run; COLLECTION_END follows the last one."""
 
     k: Literal["collected"]
     tests: List[str]
-
-
-class CollectionEndRow(TypedDict):
-    k: Literal["collection_end"]
 
 
 class CollectionErrorRow(TypedDict):
@@ -118,12 +120,6 @@ class ColdRow(TypedDict):
     k: Literal["cold"]
     why: str
     avoid: List[str]
-
-
-class RestartRow(TypedDict):
-    """All rows so far are void, because the run starts again in a fresh process. Written by the agent."""
-
-    k: Literal["restart"]
 
 
 class ModulesRow(TypedDict):
@@ -214,7 +210,7 @@ class RowWriter:
         """Report every test that is about to run."""
         for start in range(0, len(tests), IDS_PER_ROW):
             self.send(CollectedRow(k=RowKind.COLLECTED, tests=tests[start : start + IDS_PER_ROW]))
-        self.send(CollectionEndRow(k=RowKind.COLLECTION_END))
+        self.send(BareRow(k=RowKind.COLLECTION_END))
 
 
 def inherited_fd(name: str) -> int:

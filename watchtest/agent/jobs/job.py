@@ -13,28 +13,19 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ..rows import RowKind, parse_row
-from . import job_process, supervisor
-from .job_limits import (
-    DUMP_STACKS,
-    INTERRUPT,
-    KILL,
-    LINE_LIMIT,
-    TERMINATE,
-    BoundedOutput,
-    StopPolicy,
-    death_reason,
-)
+from . import job_limits, job_process, supervisor
+from .job_limits import LINE_LIMIT, BoundedOutput, StopPolicy, death_reason
 
 STACKS_LIMIT = 256 * 1024
 READ_SIZE = 256 * 1024
 ORPHANED_PIPE_S = 1.0
 COMMANDS = {
-    DUMP_STACKS: supervisor.STACKS,
-    INTERRUPT: supervisor.INTERRUPT,
-    TERMINATE: supervisor.TERMINATE,
-    KILL: supervisor.KILL,
+    job_limits.DUMP_STACKS: supervisor.STACKS,
+    job_limits.INTERRUPT: supervisor.INTERRUPT,
+    job_limits.TERMINATE: supervisor.TERMINATE,
+    job_limits.KILL: supervisor.KILL,
 }
-"""What the supervisor is told at each step of a stop."""
+"""The command to the supervisor for each step of a stop."""
 
 Send = Callable[..., None]
 

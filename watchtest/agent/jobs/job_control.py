@@ -12,7 +12,7 @@ from ..agent_error import AgentError, full_disk
 from ..frames import BODY_PIECE, Header
 from ..in_pytest import pytest_command
 from ..in_unittest import unittest_main
-from ..rows import RestartRow, RowKind, encode_row
+from ..rows import BareRow, RowKind, encode_row
 from ..warm.zygote_link import ZygoteLink
 from . import job_process
 from .job import RunningJob, complete
@@ -155,7 +155,7 @@ class JobControl:
         if job.wants_cold:
             self._zygote.note_mismatch(job.order, job.wants_cold, job.avoid)
         if job.wants_cold and not job.has_been_stopped:
-            self._send({"t": "results", "id": job.job_id}, encode_row(RestartRow(k=RowKind.RESTART)))
+            self._send({"t": "results", "id": job.job_id}, encode_row(BareRow(k=RowKind.RESTART)))
             self._launch(job.job_id, job.order, is_warm=False, cold_because=job.wants_cold)
             return
         end["full_disk"] = full_disk(self._root, self._home, "/tmp")

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import warnings
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
@@ -56,7 +57,7 @@ def warm_up(settings: Dict[str, Any]) -> PreloadedState:
     supervisor.become_subreaper()  # loads ctypes here instead of in every supervisor
 
     preloader = _Preloader(settings["modules"], settings["avoid"], root)
-    with _ProcessStateRestored(), _SeedsObserved() as unseeded:
+    with _process_state_restored(), _seeds_observed() as unseeded:
         try:
             code = _run_session(preloader, root, settings["avoid"])
         finally:
@@ -101,44 +102,41 @@ def _project_plugins(root: str) -> Iterator[str]:
                     yield NO_PLUGIN + entry.name
 
 
-class _ProcessStateRestored:
-    """Restores what a session changes in its process, except for the modules."""
-
-    def __enter__(self) -> None:
-        self._path, self._argv, self._folder = list(sys.path), list(sys.argv), os.getcwd()
-        self._environ = dict(os.environ)
-
-    def __exit__(self, *_: object) -> None:
-        os.chdir(self._folder)
-        sys.path[:], sys.argv[:] = self._path, self._argv
-        for name in set(os.environ) - set(self._environ):
+@contextmanager
+def _process_state_restored() -> Iterator[None]:
+    """Restore what a session changes in its process, except for the modules."""
+    path, argv, folder, environ = list(sys.path), list(sys.argv), os.getcwd(), dict(os.environ)
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        sys.path[:], sys.argv[:] = path, argv
+        for name in set(os.environ) - set(environ):
             del os.environ[name]
-        os.environ.update(self._environ)
+        os.environ.update(environ)
         sys.modules.pop("test_watchtest_warm_up", None)
         linecache.clearcache()
 
 
-class _SeedsObserved:
-    """Collects the random number generators that are seeded randomly."""
+@contextmanager
+def _seeds_observed() -> Iterator[List[random.Random]]:
+    """Collect the random number generators that are seeded randomly."""
+    seed = random.Random.seed
+    unseeded: Dict[int, random.Random] = {}
+    found: List[random.Random] = []
 
-    def __enter__(self) -> List[random.Random]:
-        self._seed = seed = random.Random.seed
-        unseeded: Dict[int, random.Random] = {}
+    def observed_seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
+        unseeded.pop(id(generator), None)
+        if a is None:
+            unseeded[id(generator)] = generator
+        seed(generator, a, version)
 
-        def observed_seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
-            unseeded.pop(id(generator), None)
-            if a is None:
-                unseeded[id(generator)] = generator
-            seed(generator, a, version)
-
-        random.Random.seed = observed_seed  # type: ignore[method-assign,assignment]
-        self._unseeded = unseeded
-        self._found: List[random.Random] = []
-        return self._found
-
-    def __exit__(self, *_: object) -> None:
-        random.Random.seed = self._seed  # type: ignore[method-assign]
-        self._found += self._unseeded.values()
+    random.Random.seed = observed_seed  # type: ignore[method-assign,assignment]
+    try:
+        yield found
+    finally:
+        random.Random.seed = seed  # type: ignore[method-assign]
+        found += unseeded.values()
 
 
 # -- the modules -----------------------------------------------------------------------------------

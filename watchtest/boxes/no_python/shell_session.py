@@ -7,11 +7,9 @@ delta is computed against what is really there. Every error ends the session: th
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import secrets
 import shlex
-import tarfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -316,17 +314,14 @@ class ShellSession:
 
     def _install(self) -> None:
         script = resources.files("watchtest.boxes.no_python").joinpath("box.sh").read_bytes()
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
-            for name, content in (("box.sh", script), ("holder", f"{self._holder}\n".encode())):
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(content), 0o644
-                member.uid, member.gid = self._owner.uid, self._owner.gid
-                tar.addfile(member, io.BytesIO(content))
-            end = tar.offset
-        archive.truncate(end + 2 * tarfile.BLOCKSIZE)
-        archive.seek(0)
-        self._tools.put(f"{self._home}/plain", archive)
+        files = {"box.sh": script, "holder": f"{self._holder}\n".encode()}
+
+        def fill(builder: shell_tree.ArchiveBuilder) -> None:
+            for name, content in files.items():
+                builder.file(name, content, 0o644)
+
+        with shell_tree.build_archive(self._owner, fill) as archive:
+            self._tools.put(f"{self._home}/plain", archive)
 
     def _read_saved(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         names = ("plain/manifest", "owned", "remembered.json")

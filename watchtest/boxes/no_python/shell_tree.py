@@ -13,7 +13,7 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -60,14 +60,39 @@ def prepare(
     for path in (*gone, *delta.write):
         if reason := refusal(path):
             raise BoxError(reason)
+    tree: dict[str, OwnedPath] = {}
+
+    def fill(builder: ArchiveBuilder) -> None:
+        builder.folder("tree")
+        written = {path: _pack(builder, path, entry, read, hash_tool) for path, entry in delta.write.items()}
+        tree.update({path: owned for path, owned in old.items() if path not in gone} | written)
+        for name, content in _lists(tree, gone, delta, builder.symlinks, {*old, *lost}, hash_tool).items():
+            builder.file(name, content, 0o600)
+
+    archive = build_archive(owner, fill)
+    return tree, archive
+
+
+def _pack(builder: ArchiveBuilder, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> OwnedPath:
+    if entry.kind is EntryKind.FOLDER:
+        builder.folder(f"tree/{path}")
+        return OwnedPath(entry, "")
+    content = read(path, entry)
+    if len(content) != entry.size or blob_id(content) != entry.digest:
+        raise BoxError(f"{path} was damaged in transit")
+    builder.parents(f"tree/{path}")
+    if entry.kind is EntryKind.SYMLINK:
+        builder.symlinks.append(content + b"\0./" + path_bytes(path))
+    else:
+        builder.file(f"tree/{path}", content, entry.mode)
+    return OwnedPath(entry, _hash(hash_tool, content))
+
+
+def build_archive(owner: FileOwner, fill: Callable[[ArchiveBuilder], None]) -> IO[bytes]:
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
         with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar:
-            packing = _ArchiveBuilder(tar, owner)
-            written = {path: _pack(packing, path, entry, read, hash_tool) for path, entry in delta.write.items()}
-            tree = {path: owned for path, owned in old.items() if path not in gone} | written
-            for name, content in _lists(tree, gone, delta, packing.symlinks, {*old, *lost}, hash_tool).items():
-                packing.file(name, content, 0o600)
+            fill(ArchiveBuilder(tar, owner))
             end = tar.offset
         # Without the padding that Python adds: podman stops reading before it, and reports that as a failure.
         archive.truncate(end + 2 * tarfile.BLOCKSIZE)
@@ -75,25 +100,10 @@ def prepare(
     except BaseException:
         archive.close()
         raise
-    return tree, archive
+    return archive
 
 
-def _pack(packing: _ArchiveBuilder, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> OwnedPath:
-    if entry.kind is EntryKind.FOLDER:
-        packing.folder(f"tree/{path}")
-        return OwnedPath(entry, "")
-    content = read(path, entry)
-    if len(content) != entry.size or blob_id(content) != entry.digest:
-        raise BoxError(f"{path} was damaged in transit")
-    packing.parents(f"tree/{path}")
-    if entry.kind is EntryKind.SYMLINK:
-        packing.symlinks.append(content + b"\0./" + path_bytes(path))
-    else:
-        packing.file(f"tree/{path}", content, entry.mode)
-    return OwnedPath(entry, _hash(hash_tool, content))
-
-
-class _ArchiveBuilder:
+class ArchiveBuilder:
     """Builds an archive. Folders are members of their own, so that the box's user owns them."""
 
     def __init__(self, tar: tarfile.TarFile, owner: FileOwner) -> None:
@@ -103,7 +113,6 @@ class _ArchiveBuilder:
         self._now = int(time.time())
         self.symlinks: list[bytes] = []
         """Target and path of each. They are not members, because an engine refuses targets outside of the stage."""
-        self.folder("tree")
 
     def folder(self, name: str) -> None:
         self.parents(name)
