@@ -40,7 +40,7 @@ from watchtest.core.model import (
     StopReason,
 )
 from watchtest.core.state import Broken, Idle, LaneState, State
-from watchtest.core.transitions import RunDropped, RunFinished, RunQueued, transitions, unfinished
+from watchtest.core.transitions import RunDropped, RunFinished, RunQueued, facts_of, unfinished
 from watchtest.errors import WorkspaceError
 from watchtest.loop import EventStream, Loop, View
 
@@ -122,7 +122,7 @@ class Watched:
         if event is None:
             self.ends |= {run.id: (RunState.CANCELLED, reason) for run, reason in unfinished(before)}
             return
-        for fact in transitions(before, after, event):
+        for fact in facts_of(before, after, event):
             match fact:
                 case RunQueued(run=run):
                     self.queued.add(run.id)
@@ -228,7 +228,7 @@ def test_a_view_that_fails_ends_the_watcher_and_the_history_is_closed() -> None:
     with pytest.raises(ZeroDivisionError, match="the view"):
         watched.play(scene)
     assert watched.events[-1] is None, "the view after it has seen the end"
-    assert [reason for _, reason in watched.ends.values()] == ["the watcher left"]
+    assert [reason for _, reason in watched.ends.values()] == ["the watcher stopped"]
     assert watched.pipeline.box.is_closed
 
 
@@ -405,5 +405,5 @@ def test_what_is_asked_for_while_the_watcher_leaves_has_an_end() -> None:
     watched.play(scene)
     ends = watched.ends
     assert watched.queued == ends.keys() == {"ssave.1", "s.waits", "s.late"}
-    assert ends["s.waits"] == (RunState.CANCELLED, "the watcher left before it began")
+    assert ends["s.waits"] == (RunState.CANCELLED, "the watcher stopped before it began")
     assert ends["s.late"] == (RunState.CANCELLED, "refused: the watcher is stopping")

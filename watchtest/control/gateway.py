@@ -41,7 +41,7 @@ from watchtest.core.state import (
     requested_run_id,
     settle_status,
 )
-from watchtest.core.transitions import transitions
+from watchtest.core.transitions import facts_of
 from watchtest.views.dashboard.watcher_screen import ScreenServer
 
 if TYPE_CHECKING:  # a watcher that receives no requests does not load pydantic's models
@@ -88,7 +88,7 @@ class Gateway:
         if not self._tests_began.is_set() and any(map(_has_begun_tests, after.lanes.values())):
             self._tests_began.set()
         if event is not None:
-            facts = tuple(transitions(before, after, event))
+            facts = tuple(facts_of(before, after, event))
             reports = self._reports.follow(facts, after, event.at)
             results = self._result_logs.follow(facts)
             self.metric_counts.follow(facts, event.at)

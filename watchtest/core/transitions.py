@@ -1,6 +1,6 @@
-"""What a step means: the facts that follow from a state, the event and the state after it.
+"""Derives the facts of a step from the state before it, the event, and the state after it. Pure.
 
-Views, the history, the API and the metrics all report these facts, so that each of them says the same. Pure.
+Views, the history, the API and the metrics all report these facts, so that they agree.
 """
 
 from __future__ import annotations
@@ -52,42 +52,65 @@ from watchtest.core.run_queue import REQUESTED
 from watchtest.core.state import Broken, Executing, FinishedRun, LaneState, QueuedRun, Starting, State, Syncing, Working
 from watchtest.core.verdict import blamed_tests
 
-LEFT = "the watcher left"
-LEFT_BEFORE = "the watcher left before it began"
+STOPPED = "the watcher stopped"
+STOPPED_BEFORE = "the watcher stopped before it began"
 NOTHING_NEW = "nothing had changed"
-UNDECIDED = "what it runs is decided when it begins"
+UNDECIDED = "decided when it begins"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFact:
+    """Something happened to a lane."""
+
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class RunFact:
+    """Something happened to a run."""
+
+    run: Run
+
+    @property
+    def lane(self) -> Lane:
+        return self.run.lane
+
+
+Fact = LaneFact | RunFact
 
 
 # -- what happens to a lane ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class FilesChanged:
-    lane: Lane
+class FilesChanged(LaneFact):
+    """The source of the lane changed, or may have changed."""
+
     paths: frozenset[str]
     is_start: bool
     """The watcher has just started and looks at everything."""
 
 
 @dataclass(frozen=True, slots=True)
-class SourceBlockChanged:
+class SourceBlockChanged(LaneFact):
     """Git lanes have to wait, for example during a rebase; an empty reason means that they go on."""
 
-    lane: Lane
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequestAnswered:
-    lane: Lane
+class RunRequestAnswered(LaneFact):
+    """A run was requested, and accepted or refused."""
+
     run: str
     refusal: str
     """Why no run was accepted; empty if one was."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequestAnswered:
-    lane: Lane
+class CancelRequestAnswered(LaneFact):
+    """The user cancelled a run."""
+
     run: str
     is_kill: bool
     effect: Literal["stop", "drop", "none"]
@@ -95,86 +118,86 @@ class CancelRequestAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class LanePaused:
-    lane: Lane
+class LanePaused(LaneFact):
+    """The lane starts no more runs until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaneResumed:
-    lane: Lane
+class LaneResumed(LaneFact):
+    """The lane starts runs again."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyChanged:
-    lane: Lane
+class PolicyChanged(LaneFact):
+    """The user changed what a change runs."""
+
     configured: Policy
     override: Policy | None
 
 
 @dataclass(frozen=True, slots=True)
-class RetryBegan:
+class RetryBegan(LaneFact):
     """A lane that was broken tries again by itself."""
-
-    lane: Lane
 
 
 @dataclass(frozen=True, slots=True)
-class LaneWaits:
+class LaneWaits(LaneFact):
     """A lane cannot start its next run yet."""
 
-    lane: Lane
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class NoteShown:
-    lane: Lane
+class NoteShown(LaneFact):
+    """There is a message for the user."""
+
     text: str
     is_repeated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class BoxChanged:
-    lane: Lane
+class BoxChanged(LaneFact):
+    """The box has a new state."""
+
     box: BoxInfo
 
 
 @dataclass(frozen=True, slots=True)
-class BoxDisappeared:
-    lane: Lane
+class BoxDisappeared(LaneFact):
+    """The connection to the box was lost."""
+
     problem: Problem
     broken: Broken | None
     """The state that the lane is in because of it; None if the lane had noticed already."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceChanged:
-    lane: Lane
+class ServiceChanged(LaneFact):
+    """A service of the box has a new state."""
+
     service: ServiceInfo
 
 
 @dataclass(frozen=True, slots=True)
-class WatcherLeaves:
-    lane: Lane
+class WatcherLeaves(LaneFact):
+    """The watcher stops."""
 
 
 # -- what happens to a run -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class RunQueued:
+class RunQueued(RunFact):
     """A run was accepted."""
 
-    run: Run
     at: float
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(RunFact):
     """A run has begun to bring the box up to date."""
 
-    run: Run
     at: float
     queued_at: float | None
     """When it was accepted, if it had to wait in the queue."""
@@ -182,10 +205,9 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeTaken:
+class TreeTaken(RunFact):
     """The snapshot that a run is about is known."""
 
-    run: Run
     snapshot: Snapshot
     environment: str
     after_s: float
@@ -193,57 +215,54 @@ class TreeTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class TestsSelected:
-    run: Run
+class TestsSelected(RunFact):
+    """The tests of a run are selected."""
 
 
 @dataclass(frozen=True, slots=True)
-class TestsBegan:
+class TestsBegan(RunFact):
     """The box is ready and the runner is at work."""
 
-    run: Run
-
 
 @dataclass(frozen=True, slots=True)
-class TestsPromised:
-    """The runner has said for the first time which tests it will run."""
+class TestsPromised(RunFact):
+    """The runner has reported for the first time which tests it will run."""
 
-    run: Run
     total: int
 
 
 @dataclass(frozen=True, slots=True)
-class ResultsArrived:
-    run: Run
+class ResultsArrived(RunFact):
+    """Tests of a run have ended."""
+
     results: tuple[Result, ...]
     is_check: bool
     """They come from a second run in a fresh process, which confirms the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunStopping:
-    run: Run
+class RunStopping(RunFact):
+    """A run is being stopped before its end."""
+
     stop: StopReason
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(RunFact):
+    """A run has ended, with a verdict or without."""
+
     finished: FinishedRun
     ending: Ending
     tests_since: float | None
     """When its tests began; None if they never did."""
     tree: str | None
     reported: Mapping[str, Result]
-    """What `ResultsArrived` has told of this run before."""
-
-    @property
-    def run(self) -> Run:
-        return self.finished.run
+    """The results of this run that `ResultsArrived` has reported."""
 
     @property
     def unreported(self) -> Iterator[Result]:
-        """Results that no report mentioned: files that could not be collected, the test in which a process ended."""
+        """Yield results not reported yet: files that could not be collected, tests in which a process ended."""
         if isinstance(self.ending, Judged):
             errors = {result.test: result for result in self.ending.execution.collection_errors}
             for test, result in (errors | dict(self.finished.results)).items():
@@ -252,7 +271,7 @@ class RunFinished:
 
     @property
     def crashed_in(self) -> tuple[Result, ...]:
-        """The tests in which a process ended; such a test could not report on itself."""
+        """Return the tests in which a process ended, so that they could not report themselves."""
         if not isinstance(self.ending, Judged):
             return ()
         found = blamed_tests(self.ending.execution)
@@ -260,69 +279,31 @@ class RunFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class RunWithdrawn:
+class RunWithdrawn(RunFact):
     """A run found that no content had changed since the last verdict."""
 
-    run: Run
     tree: str
     started_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class RunDropped:
+class RunDropped(RunFact):
     """A run that was waiting will never begin."""
 
-    run: Run
     queued_at: float
     reason: str
 
 
-LaneFact = (
-    FilesChanged
-    | SourceBlockChanged
-    | RunRequestAnswered
-    | CancelRequestAnswered
-    | LanePaused
-    | LaneResumed
-    | PolicyChanged
-    | RetryBegan
-    | LaneWaits
-    | NoteShown
-    | BoxChanged
-    | BoxDisappeared
-    | ServiceChanged
-    | WatcherLeaves
-)
-RunFact = (
-    RunQueued
-    | RunStarted
-    | TreeTaken
-    | TestsSelected
-    | TestsBegan
-    | TestsPromised
-    | ResultsArrived
-    | RunStopping
-    | RunFinished
-    | RunWithdrawn
-    | RunDropped
-)
-Fact = LaneFact | RunFact
-
-
-def lane_of(fact: Fact) -> Lane:
-    return fact.run.lane if isinstance(fact, RunFact) else fact.lane
-
-
-def transitions(before: State, after: State, event: Event) -> Iterator[Fact]:
+def facts_of(before: State, after: State, event: Event) -> Iterator[Fact]:
     """Yield the facts of one step, in the order in which they happened."""
     was, now = before.lanes[event.lane], after.lanes[event.lane]
     yield from _lane_facts(was, now, event)
     if isinstance(was.activity, Working):
         yield from _run_facts(was.activity, now, event)
-    queued = {asked.id: asked.at for lane in before.lanes.values() for asked in lane.queue.waiting}
-    for asked in now.queue.waiting:
-        if asked.id not in queued:
-            yield RunQueued(requested_run(asked, now.lane), asked.at, asked.reason)
+    queued = {request.id: request.at for lane in before.lanes.values() for request in lane.queue.waiting}
+    for request in now.queue.waiting:
+        if request.id not in queued:
+            yield RunQueued(requested_run(request, now.lane), request.at, request.reason)
     for dropped in now.queue.dropped:
         run = requested_run(dropped.run, now.lane)
         if dropped.run.id not in queued:
@@ -335,18 +316,18 @@ def transitions(before: State, after: State, event: Event) -> Iterator[Fact]:
 
 
 def unfinished(state: State) -> Iterator[tuple[Run, str]]:
-    """Yield the runs that a watcher leaves without an end, each with the reason for it."""
+    """Yield the runs without an end when the watcher stops, each with the reason."""
     for lane in state.lanes.values():
         if isinstance(lane.activity, Working):
-            yield lane.activity.run, LEFT
-        for asked in lane.queue.waiting:
-            yield requested_run(asked, lane.lane), LEFT_BEFORE
+            yield lane.activity.run, STOPPED
+        for request in lane.queue.waiting:
+            yield requested_run(request, lane.lane), STOPPED_BEFORE
 
 
-def requested_run(asked: QueuedRun, lane: Lane) -> Run:
+def requested_run(request: QueuedRun, lane: Lane) -> Run:
     """Return the run that a waiting request will become."""
-    selection = asked.selection or All(because=UNDECIDED)
-    return Run(asked.id, lane, Trigger.MANUAL, selection, is_forced=True)
+    selection = request.selection or All(because=UNDECIDED)
+    return Run(request.id, lane, Trigger.MANUAL, selection, is_forced=True)
 
 
 def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFact]:
@@ -378,12 +359,12 @@ def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFa
             if box != was.box.info:
                 yield BoxChanged(lane, box)
         case BoxLost(problem=problem):
-            is_news = isinstance(now.activity, Broken) and now.activity is not was.activity
-            yield BoxDisappeared(lane, problem, now.activity if is_news else None)  # type: ignore[arg-type]
+            broken = now.activity if isinstance(now.activity, Broken) and now.activity is not was.activity else None
+            yield BoxDisappeared(lane, problem, broken)
         case ServicesChanged():
-            known = {service.name: (service.state, service.restarts) for service in was.box.services}
+            before = {service.name: (service.state, service.restarts) for service in was.box.services}
             for service in now.box.services:
-                if known.get(service.name) != (service.state, service.restarts):
+                if before.get(service.name) != (service.state, service.restarts):
                     yield ServiceChanged(lane, service)
         case (
             SourceCompared()
@@ -407,7 +388,7 @@ def _cancel_fact(was: LaneState, now: LaneState, event: CancelRequested) -> Canc
 
 
 def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFact]:
-    """Yield the facts about the run under way. What a run reports after its end no longer counts."""
+    """Yield the facts about the current run. Reports of a run that has ended are ignored."""
     run = working.run
     if isinstance(now.activity, Working) and now.activity.run.id == run.id:
         stop = now.activity.stop
@@ -432,6 +413,7 @@ def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFa
         case RunEnded(run=of) if of == run.id and now.runs.last is not None:
             phase = working.phase if isinstance(working.phase, Executing) else None
             yield RunFinished(
+                now.runs.last.run,
                 now.runs.last,
                 event.ending,
                 phase.since if phase else None,

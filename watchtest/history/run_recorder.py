@@ -28,7 +28,7 @@ from watchtest.core.transitions import (
     TestsPromised,
     TestsSelected,
     TreeTaken,
-    transitions,
+    facts_of,
     unfinished,
 )
 from watchtest.errors import WatchtestError
@@ -102,7 +102,7 @@ class RunRecorder:
                 self._enqueue(partial(self._end, run.id, RunState.CANCELLED, reason, time.time()))
             return
         has_results = False
-        for fact in transitions(before, after, event):
+        for fact in facts_of(before, after, event):
             for write in self._writes(fact, event.at):
                 self._enqueue(write)
             has_results = has_results or isinstance(fact, ResultsArrived)
@@ -135,7 +135,7 @@ class RunRecorder:
             case ResultsArrived(run, results, is_check):
                 kind = AttemptKind.CHECK if is_check else AttemptKind.WORD
                 yield partial(store.add_results, run.id, results, at, kind)
-            case RunFinished(finished, ending):
+            case RunFinished(finished=finished, ending=ending):
                 run_id = finished.run.id
                 if fact.crashed_in:
                     yield partial(store.add_results, run_id, fact.crashed_in, at, AttemptKind.BLAME)

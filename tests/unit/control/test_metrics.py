@@ -13,7 +13,7 @@ from watchtest.control.metric_counts import BUCKETS, Histogram, MetricCounts
 from watchtest.control.metrics import Metrics
 from watchtest.core.events import BoxConnected, BoxLost, ServicesChanged
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
-from watchtest.core.transitions import transitions
+from watchtest.core.transitions import facts_of
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -29,7 +29,7 @@ def parsed(text: str) -> dict[tuple[str, Labels], float]:
 def scrape(story: Story) -> dict[tuple[str, Labels], float]:
     counts = MetricCounts()
     for before, after, event in story.steps:
-        counts.follow(transitions(before, after, event), event.at)
+        counts.follow(facts_of(before, after, event), event.at)
     metrics = Metrics(lambda: story.state, counts, Feed(list), "1.2")
     return parsed(metrics.render("")[0].decode())
 

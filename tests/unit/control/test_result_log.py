@@ -15,7 +15,7 @@ from watchtest.control.run_reports import RunReport, RunReports
 from watchtest.core.events import RunEnded, Unchanged
 from watchtest.core.model import Lane, Outcome, Policy, Result, RunState, Trigger
 from watchtest.core.state import Executing, Working
-from watchtest.core.transitions import NOTHING_NEW, transitions
+from watchtest.core.transitions import NOTHING_NEW, facts_of
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
@@ -132,7 +132,7 @@ def test_a_run_that_had_nothing_to_do_has_an_end_for_whoever_asks_but_is_in_no_l
     working = story.working
     reports = RunReports()
     story.on(RunEnded(Lane.SAVE, 2.0, working.run.id, Unchanged(working.snapshot)))  # type: ignore[arg-type]
-    (report,) = reports.follow(tuple(transitions(*story.steps[-1])), story.state, 2.0)
+    (report,) = reports.follow(tuple(facts_of(*story.steps[-1])), story.state, 2.0)
     assert (report.state, report.reason, report.has_ended) == (RunState.CANCELLED, NOTHING_NEW, True)
     assert reports.find(story.state, working.run.id) == report
     assert reports.all(story.state) == ()
@@ -216,7 +216,7 @@ def test_of_ended_runs_only_as_many_results_are_kept_as_fit() -> None:
         story.run(f"tree{number}", failed("test_a.py::test_red", output="x" * 2000))
         runs.append(story.state.top.runs.last.run.id)  # type: ignore[union-attr]
     for before, after, event in story.steps:
-        logs.follow(tuple(transitions(before, after, event)))
+        logs.follow(tuple(facts_of(before, after, event)))
     assert [logs.page(run, 0, 10) is not None for run in runs] == [False, False, True, True]
 
 
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_collected_is_among_the_results() -> None:
     run = story.working.run.id
     story.end("tree1", [], exit_code=2, collection_errors=(failed("test_broken.py"),))
     for before, after, event in story.steps:
-        logs.follow(tuple(transitions(before, after, event)))
+        logs.follow(tuple(facts_of(before, after, event)))
     page = logs.page(run, 0, 10)
     assert page is not None
     assert [(number, result.test) for number, result in page.results] == [(1, "test_broken.py")]

@@ -81,7 +81,7 @@ from watchtest.core.transitions import (
     TestsBegan,
     TestsSelected,
     TreeTaken,
-    transitions,
+    facts_of,
     unfinished,
 )
 from watchtest.core.verdict import covers_everything, file_of
@@ -173,7 +173,7 @@ class Watching(RuleBasedStateMachine):
     def happen(self, event: Event) -> None:
         before = self.state
         self.state, effects = step(before, event)
-        for fact in transitions(before, self.state, event):
+        for fact in facts_of(before, self.state, event):
             if isinstance(fact, RunFact):
                 self.ledger.write(fact)
         for effect in effects:

@@ -104,7 +104,7 @@ def test_runs_that_were_asked_for_are_there_while_they_wait(kept: Kept) -> None:
     assert kept.reasons("s.ra")[0] == "requested"
     assert kept.run("s.ra").run.selected == 1
     assert kept.states("s.rb") == ["queued", "syncing", "cancelled"], "its turn had come when the watcher left"
-    assert kept.reasons("s.rb")[-1] == "the watcher left"
+    assert kept.reasons("s.rb")[-1] == "the watcher stopped"
     assert kept.run("s.rb").run.because == "all tests", "decided when it began"
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_is_refused_has_an_end(kept: Kept) -> None:
     kept.ends()
     assert kept.states("s.r20") == ["queued", "cancelled"]
     assert kept.reasons("s.r20")[-1] == "refused: 20 runs are already queued"
-    assert kept.reasons("s.r19")[-1] == "the watcher left before it began"
+    assert kept.reasons("s.r19")[-1] == "the watcher stopped before it began"
 
 
 def test_a_watcher_that_leaves_ends_what_waits(kept: Kept) -> None:
@@ -133,7 +133,7 @@ def test_a_watcher_that_leaves_ends_what_waits(kept: Kept) -> None:
     story.on(QuitRequested(Lane.SAVE, story.now))
     ask(story, "s.rb")
     kept.ends()
-    assert kept.reasons("s.ra") == ["requested", "the watcher left before it began"]
+    assert kept.reasons("s.ra") == ["requested", "the watcher stopped before it began"]
     assert kept.reasons("s.rb") == ["requested", "refused: the watcher is stopping"]
 
 

@@ -10,36 +10,11 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from watchtest import __version__
+from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
 from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, StopReason
 from watchtest.core.state import Broken, LaneState, State
 from watchtest.core.text import clean, cut, one_line
-from watchtest.core.transitions import (
-    BoxChanged,
-    BoxDisappeared,
-    CancelRequestAnswered,
-    Fact,
-    FilesChanged,
-    LanePaused,
-    LaneResumed,
-    LaneWaits,
-    NoteShown,
-    PolicyChanged,
-    ResultsArrived,
-    RetryBegan,
-    RunFinished,
-    RunRequestAnswered,
-    RunStarted,
-    RunStopping,
-    RunWithdrawn,
-    ServiceChanged,
-    SourceBlockChanged,
-    TestsPromised,
-    TestsSelected,
-    WatcherLeaves,
-    lane_of,
-    transitions,
-)
 from watchtest.views.lines.plain_lines import discard_output
 from watchtest.views.status.status_document import MESSAGE_LIMIT, timestamp
 
@@ -89,56 +64,56 @@ def _first_line(state: State, at: float) -> Object:
 
 def objects(before: State, after: State, event: Event) -> Iterator[Object]:
     """Yield what to report of `event`, which took the watcher from `before` to `after`."""
-    for fact in transitions(before, after, event):
-        lane = after.lanes[lane_of(fact)]
-        name = None if isinstance(fact, WatcherLeaves) else lane.lane.value
+    for fact in transitions.facts_of(before, after, event):
+        lane = after.lanes[fact.lane]
+        name = None if isinstance(fact, transitions.WatcherLeaves) else lane.lane.value
         for kind, fields in _objects_of(fact, lane, event.at):
             yield {"event": kind, "at": timestamp(event.at), "lane": name, **fields}
 
 
-def _objects_of(fact: Fact, lane: LaneState, at: float) -> Iterator[tuple[str, Object]]:
+def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[tuple[str, Object]]:
     match fact:
-        case FilesChanged(paths=paths):
+        case transitions.FilesChanged(paths=paths):
             named = sorted(paths - {EVERYTHING})
             shown = [one_line(path, MESSAGE_LIMIT) for path in named[:PATHS_LIMIT]]
             yield "changed", {"paths": shown, "count": len(named), "everything": EVERYTHING in paths}
-        case RunStopping(run=run, stop=StopReason.SUPERSEDED, reason=reason):
+        case transitions.RunStopping(run=run, stop=StopReason.SUPERSEDED, reason=reason):
             yield "superseding", {"run": run.id, "reason": one_line(reason)}
-        case SourceBlockChanged(reason=reason):
+        case transitions.SourceBlockChanged(reason=reason):
             yield "hindered", {"reason": one_line(reason) or None}
-        case RunRequestAnswered(run=run_id, refusal=refusal):
+        case transitions.RunRequestAnswered(run=run_id, refusal=refusal):
             yield "asked", {"run": run_id or None, "refused": one_line(refusal) if refusal else None}
-        case CancelRequestAnswered(run=run_id, is_kill=is_kill):
+        case transitions.CancelRequestAnswered(run=run_id, is_kill=is_kill):
             yield "cancelling", {"run": run_id or None, "kill": is_kill}
-        case LanePaused():
+        case transitions.LanePaused():
             yield "paused", {}
-        case LaneResumed():
+        case transitions.LaneResumed():
             yield "resumed", {}
-        case PolicyChanged(configured=configured, override=override):
+        case transitions.PolicyChanged(configured=configured, override=override):
             yield "policy", {"policy": (override or configured).value, "configured": configured.value}
-        case RetryBegan():
+        case transitions.RetryBegan():
             yield "retrying", {}
-        case LaneWaits(reason=reason):
+        case transitions.LaneWaits(reason=reason):
             yield "waiting", {"reason": one_line(reason)}
-        case NoteShown(text=text, is_repeated=False):
+        case transitions.NoteShown(text=text, is_repeated=False):
             yield "note", {"text": cut(text, MESSAGE_LIMIT)}
-        case BoxChanged(box=box):
+        case transitions.BoxChanged(box=box):
             words = {"engine": box.engine, "id": box.id, "image": box.image, "state": box.state}
             yield "box", {**{key: clean(text) for key, text in words.items()}, "restarts": box.restarts}
-        case BoxDisappeared(problem=problem, broken=Broken()):
+        case transitions.BoxDisappeared(problem=problem, broken=Broken()):
             yield "box_lost", {"problem": _problem(problem), "retry_at": _retry_at(lane)}
-        case ServiceChanged(service=service):
+        case transitions.ServiceChanged(service=service):
             about = {"name": clean(service.name), "state": service.state, "restarts": service.restarts}
             yield "service", {**about, "reason": cut(service.reason, MESSAGE_LIMIT) or None}
-        case RunStarted(run=run):
+        case transitions.RunStarted(run=run):
             yield "started", {"run": run.id, "trigger": run.trigger.value}
-        case TestsSelected(run=run):
+        case transitions.TestsSelected(run=run):
             yield "selected", {"run": run.id, **_selection(run.selection)}
-        case TestsPromised(run=run, total=total):
+        case transitions.TestsPromised(run=run, total=total):
             yield "collected", {"run": run.id, "total": total}
-        case ResultsArrived(run=run, results=results):
+        case transitions.ResultsArrived(run=run, results=results):
             yield from (("result", {"run": run.id, **_result(result)}) for result in results)
-        case RunFinished(finished=finished, ending=ending):
+        case transitions.RunFinished(finished=finished, ending=ending):
             if finished.state is not RunState.SUPERSEDED:
                 yield from (("result", {"run": finished.run.id, **_result(result)}) for result in fact.unreported)
             tree = ending.snapshot.id if isinstance(ending, Judged) else None
@@ -150,10 +125,10 @@ def _objects_of(fact: Fact, lane: LaneState, at: float) -> Iterator[tuple[str, O
                 "problem": _problem(ending.problem) if isinstance(ending, ToolFailure) else None,
             }
             yield "ended", _ended(finished.run, lane, at - finished.started_at, ended)
-        case RunWithdrawn(run=run, tree=tree, started_at=started_at):
+        case transitions.RunWithdrawn(run=run, tree=tree, started_at=started_at):
             ended = {"state": UNCHANGED, "reason": None, "tree": tree, "successor": None, "problem": None}
             yield "ended", _ended(run, lane, at - started_at, ended)
-        case WatcherLeaves():
+        case transitions.WatcherLeaves():
             yield "leaving", {}
         case _:
             pass

@@ -8,37 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO, assert_never
 
+from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Halted, Judged, ToolFailure, Unchanged
 from watchtest.core.model import RunState, StopReason, Verdict
 from watchtest.core.state import Broken, Idle, LaneState, State, Working
 from watchtest.core.text import count, duration, encodable, names, one_line, short, tail, tests
-from watchtest.core.transitions import (
-    BoxChanged,
-    BoxDisappeared,
-    CancelRequestAnswered,
-    Fact,
-    FilesChanged,
-    LanePaused,
-    LaneResumed,
-    LaneWaits,
-    NoteShown,
-    PolicyChanged,
-    ResultsArrived,
-    RetryBegan,
-    RunFact,
-    RunFinished,
-    RunRequestAnswered,
-    RunStarted,
-    RunStopping,
-    RunWithdrawn,
-    ServiceChanged,
-    SourceBlockChanged,
-    TestsPromised,
-    TestsSelected,
-    WatcherLeaves,
-    lane_of,
-    transitions,
-)
 from watchtest.views import words
 
 RAW_LINES = 20
@@ -53,10 +27,10 @@ class PlainLines:
         self._is_open = True
 
     def show(self, before: State, after: State, event: Event) -> None:
-        for fact in transitions(before, after, event):
-            lane = lane_of(fact)
-            prefix = f"[{lane.value}] " if len(after.lanes) > 1 and not isinstance(fact, WatcherLeaves) else ""
-            for line in lines(fact, after.lanes[lane], event.at):
+        for fact in transitions.facts_of(before, after, event):
+            has_prefix = len(after.lanes) > 1 and not isinstance(fact, transitions.WatcherLeaves)
+            prefix = f"[{fact.lane.value}] " if has_prefix else ""
+            for line in lines(fact, after.lanes[fact.lane], event.at):
                 self._write(event.at, prefix + line)
 
     def say(self, text: str, at: float) -> None:
@@ -85,58 +59,58 @@ def discard_output(stream: TextIO) -> None:
         pass
 
 
-def lines(fact: Fact, lane: LaneState, at: float) -> Iterator[str]:
+def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]:
     """Yield the lines that report a fact; `lane` is the lane after it."""
     match fact:
-        case FilesChanged():
+        case transitions.FilesChanged():
             yield _changed(fact) + _waiting(lane)
-        case RunStopping(stop=StopReason.SUPERSEDED, reason=reason):
+        case transitions.RunStopping(stop=StopReason.SUPERSEDED, reason=reason):
             yield f"stopping this run: {one_line(reason)}"
-        case SourceBlockChanged(reason=reason):
+        case transitions.SourceBlockChanged(reason=reason):
             yield f"git lanes are waiting: {one_line(reason)}" if reason else "git lanes go on"
-        case RunRequestAnswered(refusal=refusal):
+        case transitions.RunRequestAnswered(refusal=refusal):
             yield one_line(refusal) if refusal else "run requested" + _waiting(lane)
-        case CancelRequestAnswered(run=run_id, effect=effect):
+        case transitions.CancelRequestAnswered(run=run_id, effect=effect):
             dropped = f"run {one_line(run_id)} cancelled before it began"
             yield {"stop": "cancelling", "drop": dropped, "none": "nothing to cancel"}[effect]
-        case LanePaused():
+        case transitions.LanePaused():
             yield "paused: changes wait until you resume"
-        case LaneResumed():
+        case transitions.LaneResumed():
             yield "resumed"
-        case PolicyChanged(configured=configured, override=override):
+        case transitions.PolicyChanged(configured=configured, override=override):
             yield (f"policy: {override.value}" if override else f"policy: {configured.value} (as configured)")
-        case RetryBegan():
+        case transitions.RetryBegan():
             yield "retrying"
-        case LaneWaits(reason=reason):
+        case transitions.LaneWaits(reason=reason):
             yield f"waiting: {one_line(reason)}"
-        case NoteShown(text=text, is_repeated=False):
+        case transitions.NoteShown(text=text, is_repeated=False):
             yield one_line(text, 1000)
-        case BoxChanged(box=box):
+        case transitions.BoxChanged(box=box):
             yield f"box: {words.box(box)}"
-        case BoxDisappeared(problem=problem, broken=Broken() as broken):
+        case transitions.BoxDisappeared(problem=problem, broken=Broken() as broken):
             yield words.problem(problem)
             yield words.retry(broken, at)
-        case ServiceChanged(service=service):
+        case transitions.ServiceChanged(service=service):
             yield words.service(service)
-        case RunStarted(run=run):
+        case transitions.RunStarted(run=run):
             yield f"syncing · run {run.id} · {run.trigger.value} · {words.intent(run)}"
-        case TestsSelected(run=run):
+        case transitions.TestsSelected(run=run):
             yield f"selected {words.selection(run.selection)}"
-        case TestsPromised(total=total):
+        case transitions.TestsPromised(total=total):
             yield f"running {tests(total)}"
-        case ResultsArrived(results=results):
+        case transitions.ResultsArrived(results=results):
             yield from (words.failure_line(result) for result in results if result.outcome.is_red)
-        case RunFinished():
+        case transitions.RunFinished():
             yield from _finished(fact, lane, at)
-        case RunWithdrawn():
+        case transitions.RunWithdrawn():
             yield "no content changed, nothing to run"
-        case WatcherLeaves():
+        case transitions.WatcherLeaves():
             yield "bye"
         case _:
             pass
 
 
-def _changed(fact: FilesChanged) -> str:
+def _changed(fact: transitions.FilesChanged) -> str:
     if EVERYTHING in fact.paths:
         return "starting" if fact.is_start else "anything may have changed: checking all files"
     return f"changed {count(len(fact.paths), 'file')}: {names(fact.paths)}"
@@ -150,7 +124,7 @@ def _waiting(lane: LaneState) -> str:
     return " (waiting for this run to end)" if isinstance(lane.activity, Working) else ""
 
 
-def _finished(fact: RunFinished, lane: LaneState, at: float) -> Iterator[str]:
+def _finished(fact: transitions.RunFinished, lane: LaneState, at: float) -> Iterator[str]:
     match fact.ending:
         case Judged() if fact.finished.state is RunState.SUPERSEDED:
             yield StopReason.SUPERSEDED.value  # it ended before it could be stopped, and had tested half a save
@@ -168,12 +142,12 @@ def _finished(fact: RunFinished, lane: LaneState, at: float) -> Iterator[str]:
             if isinstance(lane.activity, Broken):
                 yield words.retry(lane.activity, at)
         case Unchanged():
-            pass  # reported as RunWithdrawn
+            pass  # reported as transitions.RunWithdrawn
         case _:
             assert_never(fact.ending)
 
 
-def _judged(fact: RunFinished, ending: Judged, lane: LaneState) -> Iterator[str]:
+def _judged(fact: transitions.RunFinished, ending: Judged, lane: LaneState) -> Iterator[str]:
     knowledge, run = lane.knowledge, fact.run
     shown = {test for test, result in fact.reported.items() if result.outcome.is_red}
     for known in knowledge.red:
@@ -196,11 +170,11 @@ def log_event(before: State, after: State, event: Event | None) -> None:
     """Log what happens, but no single tests: the history has them, and a red suite would flood the log."""
     if event is None:
         return
-    for fact in transitions(before, after, event):
-        if isinstance(fact, ResultsArrived | WatcherLeaves):
+    for fact in transitions.facts_of(before, after, event):
+        if isinstance(fact, transitions.ResultsArrived | transitions.WatcherLeaves):
             continue
-        lane = after.lanes[lane_of(fact)]
-        run = fact.run.id if isinstance(fact, RunFact) else _run(before.lanes[lane.lane]) or _run(lane)
+        lane = after.lanes[fact.lane]
+        run = fact.run.id if isinstance(fact, transitions.RunFact) else _run(before.lanes[lane.lane]) or _run(lane)
         for line in lines(fact, lane, event.at):
             log.info("%s", line, extra={"lane": lane.lane.value, "run": run})
 
