@@ -233,7 +233,7 @@ def tell_one(one: Judged, study: Study, *, is_alone: bool) -> None:
         if way in one.answers and one.answers[way].missed:
             tell_miss(one, way)
     if is_alone:
-        print(one.mutant.diff(), *(finding.because for finding in study.lab.selector.found), sep="\n")
+        print(one.mutant.diff(), *(finding.because for finding in study.lab.selector.impacts), sep="\n")
 
 
 def tell_miss(one: Judged, way: str) -> None:

@@ -113,7 +113,7 @@ class Lab:
     # -- selecting ---------------------------------------------------------------------------------
 
     def select(self) -> Selection:
-        """What a watcher would run now. Why is in `selector.found`."""
+        """What a watcher would run now. Why is in `selector.impacts`."""
         return asyncio.run(self.selector.select(self.inputs(self.snapshot())))
 
     def inputs(self, snapshot: Snapshot) -> SelectionInput:

@@ -1,7 +1,7 @@
-"""What a run has to run of the tests of several runners, each by its own word, as one selection. Starts nothing.
+"""Joins the selections of several runners into one. Starts nothing.
 
-Python tests are selected by what was recorded of them; other tools are asked what depends on what. A runner that cannot
-tell runs all of its tests, and known red ones run in any case.
+Python tests are selected by their recorded dependencies; other runners query their tools. A runner that cannot decide
+runs all of its tests, and tests that are known to be red always run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from watchtest.selection.selector import SelectionInput
 log = logging.getLogger(__name__)
 TREES_REMEMBERED = 100
 NOBODY = ""
-"""In place of the name of a runner."""
+"""Used in place of the name of a runner."""
 
 
 class TestOwner(Protocol):
@@ -32,7 +32,7 @@ class TestOwner(Protocol):
 def group_by_runner(
     runners: Sequence[TestOwner], tests: Iterable[str], default: str = NOBODY
 ) -> dict[str, frozenset[str]]:
-    """The tests of each runner by its name, of the first that claims one; the others belong to `default`."""
+    """Return the tests of each runner by its name. The first runner that claims a test owns it, otherwise `default`."""
     owned: dict[str, set[str]] = {NOBODY: set(), **{runner.name: set() for runner in runners}}
     for test in tests:
         owned[next((runner.name for runner in runners if runner.claims(test)), default)].add(test)
@@ -53,12 +53,12 @@ def change_of(base: Snapshot, now: Snapshot, known: frozenset[str], root: str, r
 
 @dataclass(slots=True)
 class TriedEnvironments:
-    """In which environments the tests of a tree were run, or proven needless; of the last TREES_KEPT trees."""
+    """The environments in which each tree was tested, for the last TREES_REMEMBERED trees."""
 
     _tried: dict[str, set[str]] = field(default_factory=dict)
 
     def are_as_before(self, inputs: SelectionInput) -> bool:
-        """Whether the tree that all is known of was tried in this environment, and in no other."""
+        """Return whether the base was tested in this environment and in no other."""
         return inputs.base is not None and self._tried.get(inputs.base.id) == {inputs.environment}
 
     def add(self, inputs: SelectionInput) -> None:
@@ -70,10 +70,9 @@ class TriedEnvironments:
 
 @dataclass(frozen=True, slots=True)
 class RunnerSelection:
-    """What is to run of the tests of one runner, or of several that are selected together."""
+    """The selection of one runner, or of several that are selected together."""
 
     runners: tuple[str, ...]
-    """Their names."""
     known_tests: frozenset[str]
     selection: Selection
 
@@ -83,7 +82,7 @@ class RunnerSelection:
 
 
 async def select_for_runner(runner: Runner, change: Change, ask: Execute) -> RunnerSelection:
-    """What the change can affect of this runner's tests, by its own word and by the user's rules."""
+    """Return which tests of this runner the change can affect, by its own rules and by those of the user."""
     try:
         selection: Selection = _with_ruled(await _narrowed(runner, change, ask), change)
     except Undecidable as reason:
@@ -101,7 +100,7 @@ async def _narrowed(runner: Runner, change: Change, ask: Execute) -> Only:
 
 
 def _with_ruled(selection: Only, change: Change) -> Only:
-    """And those that rules name by their place."""
+    """Add the tests that the user's rules name."""
     tests, because = set(selection.tests), selection.because
     for words, matches, where in change.rules:
         path = next(filter(matches, change.paths), None)
@@ -113,7 +112,7 @@ def _with_ruled(selection: Only, change: Change) -> Only:
 
 
 def join_selections(parts: Sequence[RunnerSelection], must_run: frozenset[str]) -> Selection:
-    """All of them in one. `must_run`: tests that run in any case."""
+    """Return all selections as one; `must_run` lists tests that run in any case."""
     because = "; ".join(part.description for part in parts) if len(parts) > 1 else parts[0].selection.because
     if all(isinstance(part.selection, All) for part in parts):
         return All(because)

@@ -1,4 +1,4 @@
-"""Why a test runs or does not, and who depends on a file, as documents for a command, a key or an API. Only asks."""
+"""Explains why a test ran or did not, and which tests depend on a file, as documents for `why`, a key and the API."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ from watchtest.core.verdict import file_of
 from watchtest.selection.test_map import TestMap
 
 MOST = 50
-"""Names of one kind that are listed; the rest is counted."""
+"""At most this many names are listed; all are counted."""
 
 
 class SelectorView(Protocol):
-    """What a lane's selector knows."""
+    """What an explanation needs of a selector."""
 
     test_map: TestMap
-    found: tuple[Impact, ...]
-    """Why the last selection was what it was."""
+    impacts: tuple[Impact, ...]
     last: Selection | None
 
     def reach(self, paths: Iterable[str]) -> int: ...
 
 
 def explain(selector: SelectorView, what: str) -> dict[str, Any] | None:
-    """Of a test, or of all that a function or a class stands for, else of a file; None if nothing is known of any."""
+    """Explain a test, all tests of a function or class, or a file; None if nothing is known about it."""
     if what in selector.test_map.tests:
         return of_tests(selector, what, [what])
     members = [test for test in selector.test_map.tests if test.startswith((f"{what}[", f"{what}::"))]
-    if members and "::" in what:  # of a file there is more to say
+    if members and "::" in what:  # a file has an explanation of its own
         return of_tests(selector, what, members)
     document = of_file(selector, what)
     return document if document["known"] else None
 
 
 def of_tests(selector: SelectorView, name: str, tests: Sequence[str]) -> dict[str, Any]:
-    """What the last selection made of them, and what they touch; `name` stands for all of them."""
+    """Explain why the last selection included these tests or not, and what they depend on."""
     test_map = selector.test_map
     bits = test_map.of(tests)
-    because = [impact.because for impact in selector.found if (impact.first | impact.rest) & bits]
+    because = [impact.because for impact in selector.impacts if (impact.first | impact.rest) & bits]
     match selector.last:
         case All(because=words):
             because = [words]
@@ -63,19 +62,19 @@ def of_tests(selector: SelectorView, name: str, tests: Sequence[str]) -> dict[st
         "tests": len(tests),
         "known": True,
         "selected": bool(because),
-        "wave": 1 if any(impact.first & bits for impact in selector.found) else 2 if because else None,
+        "wave": 1 if any(impact.first & bits for impact in selector.impacts) else 2 if because else None,
         "because": list(dict.fromkeys(because)),
         "functions": functions,
         "files": sorted(touched["files"]),
         "folders": sorted(touched["folders"]),
         "imports": sorted(touched["imports"]),
-        "scopes": [_said(scope) for scope in sorted(touched["uses"])],
+        "scopes": [_scope_phrase(scope) for scope in sorted(touched["uses"])],
         "is_opaque": any(map(test_map.is_opaque, tests)),
     }
 
 
 def of_file(selector: SelectorView, path: str) -> dict[str, Any]:
-    """Its functions with the tests that entered them, and all others that it can reach."""
+    """Return the functions of a file with the tests that called them, and all tests that can import the file."""
     test_map = selector.test_map
     functions = {
         name: _listed(test_map.names(test_map.direct("units", (file, name))))
@@ -100,11 +99,11 @@ def _listed(names: Iterable[str]) -> dict[str, Any]:
     return {"count": len(found), "tests": found[:MOST]}
 
 
-def _said(scope: str) -> str:
-    """The name of a scope in words."""
+def _scope_phrase(scope: str) -> str:
+    """Return the name of a scope as a phrase."""
     words = {
-        **{FIXTURE: "the fixture", FILE: "the collection of", IMPORT: "the import of", MEMO: "what is kept by"},
-        **{LIBRARY: "files that may be kept by"},
+        **{FIXTURE: "the fixture", FILE: "the collection of", IMPORT: "the import of", MEMO: "values cached by"},
+        **{LIBRARY: "files that may be cached by"},
     }
     for start, word in words.items():
         if scope.startswith(start):

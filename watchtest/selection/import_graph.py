@@ -1,4 +1,4 @@
-"""Who imports whom among the files of a workspace, by what their statements say. Reads nothing itself."""
+"""The import graph of the files of a workspace, built from their import statements. Reads no files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INIT = "__init__.py"
 
 
 class ModuleNames:
-    """Module names of files. Where sources begin is learned from the modules that a run has really imported."""
+    """The module names of files. Source roots are derived from the modules that a run has really imported."""
 
     def __init__(self, modules: Mapping[str, str], paths: Iterable[str]) -> None:
         self._known: dict[str, set[str]] = {}
@@ -35,7 +35,7 @@ class ModuleNames:
         return self._files.get(name, ())
 
     def named_by(self, path: str, statement: ImportName) -> set[str]:
-        """The files that an import statement in this file may execute: packages on the way, and what is taken."""
+        """Return the files that an import statement in this file may execute, including parent packages."""
         found: set[str] = set()
         for base in self._bases(path, statement):
             parts = base.split(".") if base else []
@@ -46,7 +46,7 @@ class ModuleNames:
         return found - {path}
 
     def around(self, path: str) -> set[str]:
-        """The packages that a file lies in: they are executed before it."""
+        """Return the `__init__` files of the packages around a file: they are executed before it."""
         names = [name.split(".") for name in self.of(path)]
         found = {file for parts in names for end in range(1, len(parts)) for file in self.files(".".join(parts[:end]))}
         return {file for file in found if file.endswith(INIT) and path.startswith(file.removesuffix(INIT))} - {path}
@@ -64,7 +64,7 @@ class ModuleNames:
 
 
 class ImportGraph:
-    """Edges from importing files to imported ones. `also` are edges that a run has seen and no statement shows."""
+    """Edges between importing and imported files, from statements (`add`) or observed by a run (`add_edge`)."""
 
     def __init__(self, names: ModuleNames) -> None:
         self._names = names
@@ -81,7 +81,7 @@ class ImportGraph:
         self._importers.setdefault(imported, set()).add(importer)
 
     def reaching(self, paths: Iterable[str]) -> set[str]:
-        """All files whose import can lead to one of these, and these."""
+        """Return these files and all files whose import can lead to one of them."""
         found = set(paths)
         waiting = list(found)
         while waiting:
@@ -93,7 +93,7 @@ class ImportGraph:
 
 
 def _root(name: str, path: str) -> str | None:
-    """The folder that a module of this name and file was found from."""
+    """Return the source root from which a module of this name was imported from this file."""
     tail = name.replace(".", "/")
     for ending in (f"{tail}.py", f"{tail}/{INIT}"):
         if path == ending:

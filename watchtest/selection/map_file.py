@@ -1,6 +1,6 @@
-"""The map on disk: what tests touch, the tree and the results that this is true of, so that the next watcher can go on.
+"""The test map on disk, with the tree and the results that it describes, so that the next watcher can continue.
 
-One file a lane, replaced as a whole. A file that cannot be read is as good as none: then everything runs once.
+There is one file per lane, replaced as a whole. If it cannot be read, all tests run once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLAIN = (*(kind for kind in KINDS if kind != "units"), "opaque")
 
 @dataclass(frozen=True, slots=True)
 class SavedMap:
-    """Everything was known of `base`, in that box and environment."""
+    """A test map, and the tree, box and environment that it describes."""
 
     environment: str
     box: str
@@ -37,7 +37,7 @@ class SavedMap:
 
 
 def save(file: Path, kept: SavedMap) -> None:
-    """Raises OSError."""
+    """Write the map atomically. Raises OSError."""
     test_map = kept.test_map
     document = {
         "version": VERSION,
@@ -68,14 +68,14 @@ def save(file: Path, kept: SavedMap) -> None:
 
 
 def load(file: Path) -> SavedMap | None:
-    """What was kept; None if there is nothing, or nothing that can be read."""
+    """Return the saved map; None if there is none, or if it cannot be read."""
     try:
         document = json.loads(zlib.decompress(file.read_bytes()).decode("utf-8", "surrogatepass"))
         return _kept(document) if document["version"] == VERSION else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, zlib.error, KeyError, TypeError, IndexError, AttributeError) as error:
-        log.info("the map of tests and files cannot be used: %s: %s", file, error)
+        log.info("the test map cannot be used: %s: %s", file, error)
         return None
 
 

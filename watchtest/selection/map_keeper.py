@@ -1,6 +1,6 @@
-"""Keeps the maps of tests and files on disk while lanes rest, and when the watcher leaves; and brings them back.
+"""Saves the test maps while lanes are idle and when the watcher stops, and loads them at the start.
 
-A map that was not written costs the next watcher a run of everything, and nothing else.
+If a map could not be saved, the next watcher just has to run all tests once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from watchtest.selection.selector import Selector
 
 log = logging.getLogger(__name__)
 REST_S = 3.0
-"""Not in between two saves of somebody who is at work."""
+"""A lane must be idle for this long, so that saving does not disturb the next run."""
 LEAVE_LIMIT_S = 10.0
 
 
@@ -26,19 +26,19 @@ def map_file(folder: Path, lane: Lane) -> Path:
 
 
 class MapKeeper:
-    """`folder`: where the maps of this workspace lie."""
+    """Saves and loads the test maps of a workspace in `folder`."""
 
     def __init__(self, folder: Path, selectors: Mapping[Lane, Selector]) -> None:
         self._folder = folder
         self._selectors = {lane: selector for lane, selector in selectors.items() if selector.is_recording}
         self._kept: dict[Lane, float | None] = {}
-        """By lane: when the verdict was given that its map was last kept with. Of one tree there may be several."""
+        """By lane: the time of the verdict that its map was last saved with. A tree may have several verdicts."""
         self._task: asyncio.Task[None] | None = None
 
     def resume(self, lane: Lane, earlier: Mapping[str, Result]) -> Knowledge:
-        """What an earlier watcher knew: no verdict, but where the next selection can begin.
+        """Return what an earlier watcher knew: no verdict, but a base for the next selection.
 
-        `earlier`: by the history, which is written before the map: what is red there is red, whatever the map says.
+        `earlier` are results from the history, which is written before the map: a test that is red there is red.
         """
         selector = self._selectors.get(lane)
         kept = load(map_file(self._folder, lane)) if selector is not None else None
@@ -47,11 +47,11 @@ class MapKeeper:
         selector.resume(kept)
         red = {test: result for test, result in earlier.items() if result.outcome.is_red and test in kept.results}
         results = {**kept.results, **red}
-        tests = {test: KnownTest(_told(result), kept.base.id, "") for test, result in results.items()}
+        tests = {test: KnownTest(_with_failure(result), kept.base.id, "") for test, result in results.items()}
         return Knowledge(tests=tests, base=kept.base, box=kept.box)
 
     def tick(self, state: State, now: float) -> None:
-        """Write what is new, while nobody works."""
+        """Save a map that has changed if its lane is idle."""
         if self._task is not None and not self._task.done():
             return
         for lane in state.ranked:
@@ -61,7 +61,7 @@ class MapKeeper:
                 return
 
     async def close(self, state: State) -> None:
-        """The last words, within reason."""
+        """Save all maps that have changed, within a time limit."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=LEAVE_LIMIT_S)
         for lane in state.ranked:
@@ -70,7 +70,7 @@ class MapKeeper:
                     async with asyncio.timeout(LEAVE_LIMIT_S):
                         await self._keep(lane)
                 except TimeoutError:
-                    log.warning("the map of the %s lane could not be kept in time", lane.lane.value)
+                    log.warning("the map of the %s lane could not be saved in time", lane.lane.value)
 
     def _is_due(self, lane: LaneState) -> bool:
         knowledge = lane.knowledge
@@ -85,14 +85,14 @@ class MapKeeper:
             file = map_file(self._folder, lane.lane)
             await self._selectors[lane.lane].keep(file, base, results, knowledge.box)
         except OSError as error:
-            log.warning("the map of the %s lane cannot be kept: %s", lane.lane.value, error)
+            log.warning("the map of the %s lane cannot be saved: %s", lane.lane.value, error)
         except Exception:
-            log.exception("the map of the %s lane could not be kept, by a bug", lane.lane.value)
+            log.exception("the map of the %s lane could not be saved because of a bug", lane.lane.value)
         self._kept[lane.lane] = knowledge.at
 
 
-def _told(result: Result) -> Result:
-    """Red always says why."""
+def _with_failure(result: Result) -> Result:
+    """Return the result with a failure if it is red: a red result must have one."""
     if not result.outcome.is_red or result.failure is not None:
         return result
     return Result(result.test, result.outcome, result.duration_s, Failure("unknown", "as an earlier watcher saw it"))

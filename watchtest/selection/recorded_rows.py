@@ -1,4 +1,4 @@
-"""Rows of the recorder and of prints as values. Whatever is given here came out of the box: shapes are checked."""
+"""Parses the rows of the recorder and fingerprints of files. They come from the box, so their shapes are checked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WORD_LIMIT = 4096
 
 
 def parse_fingerprint(row: Any) -> FileFingerprint:
-    """The print in a row; one that says why, where it is none."""
+    """Return the fingerprint in a row; if there is none, one with an error."""
     match row:
         case {"shell": str(shell), "units": list(units), "imports": list(imports)}:
             return _fingerprint(shell, units, imports)
         case {"error": str(error)}:
             return FileFingerprint(error=error[:WORD_LIMIT])
         case _:
-            return FileFingerprint(error="the box gave no print of it")
+            return FileFingerprint(error="has no fingerprint: the box returned none")
 
 
 def _fingerprint(shell: str, units: list[Any], imports: list[Any]) -> FileFingerprint:
@@ -36,7 +36,7 @@ def _fingerprint(shell: str, units: list[Any], imports: list[Any]) -> FileFinger
                 if writes:
                     writers.add(name)
             case _:
-                return FileFingerprint(error="the box gave a print that is none")
+                return FileFingerprint(error="has no fingerprint: the box returned an invalid one")
     return FileFingerprint(shell, functions, places, frozenset(writers), tuple(_imports(imports)))
 
 
@@ -50,7 +50,7 @@ def _imports(rows: list[Any]) -> Iterable[ImportName]:
 
 
 class RecordingRows:
-    """Gathers the rows of one run. `taken` at the end, with the prints of the files as that run saw them."""
+    """Gathers the rows of one run; `recorded` turns them into a recording at the end."""
 
     def __init__(self) -> None:
         self._begin()
@@ -61,7 +61,7 @@ class RecordingRows:
         self._modules: dict[str, str] = {}
         self._tops: set[str] = set()
         self._ended: set[str] = set()
-        """Tests that came to their end: what others touched until they were interrupted is not all that they touch."""
+        """Tests that finished. The recorded dependencies of an interrupted test are incomplete."""
 
     def take(self, rows: list[UntrustedRow]) -> None:
         for row in rows:
@@ -94,7 +94,7 @@ class RecordingRows:
         return bool(self._scopes)
 
     def recorded(self, fingerprints: Mapping[str, FileFingerprint]) -> RunRecording:
-        """`fingerprints`: of the Python files of the workspace, as they were in this run."""
+        """Return the recording; `fingerprints` are those of the Python files as they were in this run."""
         meanings = {number: _meaning(place, fingerprints) for number, place in self._codes.items()}
         tests, scopes = {}, {}
         for key, scope in self._scopes.items():
@@ -107,7 +107,7 @@ class RecordingRows:
 
 
 Meaning = tuple[tuple[Unit, ...], str]
-"""The functions that a place stands for; or the file that all of it depends on, where nobody can tell more."""
+"""The functions at a code location; or the file, if the functions are unknown."""
 
 
 def _meaning(place: tuple[str, int, str], fingerprints: Mapping[str, FileFingerprint]) -> Meaning:

@@ -1,7 +1,7 @@
-"""The selection of one lane: what its runs have recorded, and which tests the next change can affect.
+"""Selects the tests of one lane: learns what its runs recorded, and finds the tests that a change can affect.
 
-Knows no box: prints of files come by a function that is passed in. Called from the event loop; what takes long is done
-in a thread, one at a time.
+It has no box: the fingerprints of files come from a function in the input. It is called from the event loop; long
+computations run in a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ log = logging.getLogger(__name__)
 JOURNAL_LENGTH = 200
 REASONS_KEPT = 50
 FILES_LIMIT = 20_000
+"""With more Python files than this, no fingerprints are taken, so that every change affects the whole file."""
 SPARE_FINGERPRINTS = 50
-"""So many prints of contents that are no more are kept, which saves looking for them at each save."""
-"""More Python files than this are not printed; then every change is a change of everything."""
+"""This many unused fingerprints are kept, so that they are not searched for at every save."""
 
 Fetch = Callable[[Collection[str]], Awaitable[Mapping[str, FileFingerprint]]]
-"""Prints of these paths, as they are in the box now."""
+"""Returns the fingerprints of these paths, as they are in the box now."""
 Pattern = tuple[str, Callable[[str], bool], str]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionInput:
-    """A run that is about to begin, in a box that holds its snapshot."""
+    """What a selection is made of: the tree to test, and what is known about an earlier one."""
 
     snapshot: Snapshot
     environment: str
     base: Snapshot | None
-    """The last tree of which everything is known, in this box; None if there is none."""
+    """The last tree on which every test was judged in this box; None if there is none."""
     known_tests: frozenset[str]
-    """Every test that there is a result of."""
+    """Every test that has a result."""
     must_run: frozenset[str]
-    """Those that are to run in any case: red, or heard of since."""
+    """Tests that run in any case: they are red, or their last result is not about `base`."""
     fetch: Fetch
 
 
 @dataclass(slots=True)
 class _UnsettledRun:
-    """What the last run recorded: proven only once its verdict is the one that the next run goes by."""
+    """The recordings of a run. They are complete only if its tree becomes the base of the next selection."""
 
     snapshot: Snapshot
     environment: str
@@ -72,29 +72,29 @@ class _UnsettledRun:
 @dataclass(slots=True)
 class Selector:
     mode: str = "affected"
-    """affected, conservative or all."""
+    """`affected`, `conservative` or `all`."""
     patterns: tuple[Pattern, ...] = ()
     test_map: TestMap = field(default_factory=TestMap)
     whole_files: set[str] = field(default_factory=set)
-    """Files whose tests count on one another: they run together."""
+    """Files whose tests depend on one another, so that they run together."""
     report_miss: Callable[[Mapping[str, object]], str] = lambda _document: "the log"
-    """Writes down what is needed to reproduce a miss; where."""
+    """Writes what is needed to reproduce a wrong selection, and returns where."""
     journal: list[Mapping[str, object]] = field(default_factory=list)
-    """What was left out since all tests ran, and why."""
-    found: tuple[Impact, ...] = ()
-    """Why the last selection was what it was."""
+    """The selections since the last run of all tests."""
+    impacts: tuple[Impact, ...] = ()
+    """The reasons for the last selection."""
     last: Selection | None = None
     _environment: str = ""
     _base: Snapshot | None = None
-    """The tree that all of this is true of."""
+    """The tree that the test map describes."""
     _fingerprints: dict[str, FileFingerprint] = field(default_factory=dict)
     """By the digest of a file's content."""
     _fingerprints_needed: int = 0
-    """How many of them were still of use when that was last looked at."""
+    """How many fingerprints were in use when unused ones were last removed."""
     _unsettled: list[_UnsettledRun] = field(default_factory=list)
     _fetch_task: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """The test map is used by one at a time."""
+    """Held while the test map is used."""
     _edges: dict[str, tuple[FileFingerprint, frozenset[str]]] = field(default_factory=dict)
     _names: tuple[frozenset[str], int, ModuleNames] | None = None
 
@@ -105,16 +105,16 @@ class Selector:
     # -- learning ----------------------------------------------------------------------------------
 
     def begin(self, inputs: SelectionInput) -> None:
-        """Have the files printed that are not yet, while the tests run."""
+        """Fetch missing fingerprints while the tests run."""
         missing = self._missing(inputs.snapshot)
         if self.is_recording and missing and (self._fetch_task is None or self._fetch_task.done()):
-            self._fetch_task = asyncio.create_task(self._fetch_missing(inputs, missing), name="prints")
+            self._fetch_task = asyncio.create_task(self._fetch_missing(inputs, missing), name="fingerprints")
 
     async def _fetch_missing(self, inputs: SelectionInput, paths: list[str]) -> None:
         try:
             self._store(inputs.snapshot, await inputs.fetch(paths))
-        except Exception as error:  # noqa: BLE001  the run finds out by itself what became of the box
-            log.info("no prints: %s", error)
+        except Exception as error:  # noqa: BLE001  the run itself reports a broken box
+            log.info("no fingerprints: %s", error)
 
     def _missing(self, snapshot: Snapshot) -> list[str]:
         python = [path for path, entry in snapshot.entries.items() if is_python(path, entry)]
@@ -128,7 +128,7 @@ class Selector:
                 self._fingerprints[snapshot.entries[path].digest] = known
 
     def _forget_fingerprints(self, *snapshots: Snapshot) -> None:
-        """Of contents that no tree has any more of which something is still to be learned or compared."""
+        """Remove fingerprints of contents that are neither in these snapshots nor in an unsettled run."""
         if len(self._fingerprints) <= self._fingerprints_needed + SPARE_FINGERPRINTS:
             return
         trees = (*snapshots, *(entry.snapshot for entry in self._unsettled))
@@ -137,19 +137,19 @@ class Selector:
         self._fingerprints_needed = len(self._fingerprints)
 
     def end(self, inputs: SelectionInput, recordings: RecordingRows) -> None:
-        """What tests that came to their end have told."""
+        """Take the recordings of a run, to be learned when its verdict is known."""
         if recordings:
             self._unsettled.append(_UnsettledRun(inputs.snapshot, inputs.environment, recordings))
 
-    # -- keeping -----------------------------------------------------------------------------------
+    # -- saving ------------------------------------------------------------------------------------
 
     def resume(self, kept: SavedMap) -> None:
-        """Go on with what an earlier watcher has found out."""
+        """Continue with the map of an earlier watcher."""
         self.test_map, self._environment, self._fingerprints = kept.test_map, kept.environment, dict(kept.fingerprints)
         self._base = kept.base
 
     async def keep(self, file: Path, base: Snapshot, results: Mapping[str, Result], box: str) -> None:
-        """For the next watcher: all that is known of this tree. Raises OSError."""
+        """Save what is known about this tree for the next watcher. Raises OSError."""
         await self.settle(base)
         async with self._lock:
             digests = {entry.digest for entry in base.entries.values()}
@@ -157,10 +157,10 @@ class Selector:
             kept = SavedMap(self._environment, box, base, results, self.test_map, fingerprints)
             await asyncio.to_thread(save, file, kept)
 
-    # -- owning up ---------------------------------------------------------------------------------
+    # -- audits ------------------------------------------------------------------------------------
 
     def report_missed(self, run: str, tests: tuple[str, ...]) -> str:
-        """An audit found tests red that a selection had left out: keep all that is known about it, and say so."""
+        """Write a report about tests that an audit found red although a selection left them out; return a message."""
         document = {
             "run": run,
             "environment": self._environment,
@@ -171,28 +171,28 @@ class Selector:
         where = self.report_miss(document)
         more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
         return (
-            f"{tests[0]}{more}: red, and no change was known to reach it. A defect of watchtest, unless the test is"
-            f" flaky or depends on the order; please report it with {where}"
+            f"{tests[0]}{more}: red, although no change was known to affect it. This is a bug in watchtest unless the"
+            f" test is flaky or depends on the order; please report it with {where}"
         )
 
     def run_together(self, tests: tuple[str, ...]) -> str:
-        """Tests that failed by themselves and pass after others of their file: it is not to be taken apart again."""
+        """Run the files of these tests, which fail alone, only as a whole from now on; return a message."""
         files = sorted({file_of(test) for test in tests})
         self.whole_files.update(files)
         more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
         return (
-            f"{tests[0]}{more}: failed by itself, and passes after others of its file; from now on all of"
-            f" {', '.join(files[:3])} runs when some of it has to"
+            f"{tests[0]}{more}: failed alone, but passes after other tests of its file; from now on"
+            f" {', '.join(files[:3])} always runs as a whole"
         )
 
     # -- explaining --------------------------------------------------------------------------------
 
     def reach(self, paths: Iterable[str]) -> int:
-        """The tests that can reach one of these files by imports."""
+        """Return the tests that can reach one of these files by imports."""
         return self._impact_context(self._base, [])[0].reach(paths) if self._base is not None else 0
 
     async def explained(self, what: str, known: Snapshot | None) -> dict[str, Any] | None:
-        """Why a test ran or did not, or who depends on a file; None if nothing is known of it."""
+        """Explain why a test ran or did not, or which tests depend on a file; None if nothing is known about it."""
         await self.settle(known)
         async with self._lock:
             return await asyncio.to_thread(explain, self, what)
@@ -200,7 +200,7 @@ class Selector:
     # -- settling ----------------------------------------------------------------------------------
 
     async def settle(self, known: Snapshot | None) -> None:
-        """Take over what was recorded, now that it is known which tree the last verdict is of."""
+        """Learn what runs recorded, now that the tree of the last complete verdict is known."""
         if self._fetch_task is not None and not self._fetch_task.done():
             await asyncio.wait([self._fetch_task])
         async with self._lock:
@@ -227,20 +227,20 @@ class Selector:
     # -- selecting ---------------------------------------------------------------------------------
 
     async def select(self, inputs: SelectionInput) -> Selection:
-        """What has to run; a proof that all the others need not."""
+        """Return the tests that must run, with a proof that the others need not."""
         self.last = await self._select(inputs)
         return self.last
 
     async def _select(self, inputs: SelectionInput) -> Selection:
-        self.found = ()
+        self.impacts = ()
         if self.mode == "all":
-            return All(because="all tests, as selection.mode says")
+            return All(because='all tests, because selection.mode is "all"')
         await self.settle(inputs.base)
         known = inputs.base
         if known is None:
             return All(because="it is not recorded yet which tests a change can affect")
         if inputs.environment != self._environment:
-            return All(because="the environment is another than the one in which tests were recorded")
+            return All(because="the environment has changed since the tests were recorded")
         changed = sorted(_changed(known.entries, inputs.snapshot.entries))
         fresh = [path for path in changed if _has_no_fingerprint(path, inputs.snapshot, self._fingerprints)]
         if fresh:
@@ -253,21 +253,21 @@ class Selector:
         changes = [self._change(path, known.entries, inputs.snapshot.entries) for path in changed]
         context, empty = self._impact_context(known, changes)
         look = find_impacts_by_file if self.mode == "conservative" else find_impacts
-        self.found = tuple(look(changes, context))
+        self.impacts = tuple(look(changes, context))
         first, rest = 0, 0
-        for impact in self.found:
+        for impact in self.impacts:
             first |= impact.first
             rest |= impact.rest
         unrecorded = inputs.known_tests.difference(self.test_map.tests)
         quick = {*self.test_map.names(first), *inputs.must_run}
-        whole = {impact.whole for impact in self.found if impact.whole}
+        whole = {impact.whole for impact in self.impacts if impact.whole}
         whole |= {file for file in self.test_map.files if not self.test_map.in_file(file) & ~(first | rest)} | empty
         tests = {*self.test_map.names(first | rest), *inputs.must_run, *unrecorded, *whole}
         together = self.whole_files & {file_of(test) for test in tests}
         tests |= together
         quick |= together & {file_of(test) for test in quick}
         because = self._because(changed, unrecorded, inputs)
-        for impact in self.found:
+        for impact in self.impacts:
             sizes = impact.first.bit_count(), (impact.rest & ~impact.first).bit_count()
             log.info("%d tests first, %d behind: %s", *sizes, impact.because)
         self._note_down(known, inputs, changed, len(tests), because)
@@ -279,13 +279,13 @@ class Selector:
             is_proof=True,
             first=tuple(sorted(quick)),
             reasons=self._reasons(),
-            collects_all=any(impact.collects_all for impact in self.found),
+            collects_all=any(impact.collects_all for impact in self.impacts),
         )
 
     def _reasons(self) -> tuple[str, ...]:
-        """How many tests each reason concerns, the most precise first."""
+        """Return how many tests each reason selects, the most precise reason first."""
         sizes: dict[str, int] = {}
-        for impact in self.found:
+        for impact in self.impacts:
             sizes[impact.because] = sizes.get(impact.because, 0) | impact.first | impact.rest
         rows = sorted(sizes.items(), key=lambda row: row[1].bit_count())
         return tuple(f"{mask.bit_count()} of {len(self.test_map)}: {because}" for because, mask in rows[:REASONS_KEPT])
@@ -295,12 +295,12 @@ class Selector:
         self.journal = [*self.journal, {**row, "known": len(inputs.known_tests), "because": because}][-JOURNAL_LENGTH:]
 
     def _because(self, changed: list[str], unrecorded: frozenset[str], inputs: SelectionInput) -> str:
-        words = describe_impacts(self.found)
+        words = describe_impacts(self.impacts)
         if not words:
             names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-            words = f"no test is known to touch {names}" if changed else "nothing has changed"
+            words = f"no test depends on {names}" if changed else "nothing has changed"
         if inputs.must_run:
-            words += f"; {len(inputs.must_run)} failed or did not end well"
+            words += f"; {len(inputs.must_run)} failed or without a current result"
         if unrecorded - inputs.must_run:
             words += f"; {len(unrecorded - inputs.must_run)} not recorded yet"
         return words
@@ -320,10 +320,10 @@ class Selector:
             is_link=any(entry is not None and entry.kind is EntryKind.SYMLINK for entry in (old, new)),
         )
 
-    # -- what the rules stand on -------------------------------------------------------------------
+    # -- the context of the rules ------------------------------------------------------------------
 
     def _impact_context(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[ImpactContext, set[str]]:
-        """And, filled by asking, files without tests that may hold some now."""
+        """Return the context, and a set of files without tests that may have some now. `reach` fills that set."""
         empty: set[str] = set()
         old = self._fingerprints_of(known)
         new = {change.path: change.after for change in changes if change.after is not None}
@@ -331,7 +331,7 @@ class Selector:
 
         @cache
         def graph() -> ImportGraph:
-            """Made when it is asked for: most changes of a function are no matter of imports."""
+            """Build the graph on demand: most changes of a function do not need it."""
             return self._graph(names, old, new)
 
         def reach(paths: Iterable[str]) -> int:
@@ -369,7 +369,7 @@ class Selector:
         return graph
 
     def _named(self, paths: set[str]) -> ModuleNames:
-        """Kept while files and modules stay the same: most changes are to what is in a file."""
+        """Return the module names, cached as long as no file and no module is added or removed."""
         key = (frozenset(paths), len(self.test_map.modules))
         if self._names is None or self._names[:2] != key:
             self._names = (*key, ModuleNames(self.test_map.modules, paths))
@@ -399,7 +399,7 @@ def _has_no_fingerprint(path: str, snapshot: Snapshot, fingerprints: Mapping[str
 
 
 def _came_or_went(path: str, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
-    """The path, and the folders above it that there are in one tree alone."""
+    """Yield the path, and the folders above it that exist in only one of the trees."""
     yield path
     folder = path.rpartition("/")[0]
     while folder:

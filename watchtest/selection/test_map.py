@@ -1,6 +1,6 @@
-"""All that was recorded of tests, kept so that "who touched this?" is answered at once, for thousands of tests.
+"""The recorded dependencies of all tests, indexed so that "which tests depend on this?" is fast for thousands of tests.
 
-Tests are bits: a set of them is a number. Changed by `replace` and `add`, from one thread at a time.
+A set of tests is an integer with one bit per test. The map is used from one thread at a time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class TestMap:
         self._bits: dict[str, int] = {}
         self._tests: list[str] = []
         self._things: dict[tuple[str, object], int] = {}
-        """A number for everything that can be touched: ("units", ("a.py", "f")), ("files", "data.txt")."""
+        """A number for each dependency, for example ("units", ("a.py", "f")) or ("files", "data.txt")."""
         self._names: list[tuple[str, object]] = []
         self._touched: dict[str, array[int]] = {}
-        """By test: the numbers of all that it touched."""
+        """By test: the numbers of its dependencies."""
         self._masks: dict[int, int] = {}
-        """By number: the tests that touched it themselves."""
+        """By number: the tests that depend on it directly."""
         self._owners: dict[tuple[str, object], set[str]] = {}
-        """The same of the scopes that tests share."""
+        """By dependency: the shared scopes that depend on it directly."""
         self._scopes: dict[str, Dependencies] = {}
         self._units: dict[str, set[Unit]] = {}
         self._opaque = 0
@@ -44,7 +44,7 @@ class TestMap:
         return len(self._bits)
 
     def learn(self, recorded: RunRecording, is_proven: bool) -> None:
-        """Take over what a run told. Unless it is proven, what was known before stays true beside it."""
+        """Learn what a run recorded. Unless it is proven, earlier dependencies are kept as well."""
         fresh: dict[int, list[int]] = {}
         for test, touched in recorded.tests.items():
             bit = self._bit(test)
@@ -62,13 +62,13 @@ class TestMap:
         for number, bits in fresh.items():
             self._masks[number] = self._masks.get(number, 0) | _mask(bits)
         for key, touched in recorded.scopes.items():
-            # Never the whole story: who comes first pays for what all others use.
+            # Never replaced: only the first test that uses a scope records what happens in it.
             self._share(key, touched | self._scopes.get(key, Dependencies()))
         self.modules.update(recorded.modules)
         self.tops |= recorded.tops
 
     def forget(self, gone: Iterable[str]) -> None:
-        """Tests that are no longer there."""
+        """Remove tests that no longer exist."""
         for test in gone:
             bit = self._bits.pop(test, None)
             if bit is None:
@@ -117,7 +117,7 @@ class TestMap:
         return _mask(self._bits.values())
 
     def names(self, mask: int) -> Iterator[str]:
-        """The tests of a set, in the order in which they became known."""
+        """Yield the tests of a set, in the order in which they became known."""
         for index, byte in enumerate(mask.to_bytes((mask.bit_length() + 7) // 8, "little")):
             for bit in range(8) if byte else ():
                 if byte >> bit & 1:
@@ -127,37 +127,37 @@ class TestMap:
         return _mask(self._bits[test] for test in tests if test in self._bits)
 
     def opaque(self) -> int:
-        """The tests that touch what nobody can know, by themselves or by a scope they use."""
+        """Return the tests whose dependencies are incomplete, directly or through a scope that they use."""
         return self._opaque | _union(self.users(key) for key in self.opaque_scopes() if key != SESSION)
 
     def opaque_scopes(self) -> Iterable[str]:
         return [key for key, touched in self._scopes.items() if touched.opaque]
 
     def is_collected(self, path: str) -> bool:
-        """Whether tests were looked for in it, be there any or not."""
+        """Return whether the runner collected tests from the file, even if it found none."""
         return f"{FILE}{path}" in self._scopes
 
     def in_file(self, path: str) -> int:
         return self._by_file.get(path, 0)
 
     def below(self, folder: str) -> int:
-        """Of all files in this folder and in those below it."""
+        """Return the tests in this folder and its subfolders."""
         if not folder:
             return self.all()
         return _union(mask for file, mask in self._by_file.items() if file.startswith(f"{folder}/"))
 
     def direct(self, kind: str, thing: object) -> int:
-        """The tests that touched it by themselves, or by a scope they use."""
+        """Return the tests that depend on a thing directly, or through a scope that they use."""
         mask = self._masks.get(self._things.get((kind, thing), -1), 0)
         keys = (key for key in self.scopes(kind, thing) if key != SESSION and not key.startswith(LIBRARY))
         return mask | _union(map(self.users, keys))
 
     def scopes(self, kind: str, thing: object) -> Iterable[str]:
-        """The scopes that touched it themselves."""
+        """Return the scopes that depend on a thing directly."""
         return self._owners.get((kind, thing), ())
 
     def users(self, key: str) -> int:
-        """The tests that use a scope, by themselves or by others that they use."""
+        """Return the tests that use a scope, directly or through other scopes."""
         found = {key}
         waiting = [key]
         mask = 0
@@ -176,19 +176,19 @@ class TestMap:
         return self._units.get(path, ())
 
     def entering(self, path: str) -> int:
-        """The tests that stand in a file, or ran anything of it."""
+        """Return the tests that are in a file or ran code of it."""
         units = _union(self.direct("units", unit) for unit in self.units_of(path))
         return self.in_file(path) | units | self.direct("imports", path) | self.users(f"{IMPORT}{path}")
 
     def looked_for(self, names: Iterable[str]) -> int:
-        """The tests that asked for one of these modules by name."""
+        """Return the tests that looked up one of these modules by name."""
         return _union(self.direct("missing", name) for name in names)
 
     def is_of_session(self, kind: str, thing: object) -> bool:
         return SESSION in self.scopes(kind, thing)
 
     def touched_by(self, test: str) -> Mapping[str, frozenset[object]]:
-        """All that a test touched itself, by kind."""
+        """Return the direct dependencies of a test by kind."""
         found: dict[str, set[object]] = {kind: set() for kind in KINDS}
         for number in self._touched.get(test, ()):
             kind, thing = self._names[number]
@@ -202,7 +202,7 @@ class TestMap:
 
     @property
     def things(self) -> list[tuple[str, object]]:
-        """Everything that tests have touched, by the numbers of `numbers_of`."""
+        """All dependencies, indexed by the numbers of `numbers_of`."""
         return self._names
 
     def numbers_of(self, test: str) -> list[int]:
@@ -222,11 +222,11 @@ class TestMap:
 
     @property
     def files(self) -> Iterable[str]:
-        """Those that tests stand in."""
+        """The files that contain tests."""
         return self._by_file.keys()
 
     def add_edges(self, graph: ImportGraph, names: ModuleNames) -> None:
-        """What runs have seen of imports, and no statement shows."""
+        """Add imports to the graph that runs have observed but no statement shows."""
         for key, touched in self._scopes.items():
             importer = _file_of_scope(key)
             if importer:
