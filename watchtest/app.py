@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest import __version__
+from watchtest import __version__, exit_codes
 from watchtest.boxes.protocols import BoxProvider
 from watchtest.config import Config
 from watchtest.config.changed_files import ConfigChangeNotice
@@ -28,7 +28,6 @@ from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditSchedule, LaneSettings, LaneState, State
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WatchtestError
-from watchtest.exit_codes import EXIT_CODES
 from watchtest.history.queries.run_queries import last_full_results
 from watchtest.history.run_recorder import RunRecorder
 from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
@@ -146,7 +145,7 @@ async def run_watcher(
         verdict = last.top.knowledge.verdict
         said = f"{SIGNS[verdict]} {words.verdict(last.top.knowledge)}\n"
         sys.stdout.write(encodable(said, sys.stdout.encoding))
-    return 130 if leaving.is_interrupted else exit_code(last, show.once)
+    return exit_codes.INTERRUPTED if leaving.is_interrupted else exit_code(last, show.once)
 
 
 def _suffix(lane: Lane) -> str:
@@ -332,10 +331,7 @@ def exit_code(state: State, once: bool) -> int:
     if not once:
         return 0
     ends = [lane.runs.last.state if lane.runs.last else RunState.CANCELLED for lane in state.ranked]
-    return max((EXIT_CODES[end] for end in ends), key=_WORST.index)
-
-
-_WORST = (0, 5, 130, 1, 124, 4)
+    return exit_codes.worst([exit_codes.OF_RUN[end] for end in ends])
 
 
 def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
@@ -375,7 +371,7 @@ def _signals(loop: Loop) -> Iterator[Shutdown]:
             if leaving.is_interrupted:  # the second Ctrl-C ends the process at once
                 if leaving.dashboard is not None:
                     leaving.dashboard.release_terminal()
-                os._exit(130)
+                os._exit(exit_codes.INTERRUPTED)
             leaving.is_interrupted = True
         loop.quit()
 

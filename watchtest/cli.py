@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import sys
 
-from watchtest import __version__
+from watchtest import __version__, exit_codes
 from watchtest.errors import BY_ITSELF, WatchtestError
 
 TYPE_CHECKING = False  # importing typing would take longer than all of `watchtest status --line`
 if TYPE_CHECKING:
     import argparse
 
-BUG = 3
-INTERRUPTED = 130
 DEFAULT = "watch"
 OPTIONS_WITH_VALUE = ("-C", "--workspace", "--config")
 EPILOG = """\
@@ -49,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"watchtest: {clean(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has closed it. Without this, Python would fail again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         with suppress(OSError):  # the terminal may be gone; the file has it all
             print(f"watchtest: bug: {type(error).__name__}: {clean(str(error))}", file=sys.stderr)
             print(f"  the details are in {details}; please report it", file=sys.stderr)
-        return BUG
+        return exit_codes.BUG
 
 
 def _print_status_line(folder: str) -> int:

@@ -21,6 +21,8 @@ A red test is data, never an exception. Any other exception is a bug: exit code 
 
 from __future__ import annotations
 
+from watchtest import exit_codes
+
 BY_ITSELF = "it is tried again automatically"
 """The hint for problems that a watcher retries; other commands replace it."""
 
@@ -28,7 +30,7 @@ BY_ITSELF = "it is tried again automatically"
 class WatchtestError(Exception):
     """An expected failure: a message, a hint what to do, and a stable `code` for programs."""
 
-    exit_code = 4
+    exit_code = exit_codes.BROKEN
     code = "error"
     is_transient = False
     """The problem may disappear by itself, so another attempt is worthwhile."""
@@ -45,17 +47,17 @@ class WatchtestError(Exception):
 
 
 class UsageError(WatchtestError):
-    exit_code = 2
+    exit_code = exit_codes.USAGE
     code = "usage"
 
 
 class ConfigError(WatchtestError):
-    exit_code = 2
+    exit_code = exit_codes.USAGE
     code = "config"
 
 
 class WorkspaceError(WatchtestError):
-    exit_code = 2
+    exit_code = exit_codes.USAGE
     code = "workspace"
 
 

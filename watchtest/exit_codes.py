@@ -1,21 +1,33 @@
-"""What a shell hears of the end of a run."""
+"""The exit codes of watchtest. Imports nothing, so that `watchtest status --line` stays fast."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from watchtest.core.model import RunState
-
+OK = 0
+RED = 1
+USAGE = 2
+"""Wrong arguments, settings or workspace."""
+BUG = 3
+BROKEN = 4
+"""The engine, the box or the watcher does not work."""
+NO_TESTS = 5
 TIMED_OUT = 124
-EXIT_CODES: Mapping[RunState, int] = {
-    RunState.PASSED: 0,
-    RunState.FAILED: 1,
-    RunState.ERROR: 1,
-    RunState.NO_TESTS: 5,
-    RunState.TIMED_OUT: TIMED_OUT,
-    RunState.CANCELLED: 130,
-    RunState.KILLED: 130,
-    RunState.SUPERSEDED: 130,
-    RunState.BROKEN: 4,
+INTERRUPTED = 130
+"""Ctrl-C, or a run that was stopped."""
+
+OF_RUN = {
+    "passed": OK,
+    "failed": RED,
+    "error": RED,
+    "no_tests": NO_TESTS,
+    "timed_out": TIMED_OUT,
+    "cancelled": INTERRUPTED,
+    "killed": INTERRUPTED,
+    "superseded": INTERRUPTED,
+    "broken": BROKEN,
 }
-"""Of every end a run can have."""
+"""The exit code for each final state of a run (`core.model.RunState`)."""
+
+
+def worst(codes: list[int]) -> int:
+    """Return the exit code that matters most."""
+    return max(codes, key=(OK, NO_TESTS, INTERRUPTED, RED, TIMED_OUT, BROKEN).index)

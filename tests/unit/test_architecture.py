@@ -21,8 +21,9 @@ ABOUT_ALL = {"test_architecture.py", "test_engine_script.py"}
 """Unit tests of no single module."""
 
 LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"exit_codes"}),
     frozenset({"__init__", "core", "agent", "errors"}),
-    frozenset({"exit_codes", "workspace", "runners"}),
+    frozenset({"workspace", "runners"}),
     frozenset({"config", "logs"}),
     frozenset({"sources", "boxes", "history"}),
     frozenset({"selection"}),

@@ -23,6 +23,7 @@ from watchtest.control.client import RequestRefused
 from watchtest.core.model import Location
 from watchtest.core.text import encodable
 from watchtest.errors import WatchtestError
+from watchtest.exit_codes import INTERRUPTED
 from watchtest.views.dashboard.actions import Action, requests_of
 from watchtest.views.dashboard.dashboard import Dashboard
 from watchtest.views.dashboard.live_screen import INTERVAL_S
@@ -35,7 +36,6 @@ from watchtest.views.notify.terminal_channel import TerminalAccess, TerminalChan
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED = 130
 TICK_S = 0.25
 NOTE_S = 5.0
 """How long a message is shown."""

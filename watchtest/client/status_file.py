@@ -10,6 +10,7 @@ import os
 import sys
 import time
 
+from watchtest import exit_codes
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.views.status.status_words import line
@@ -123,15 +124,15 @@ def writer_state(folder: AnyPath, document: Document, now: float) -> WriterState
 def exit_code(document: Document, writer: WriterState) -> int:
     """Return 0 only if the code as it is now is known to be green, and the writer is well."""
     if writer.trouble or document["activity"] == "degraded":
-        return 4
+        return exit_codes.BROKEN
     is_pending = _number(document["pending"], "changes", 1) > 0
     match document["verdict"]:
         case "passed" if not is_pending:
-            return 0
+            return exit_codes.OK
         case "no_tests" if not is_pending:
-            return 5
+            return exit_codes.NO_TESTS
         case _:
-            return 1
+            return exit_codes.RED
 
 
 def _silence_s(folder: AnyPath, now: float) -> float | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
 from watchtest.core.model import RunState
 from watchtest.errors import BoxError, WorkspaceError
-from watchtest.exit_codes import EXIT_CODES, TIMED_OUT
+from watchtest.exit_codes import OF_RUN, TIMED_OUT
 
 if TYPE_CHECKING:
     from watchtest.boxes.protocols import BoxProvider
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"no verdict on {target.name} within {arguments.timeout:g} s")
         return TIMED_OUT
     _print(target, verdict)
-    return EXIT_CODES[verdict.state]
+    return OF_RUN[verdict.state]
 
 
 def _target(project: Project, revision: str | None) -> GateTarget:

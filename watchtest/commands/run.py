@@ -18,7 +18,7 @@ from watchtest.client.watcher import Report, Watcher
 from watchtest.commands import Subparsers, add_command, add_lane, add_wait, check_wait, say
 from watchtest.core.model import RunState
 from watchtest.core.text import clean, one_line
-from watchtest.exit_codes import EXIT_CODES, TIMED_OUT
+from watchtest.exit_codes import OF_RUN, TIMED_OUT
 
 POLICIES = {
     "all": "run all tests",
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"run {name} has not ended within {arguments.timeout:g} s; it continues")
         return TIMED_OUT
     print(f"run {end['id']} {end['state'].replace('_', ' ')}{_reason(end)}{_counts(end)}")
-    return EXIT_CODES[RunState(end["state"])]
+    return OF_RUN[end["state"]]
 
 
 def _wait_for_end(

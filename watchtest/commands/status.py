@@ -17,14 +17,13 @@ import time
 
 from watchtest.client.status_file import WriterState, exit_code, of_lane, print_status_line, print_text, read_status
 from watchtest.commands import Subparsers, add_command, add_lane, add_wait, check_wait, say
+from watchtest.exit_codes import TIMED_OUT
 from watchtest.views.status.status_words import block, line
 from watchtest.workspace.folder import FOLDER, find_workspace
 
 TYPE_CHECKING = False  # as in client.status_file
 if TYPE_CHECKING:
     from watchtest.client.status_file import Document
-
-TIMED_OUT = 124
 
 
 def add_to(subparsers: Subparsers) -> None:
