@@ -18,7 +18,7 @@ from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, EngineKind, addresses
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, connect, find_engine, parse_time
-from watchtest.boxes.local.box_folder import remove_box
+from watchtest.boxes.local.box_folder import host_of, remove_box, workspace_of
 from watchtest.errors import BoxError, EngineError
 from watchtest.workspace.machine import machine_id
 
@@ -112,8 +112,8 @@ def local_resources(folder: Path) -> list[Resource]:
             address="",
             id=box.name,
             name=str(box),
-            workspace=_line(box / "workspace"),
-            host=_line(box / "host"),
+            workspace=workspace_of(box),
+            host=host_of(box),
             lane=box.name.rpartition("-")[2],
             state="",
             image="",
@@ -203,10 +203,3 @@ def _may_exist(path: str) -> bool:
     except (OSError, ValueError):
         return True
     return True
-
-
-def _line(file: Path) -> str:
-    try:
-        return os.fsdecode(file.read_bytes()).strip("\n")
-    except OSError:
-        return ""

@@ -241,7 +241,8 @@ async def _pass_on(stop: asyncio.Queue[bool], conversation: Conversation) -> Non
 
 
 def _job_message(job: JobSpec) -> dict[str, Any]:
-    order: dict[str, Any] = {
+    message: dict[str, Any] = {
+        "cwd": job.command.folder,
         "env": dict(job.env),
         "path_first": list(job.path_first),
         "limit_s": job.limits.run_s,
@@ -251,17 +252,14 @@ def _job_message(job: JobSpec) -> dict[str, Any]:
     }
     match job.command:
         case Command() as command:
-            order["argv"] = list(command.argv)
-            order["cwd"] = command.folder
-            order["results"] = "stdout" if command.has_rows else "none"
-            order["report"] = REPORT if any(REPORT in word for word in command.argv) else None
-        case PytestCommand() as wish:
-            order["pytest"] = asdict(wish)
-            order["cwd"] = wish.folder
-        case UnittestCommand() as wish:
-            order["unittest"] = asdict(wish)
-            order["cwd"] = wish.folder
-    return order
+            message["argv"] = list(command.argv)
+            message["results"] = "stdout" if command.has_rows else "none"
+            message["report"] = REPORT if any(REPORT in word for word in command.argv) else None
+        case PytestCommand() as command:
+            message["pytest"] = asdict(command)
+        case UnittestCommand() as command:
+            message["unittest"] = asdict(command)
+    return message
 
 
 # -- checking what comes out of the box ------------------------------------------------------------

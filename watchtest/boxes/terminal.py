@@ -16,9 +16,11 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 POLL_S = 0.2
 END_LIMIT_S = 10.0
+READ_SIZE = 64 * 1024
 
 
 def run_on_new_terminal(command: list[str], environ: Mapping[str, str], inherited_fd: int) -> int:
@@ -38,31 +40,42 @@ def run_on_new_terminal(command: list[str], environ: Mapping[str, str], inherite
                 )
             finally:
                 os.close(theirs)
-            _forward_both_ways(ours, process)
+            forward_both_ways(
+                ours, lambda: _read(ours), lambda keys: os.write(ours, keys), lambda: process.poll() is not None
+            )
     finally:
         os.close(ours)  # hangs up: processes that are still on that terminal get a SIGHUP
     return process.wait(END_LIMIT_S)
 
 
-def _forward_both_ways(terminal: int, process: subprocess.Popen[bytes]) -> None:
+def forward_both_ways(
+    source: Any, read: Callable[[], bytes], write: Callable[[bytes], object], has_ended: Callable[[], bool]
+) -> None:
+    """Show what `read` returns from the source on our terminal, and pass our keys to `write`, until the end."""
     keyboard = sys.stdin.fileno()
-    sources = [terminal, keyboard]
+    sources = [source, keyboard]
     while True:
         ready, _, _ = select.select(sources, [], [], POLL_S)
-        if terminal in ready:
-            try:
-                piece = os.read(terminal, 64 * 1024)
-            except OSError:
-                return  # no process has it open any more
+        if source in ready:
+            piece = read()
+            if not piece:
+                return
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
-        elif process.poll() is not None:
+        elif has_ended():
             return
         if keyboard in ready:
-            typed = os.read(keyboard, 64 * 1024)
+            typed = os.read(keyboard, READ_SIZE)
             if not typed:
-                sources = [terminal]
-            os.write(terminal, typed or b"\x04")  # at the end of our input, send Ctrl-D
+                sources = [source]
+            write(typed or b"\x04")  # at the end of our input, send Ctrl-D
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, READ_SIZE)
+    except OSError:
+        return b""  # no process has it open
 
 
 @contextmanager

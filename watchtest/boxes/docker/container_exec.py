@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import select
 import shutil
 import socket
 import ssl
@@ -14,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import docker
@@ -103,69 +102,99 @@ class Demultiplexer:
         return found
 
 
-def run_attached(
-    client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
-) -> int:
-    """Run a command on this process's own stdin, stdout and stderr and return its exit code."""
-    with started_exec(client, container, argv, env, user=user, workdir=workdir) as command:
-        # A daemon thread, because a read from our terminal cannot be interrupted when the command ends.
-        threading.Thread(target=_forward_stdin, args=(command.socket,), daemon=True).start()
-        frames = Demultiplexer()
-        while piece := command.socket.recv(256 * 1024):
-            for stream, data in frames.feed(piece):
-                out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
-                try:
-                    out.write(data)
-                    out.flush()
-                except BrokenPipeError:
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes again at exit
-                    return BROKEN_PIPE
-        return command.finish()
+@dataclass(frozen=True, slots=True)
+class ContainerCommand:
+    """A command of the user in a container."""
 
+    client: docker.APIClient
+    container: str
+    argv: list[str]
+    env: Mapping[str, str]
+    user: str
+    workdir: str
 
-@contextmanager
-def started_exec(
-    client: docker.APIClient,
-    container: str,
-    argv: list[str],
-    env: Mapping[str, str],
-    *,
-    user: str,
-    workdir: str,
-    is_terminal: bool = False,
-) -> Iterator[RunningExec]:
-    """Start a command of the user and connect to it. Leaving the context ends the command if it still runs.
+    def run_attached(self) -> int:
+        """Run on this process's own stdin, stdout and stderr and return the exit code."""
+        with self._started() as running:
+            # A daemon thread, because a read from our terminal cannot be interrupted when the command ends.
+            threading.Thread(target=_forward_stdin, args=(running.socket,), daemon=True).start()
+            frames = Demultiplexer()
+            while piece := running.socket.recv(256 * 1024):
+                for stream, data in frames.feed(piece):
+                    out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
+                    try:
+                        out.write(data)
+                        out.flush()
+                    except BrokenPipeError:
+                        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes again at exit
+                        return BROKEN_PIPE
+            return running.finish()
 
-    The engine itself would let a command run on after its terminal is gone.
-    """
-    pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
-    with_pid_file = ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *argv]
-    created = client.exec_create(
-        container,
-        with_pid_file if _has_shell(client, container) else argv,
-        stdin=True,
-        stdout=True,
-        stderr=True,
-        tty=is_terminal,
-        user=user or "",
-        workdir=workdir,
-        environment=dict(env),
-    )
-    command = RunningExec(client, str(created["Id"]), Connection(client, str(created["Id"]), is_terminal=is_terminal))
-    try:
-        with exit_on_signals():
-            yield command
-    finally:
-        command.connection.close()
-        signals = () if command.has_ended else ("INT", "HUP", "KILL")
-        kill = "".join(f"kill -{name} $(cat {pid_file}); sleep 1; " for name in signals)
-        if _has_shell(client, container):
-            run_detached(client, container, ["/bin/sh", "-c", f"{kill}rm -f {pid_file}"], {}, user, "/")
+    def run_on_terminal(self) -> int:
+        """Run on a terminal of its own, shown on ours, and return the exit code. Our terminal is restored."""
+        from watchtest.boxes import terminal  # needs Unix; the other modes do not
+
+        with (
+            self._started(is_terminal=True) as running,
+            terminal.raw_mode(sys.stdin.fileno()),
+            terminal.forward_size(lambda: _resize(self.client, running.id)),
+        ):
+            connection = running.socket
+            terminal.forward_both_ways(
+                connection, lambda: connection.recv(terminal.READ_SIZE), connection.sendall, has_ended=lambda: False
+            )
+            return running.finish()
+
+    def run_detached(self) -> int:
+        """Start in the background and return 0. No run supervises the command, so no run ends it."""
+        options = {"user": self.user, "workdir": self.workdir, "environment": dict(self.env)}
+        created = self.client.exec_create(self.container, self.argv, stdout=False, stderr=False, **options)
+        self.client.exec_start(created["Id"], detach=True)
+        return 0
+
+    @contextmanager
+    def _started(self, *, is_terminal: bool = False) -> Iterator[RunningExec]:
+        """Start the command and connect to it. Leaving the context ends the command if it still runs.
+
+        The engine itself would let a command run on after its terminal is gone.
+        """
+        pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
+        with_pid_file = ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *self.argv]
+        has_shell = self._has_shell()
+        created = self.client.exec_create(
+            self.container,
+            with_pid_file if has_shell else self.argv,
+            stdin=True,
+            stdout=True,
+            stderr=True,
+            tty=is_terminal,
+            user=self.user,
+            workdir=self.workdir,
+            environment={**({"TERM": os.environ.get("TERM", "xterm")} if is_terminal else {}), **self.env},
+        )
+        exec_id = str(created["Id"])
+        running = RunningExec(self.client, exec_id, Connection(self.client, exec_id, is_terminal=is_terminal))
+        try:
+            with exit_on_signals():
+                yield running
+        finally:
+            running.connection.close()
+            signals = () if running.has_ended else ("INT", "HUP", "KILL")
+            kill = "".join(f"kill -{name} $(cat {pid_file}); sleep 1; " for name in signals)
+            if has_shell:
+                replace(self, argv=["/bin/sh", "-c", f"{kill}rm -f {pid_file}"], env={}, workdir="/").run_detached()
+
+    def _has_shell(self) -> bool:
+        try:
+            self.client.get_archive(self.container, "/bin/sh")[0].close()
+        except NotFound:
+            return False
+        return True
 
 
 @dataclass
 class RunningExec:
-    """A command that runs in a container."""
+    """A command that runs in a container, with its connection."""
 
     client: docker.APIClient
     id: str
@@ -183,25 +212,6 @@ class RunningExec:
         if code is None:
             raise BoxError("the connection to the command has ended, and its exit code is unknown")
         return code
-
-
-def run_detached(
-    client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
-) -> int:
-    """Start a command in the background. No run supervises it, so no run ends it."""
-    created = client.exec_create(
-        container, argv, stdout=False, stderr=False, user=user or "", workdir=workdir, environment=dict(env)
-    )
-    client.exec_start(created["Id"], detach=True)
-    return 0
-
-
-def _has_shell(client: docker.APIClient, container: str) -> bool:
-    try:
-        client.get_archive(container, "/bin/sh")[0].close()
-    except NotFound:
-        return False
-    return True
 
 
 def _forward_stdin(connection: Any) -> None:
@@ -230,40 +240,6 @@ def wait_for_exit_code(inspect: Callable[[], Mapping[str, Any]], limit_s: float)
             return int(found["ExitCode"])
         time.sleep(0.02)
     return None
-
-
-def run_on_terminal(
-    client: docker.APIClient, container: str, argv: list[str], env: Mapping[str, str], user: str, workdir: str
-) -> int:
-    """Run a command on a terminal of its own, shown on ours, and return its exit code. Our terminal is restored."""
-    from watchtest.boxes.terminal import forward_size, raw_mode  # needs a Unix terminal; the other modes do not
-
-    env = {"TERM": os.environ.get("TERM", "xterm"), **env}
-    with (
-        started_exec(client, container, argv, env, user=user, workdir=workdir, is_terminal=True) as command,
-        raw_mode(sys.stdin.fileno()),
-        forward_size(lambda: _resize(client, command.id)),
-    ):
-        _forward_both_ways(command.socket)
-        return command.finish()
-
-
-def _forward_both_ways(connection: Any) -> None:
-    keyboard = sys.stdin.fileno()
-    sources = [connection, keyboard]
-    while True:
-        ready, _, _ = select.select(sources, [], [])
-        if connection in ready:
-            piece = connection.recv(64 * 1024)
-            if not piece:
-                return
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-        if keyboard in ready:
-            typed = os.read(keyboard, 64 * 1024)
-            if not typed:
-                sources = [connection]
-            connection.sendall(typed or b"\x04")  # at the end of our input, send Ctrl-D
 
 
 def _resize(client: docker.APIClient, exec_id: str) -> None:

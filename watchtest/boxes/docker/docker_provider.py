@@ -16,7 +16,7 @@ from docker.errors import APIError
 from watchtest.boxes.box import start_command
 from watchtest.boxes.ca_bundle import CA_VARIABLES
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.container_exec import ExecStream, run_attached, run_detached, run_on_terminal
+from watchtest.boxes.docker.container_exec import ContainerCommand, ExecStream
 from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec
 from watchtest.boxes.docker.container_tools import ContainerFiles, DockerTools, path_variable
 from watchtest.boxes.docker.containers import Containers, ContainerSummary
@@ -127,7 +127,14 @@ class DockerProvider:
             identity = str(container["Id"])
             path = path_variable(self._api.inspect_container(identity))
             env = {**env, "PATH": ":".join([*path_first, path])}
-            return RUN_IN_MODE[mode](self._api, identity, argv, env, self._spec.user, self.root)
+            command = ContainerCommand(self._api, identity, argv, env, self._spec.user, self.root)
+            match mode:
+                case ExecMode.ATTACHED:
+                    return command.run_attached()
+                case ExecMode.TERMINAL:
+                    return command.run_on_terminal()
+                case ExecMode.DETACHED:
+                    return command.run_detached()
 
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
@@ -253,10 +260,3 @@ class DockerProvider:
             restarts=self._containers.restarts,
             origin=str((found["Config"].get("Labels") or {}).get(labels.BASE, "")),
         )
-
-
-RUN_IN_MODE = {
-    ExecMode.ATTACHED: run_attached,
-    ExecMode.DETACHED: run_detached,
-    ExecMode.TERMINAL: run_on_terminal,
-}

@@ -41,7 +41,7 @@ class Remark:
     hint: str = ""
 
 
-def examine(engine: Engine, wanted: ConfiguredLimits) -> list[Remark]:
+def examine(engine: Engine, configured: ConfiguredLimits) -> list[Remark]:
     """Describe the engine and warn about limits that it ignores."""
     with explained_api(engine.address.url):
         info = engine.client.info()
@@ -55,7 +55,7 @@ def examine(engine: Engine, wanted: ConfiguredLimits) -> list[Remark]:
     kept = [name for name in ("memory", "cpus", "pids") if name not in ignored]
     if kept:
         found.append(Remark(f"limits that it enforces: {', '.join(kept)}"))
-    for name, value in wanted.as_numbers().items():
+    for name, value in configured.as_numbers().items():
         if name in ignored:
             effect = "has no effect" if value else "would have no effect"
             hint = "rootless engines enforce limits only with cgroup v2 and its controllers delegated to the user"
@@ -74,7 +74,7 @@ def has_image(engine: Engine, name: str) -> bool:
         return True
 
 
-def examine_container(engine: Engine, container: str, wanted: ConfiguredLimits) -> list[Remark]:
+def examine_container(engine: Engine, container: str, configured: ConfiguredLimits) -> list[Remark]:
     """Describe the privileges of an existing box and, while it runs, check its limits from inside."""
     with explained_api(container):
         found = engine.client.inspect_container(container)
@@ -87,7 +87,7 @@ def examine_container(engine: Engine, container: str, wanted: ConfiguredLimits) 
         if not found["State"].get("Running") or found["State"].get("Paused"):
             return remarks
         seen = _limits_inside(engine, container)
-    for name, value in wanted.as_numbers().items():
+    for name, value in configured.as_numbers().items():
         if value and name in seen and seen[name] != value:
             shown = _shown(name, seen[name])
             hint = "a box that was created with other settings gets the new ones at the next start of the watcher"
@@ -121,8 +121,8 @@ def _limits_inside(engine: Engine, container: str) -> dict[str, float]:
     """Read the limits from the box's own control group; 0 means no limit. Unreadable limits are missing."""
     names = " ".join((*FILES, QUOTA, PERIOD))
     script = f'cd {GROUPS} && for f in {names}; do if [ -r $f ]; then echo "$f $(cat $f)"; fi; done'
-    made = engine.client.exec_create(container, ["/bin/sh", "-c", script])
-    output = engine.client.exec_start(made["Id"]).decode("ascii", "replace")
+    created = engine.client.exec_create(container, ["/bin/sh", "-c", script])
+    output = engine.client.exec_start(created["Id"]).decode("ascii", "replace")
     return limits_of(dict(line.split(" ", 1) for line in output.splitlines() if " " in line))
 
 

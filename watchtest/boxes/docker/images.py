@@ -207,9 +207,9 @@ class Images:
             labels.BASE: origin.id,
             labels.CLEAN: "yes" if is_clean else "no",
         }
-        kept = self._commit(container, f"env-{full}", marks)
+        saved = self._commit(container, f"env-{full}", marks)
         self._prune()
-        return kept
+        return saved
 
     def take_snapshot(self, container: str, origin: str) -> str:
         """Save the container as the origin of all future boxes, and delete earlier snapshots of this image."""
@@ -271,15 +271,15 @@ class Images:
             return False  # still in use by a container or an image: the next prune tries again
         return True
 
-    def _all(self, **wanted: str) -> list[dict[str, Any]]:
-        filters = {**self._owner.labels, **wanted}
+    def _all(self, **labelled: str) -> list[dict[str, Any]]:
+        filters = {**self._owner.labels, **labelled}
         found: list[dict[str, Any]] = self._client.images(
             filters={"label": [f"{name}={value}" for name, value in filters.items()]}
         )
         return found
 
-    def _newest(self, **wanted: str) -> dict[str, Any] | None:
-        return max(self._all(**wanted), key=lambda image: int(image["Created"]), default=None)
+    def _newest(self, **labelled: str) -> dict[str, Any] | None:
+        return max(self._all(**labelled), key=lambda image: int(image["Created"]), default=None)
 
 
 def _follow(answer: Iterable[Mapping[str, Any]], progress: PullProgress | BuildProgress) -> str:

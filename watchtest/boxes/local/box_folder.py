@@ -44,6 +44,11 @@ def workspace_of(folder: Path) -> str:
     return _text(folder / WORKSPACE)
 
 
+def host_of(folder: Path) -> str:
+    """Return the id of the machine that the workspace of this box is on."""
+    return _text(folder / HOST)
+
+
 def boxes_of(workspace: str, boxes: Path) -> Iterator[Path]:
     """Yield the boxes of a workspace in the folder `boxes`."""
     for folder in sorted(boxes.iterdir()) if boxes.is_dir() else ():

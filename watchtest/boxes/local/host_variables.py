@@ -30,15 +30,15 @@ REGISTRY = re.compile(r"^\s*registry\s*=\s*(\S+)\s*$", re.MULTILINE)
 
 def toolchain_variables(environ: Mapping[str, str], *, is_sandboxed: bool) -> dict[str, str]:
     names = (*PACKAGES, *VERSIONS, *(() if is_sandboxed else CACHES))
-    kept = {name: environ[name] for name in names if name in environ}
+    variables = {name: environ[name] for name in names if name in environ}
     home = environ.get("HOME", "")
     for name, folder in HOMES.items():
         path = environ.get(name) or (str(Path(home, folder)) if home else "")
         if path and Path(path).is_dir():
-            kept[name] = path
-    if home and not {"npm_config_registry", "NPM_CONFIG_REGISTRY"} & kept.keys():
-        kept |= _registry(Path(home, ".npmrc"))
-    return kept
+            variables[name] = path
+    if home and not {"npm_config_registry", "NPM_CONFIG_REGISTRY"} & variables.keys():
+        variables |= _registry(Path(home, ".npmrc"))
+    return variables
 
 
 def installations(variables: Mapping[str, str]) -> tuple[str, ...]:
@@ -67,24 +67,10 @@ CERTIFICATES = (*CA_VARIABLES, "SSL_CERT_DIR")
 FIND_LINKS = ("PIP_FIND_LINKS", "UV_FIND_LINKS")
 PACKAGE_INDEX = (
     *FIND_LINKS,
-    "PIP_CONFIG_FILE",
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_NO_INDEX",
-    "PIP_TRUSTED_HOST",
-    "PIP_PROXY",
-    "PIP_TIMEOUT",
-    "PIP_DEFAULT_TIMEOUT",
-    "PIP_RETRIES",
-    "PIP_CONSTRAINT",
-    "UV_INDEX",
-    "UV_INDEX_URL",
-    "UV_DEFAULT_INDEX",
-    "UV_EXTRA_INDEX_URL",
-    "UV_INSECURE_HOST",
-    "UV_NATIVE_TLS",
-    "UV_OFFLINE",
-    "UV_HTTP_TIMEOUT",
+    *("PIP_CONFIG_FILE", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_TRUSTED_HOST", "PIP_PROXY"),
+    *("PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_CONSTRAINT"),
+    *("UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST", "UV_NATIVE_TLS"),
+    *("UV_OFFLINE", "UV_HTTP_TIMEOUT"),
 )
 PIP_SETTINGS = (".config/pip/pip.conf", "Library/Application Support/pip/pip.conf", ".pip/pip.conf")
 
@@ -94,18 +80,18 @@ def box_environ(environ: Mapping[str, str], *, certificates: str, is_sandboxed: 
     names = [*GENERAL, *PACKAGE_INDEX, *(CERTIFICATES if certificates == "auto" else ())]
     if not is_sandboxed:
         names.append("TMPDIR")  # in a sandbox, /tmp is private
-    kept = {name: environ[name] for name in names if name in environ}
-    kept |= {name: value for name, value in environ.items() if name.startswith("LC_")}
-    kept |= toolchain_variables(environ, is_sandboxed=is_sandboxed)
-    kept["PATH"] = _path_without_virtualenv(environ)
+    variables = {name: environ[name] for name in names if name in environ}
+    variables |= {name: value for name, value in environ.items() if name.startswith("LC_")}
+    variables |= toolchain_variables(environ, is_sandboxed=is_sandboxed)
+    variables["PATH"] = _path_without_virtualenv(environ)
     if certificates not in ("auto", "off"):
         bundle = str(Path(certificates).expanduser().absolute())
-        kept |= dict.fromkeys(CA_VARIABLES, bundle)
+        variables |= dict.fromkeys(CA_VARIABLES, bundle)
     settings = _pip_settings(environ)
-    if settings and "PIP_CONFIG_FILE" not in kept:
+    if settings and "PIP_CONFIG_FILE" not in variables:
         # pip would not find them in the home of the box.
-        kept["PIP_CONFIG_FILE"] = settings
-    return kept
+        variables["PIP_CONFIG_FILE"] = settings
+    return variables
 
 
 def files_named(variables: Mapping[str, str]) -> tuple[str, ...]:
