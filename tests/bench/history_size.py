@@ -31,7 +31,7 @@ from watchtest.history.store.failure_texts import add_failure
 from watchtest.history.store.flaky_evidence import add_contradictions
 from watchtest.history.store.pack import add_pack
 from watchtest.history.store.store import Store
-from watchtest.history.store.tree_changes import pack_link
+from watchtest.history.store.tree_changes import pack_changes
 
 LIMIT_S = 0.300
 SIZE_LIMIT_MB = 256
@@ -76,7 +76,8 @@ def fill(connection: Connection, workspace: str, runs: int, tests: int, random: 
             add_failure(connection, number, each + 1, 1, _failure(each, random))
         before, after = {f"src/m{number % 40}.py": f"{number}"}, {f"src/m{number % 40}.py": f"{number + 1}"}
         connection.execute(
-            "INSERT INTO changes (run, since, paths) VALUES (?, ?, ?)", (number, number - 1, pack_link(before, after))
+            "INSERT INTO changes (run, since, paths) VALUES (?, ?, ?)",
+            (number, number - 1, pack_changes((before, after))),
         )
         if number % 4 == 0:
             add_contradictions(connection, number, at)

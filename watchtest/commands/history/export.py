@@ -19,7 +19,6 @@ from watchtest.core.model import RunState
 from watchtest.core.text import one_line
 from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.queries.run_queries import PastRun, run_detail
-from watchtest.history.reports.report_export import ctrf, junit
 from watchtest.history.store.database import Connection
 
 COMPLETE_STATES = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
@@ -35,6 +34,8 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from watchtest.history.reports.report_export import ctrf, junit
+
     output: Path | None = arguments.output
     is_json = output is not None and output.suffix == ".json"
 

@@ -13,23 +13,17 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import REPORT_FORMATS, history_file
 from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import tests
 from watchtest.errors import UsageError, WorkspaceError
-from watchtest.history.reports.report_import import (
-    SIZE_LIMIT,
-    ImportedReport,
-    InvalidReport,
-    add_report,
-    read_ctrf,
-    under_known_names,
-    unique_results,
-)
 from watchtest.history.store.store import Store
-from watchtest.runners import junit
 from watchtest.workspace.folder import find_workspace
+
+if TYPE_CHECKING:
+    from watchtest.history.reports.report_import import ImportedReport
 
 TIMESTAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
 
@@ -42,10 +36,18 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from watchtest.history.reports.report_import import SIZE_LIMIT, add_report, under_known_names
+
     workspace = str(find_workspace(arguments.workspace))
+    reports: list[tuple[Path, bytes, ImportedReport]] = []
     # Read all of them before the first one is stored.
-    contents = [(file, _content(file)) for file in arguments.files]
-    reports = [(file, content, _read(content, file, arguments.format, workspace)) for file, content in contents]
+    for file in arguments.files:
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(SIZE_LIMIT + 1)
+        except OSError as error:
+            raise WorkspaceError(f"history import: cannot read {file}: {error.strerror or error}") from error
+        reports.append((file, content, _read(content, file, arguments.format, workspace)))
     with Store(history_file(arguments)) as store:
         for file, content, raw in reports:
             report = under_known_names(store, raw)
@@ -54,30 +56,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _content(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(SIZE_LIMIT + 1)
-    except OSError as error:
-        raise WorkspaceError(f"history import: cannot read {file}: {error.strerror or error}") from error
-
-
 def _read(content: bytes, file: Path, chosen: str | None, workspace: str) -> ImportedReport:
+    from watchtest.history.reports.report_import import ImportedReport, InvalidReport, read_ctrf, unique_results
+    from watchtest.runners.junit import InvalidJUnit, read_junit
+
     is_json = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
     try:
         if (chosen or ("ctrf" if is_json else "junit")) == "ctrf":
             return read_ctrf(content)
-        return _read_junit_report(content, workspace)
-    except (InvalidReport, junit.InvalidJUnit) as error:
+        found = read_junit(content, "junit", workspace, "")
+        if not found and b"<testsuite" not in content:
+            raise InvalidReport("it is not a JUnit report: it has no testsuite")
+    except (InvalidReport, InvalidJUnit) as error:
         raise UsageError(
             f"history import {file}: {error}", hint="give a JUnit XML or CTRF JSON file; --format says which it is"
         ) from error
-
-
-def _read_junit_report(content: bytes, workspace: str) -> ImportedReport:
-    found = junit.read_junit(content, "junit", workspace, "")
-    if not found and b"<testsuite" not in content:
-        raise InvalidReport("it is not a JUnit report: it has no testsuite")
     results = unique_results([replace(result, test=result.test.removeprefix("junit::")) for result in found])
     return ImportedReport(results, at=_started_at(content), duration_s=sum(result.duration_s for result in results))
 

@@ -92,8 +92,8 @@ def add_report(
     at = min(report.at, now) if report.at is not None else now
     by = f" by {report.tool}" if report.tool else ""
     run = Run(name, Lane.COMMIT, Trigger.MANUAL, All(f"all tests of the report{by}"), is_forced=True)
-    store.begin(run, at, workspace, "imported from a report", imported_from=source)
-    store.set_code(name, report.head, report.branch)
+    because = "imported from a report"
+    store.begin(run, at, workspace, because, imported_from=source, head=report.head, branch=report.branch)
     if report.results:
         store.add_results(name, report.results, at)
     is_red = any(result.outcome.is_red for result in report.results)

@@ -6,8 +6,6 @@ All functions run in the caller's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from watchtest.history.store.columns import JUDGED_SQL, JUDGED_STATES, PASSED_CODE, Proof
 from watchtest.history.store.database import Connection
 from watchtest.history.store.pack import PackReader
@@ -20,9 +18,9 @@ MOST_RUNS = 40
 _ADD = "INSERT OR IGNORE INTO evidence (test, failed_run, passed_run, proof, at) VALUES (?, ?, ?, ?, ?)"
 
 
-def add_proof(connection: Connection, run: int, tests: Iterable[int], proof: Proof, at: float) -> None:
-    """Record that these tests both failed and passed within one run."""
-    connection.executemany(_ADD, [(test, run, run, int(proof), at) for test in tests])
+def add_proof(connection: Connection, run: int, test: int, proof: Proof, at: float) -> None:
+    """Record that a test both failed and passed within one run."""
+    connection.execute(_ADD, (test, run, run, int(proof), at))
 
 
 def add_contradictions(connection: Connection, run: int, at: float) -> None:

@@ -94,8 +94,18 @@ class Store:
 
     # -- the life of a run -------------------------------------------------------------------------
 
-    def begin(self, run: Run, at: float, workspace: str, reason: str = "", imported_from: str | None = None) -> None:
-        """Add a queued run. `imported_from` names the report that an imported run comes from."""
+    def begin(
+        self,
+        run: Run,
+        at: float,
+        workspace: str,
+        reason: str = "",
+        *,
+        imported_from: str | None = None,
+        head: str | None = None,
+        branch: str | None = None,
+    ) -> None:
+        """Add a queued run. For an imported run, name its report, and its commit and branch if the report does."""
         values: dict[str, Value] = {
             "id": run.id,
             "workspace": workspace_key(workspace),
@@ -105,24 +115,27 @@ class Store:
             "is_forced": int(run.is_forced),
             "state": RunState.QUEUED.value,
             "queued_at": at,
-            "imported_from": None if imported_from is None else storable_text(imported_from, TEXT_LIMIT),
+            "imported_from": imported_from and storable_text(imported_from, TEXT_LIMIT),
+            "head": head and storable_text(head),
+            "branch": branch and storable_text(branch),
         }
         with self._transaction() as connection:
             names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-            connection.execute(f"INSERT INTO runs ({names}) VALUES ({places})", values)
-            _enter_state(connection, self._open_run(connection, run.id), RunState.QUEUED, reason, at)
+            row = connection.execute(
+                f"INSERT INTO runs ({names}) VALUES ({places}) RETURNING number", values
+            ).fetchone()
+            _enter_state(connection, row["number"], RunState.QUEUED, reason, at)
 
     def start(self, run: Run, at: float, reason: str = "") -> None:
         """Record that the run leaves the queue and starts syncing."""
-        with self._transaction() as connection:
-            number = self._open_run(connection, run.id)
+        with self._open_run(run.id) as (connection, number):
             _update(connection, number, {**_selected(run), "started_at": at})
             _enter_state(connection, number, RunState.SYNCING, reason, at)
 
     def set_selection(self, run: Run, at: float) -> None:
         """Record which tests the run will execute, if that is decided after its start."""
-        with self._transaction() as connection:
-            _update(connection, self._open_run(connection, run.id), {**_selected(run), "chosen_at": at})
+        with self._open_run(run.id) as (connection, number):
+            _update(connection, number, {**_selected(run), "chosen_at": at})
         tests = run.selection.tests if isinstance(run.selection, Only) else ()
         self._complete_files[run.id] = tuple(test for test in tests if "::" not in test)
 
@@ -130,16 +143,12 @@ class Store:
         """Record that the run has entered another unfinished state."""
         if state.is_final:
             raise ValueError(f"{state} is a final state: use end()")
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
-            if state is RunState.RUNNING:
-                _update(connection, run, {"executing_at": at})
+        with self._open_run(run_id) as (connection, run):
             _enter_state(connection, run, state, reason, at)
 
     def runner_started(self, run_id: str, at: float) -> None:
         """Record the runner's first sign of life."""
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
+        with self._open_run(run_id) as (connection, run):
             connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
 
     def set_snapshot(self, run_id: str, snapshot: Snapshot, environment: str, at: float | None = None) -> None:
@@ -147,34 +156,23 @@ class Store:
         values: dict[str, Value] = {
             "tree": snapshot.id,
             "head": snapshot.head,
-            "branch": None if snapshot.branch is None else storable_text(snapshot.branch),
-            "is_dirty": None if snapshot.dirty is None else int(snapshot.dirty),
+            "branch": snapshot.branch and storable_text(snapshot.branch),
+            "is_dirty": snapshot.dirty,
             "environment": storable_text(environment),
             "taken_at": at,
         }
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
+        with self._open_run(run_id) as (connection, run):
             _update(connection, run, values)
             row = connection.execute("SELECT workspace, lane FROM runs WHERE number = ?", (run,)).fetchone()
             self._trees.add(connection, run, (row["workspace"], row["lane"]), snapshot)
-
-    def set_code(self, run_id: str, head: str | None, branch: str | None) -> None:
-        """Record the commit and branch of an imported run, as far as its report names them."""
-        values: dict[str, Value] = {
-            "head": None if head is None else storable_text(head),
-            "branch": None if branch is None else storable_text(branch),
-        }
-        with self._transaction() as connection:
-            _update(connection, self._open_run(connection, run_id), values)
 
     def add_results(
         self, run_id: str, results: Sequence[Result], at: float, kind: AttemptKind = AttemptKind.WORD
     ) -> None:
         """Add results. If a test was reported before in this run, this is its next attempt."""
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
-            if _state_of(connection, run) is not RunState.RUNNING:
-                _update(connection, run, {"executing_at": at})
+        with self._open_run(run_id) as (connection, run):
+            state = connection.execute("SELECT state FROM runs WHERE number = ?", (run,)).fetchone()["state"]
+            if state != RunState.RUNNING:
                 _enter_state(connection, run, RunState.RUNNING, "", at)
             connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
             for result in results:
@@ -184,25 +182,21 @@ class Store:
                 if result.failure is not None:
                     add_failure(connection, run, added["test"], added["attempt"], result.failure, result.test)
                 if result.reruns and result.outcome is Outcome.PASSED:
-                    add_proof(connection, run, [added["test"]], Proof.RERUN, at)
+                    add_proof(connection, run, added["test"], Proof.RERUN, at)
 
     def add_chance_failures(self, run_id: str, tests: Sequence[str], at: float) -> None:
         """Record that these tests failed in this run and passed when the same run was repeated."""
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
-            for test in tests:
-                row = connection.execute(
-                    "SELECT number FROM tests WHERE identity = ?", (storable_text(test),)
-                ).fetchone()
+        with self._open_run(run_id) as (connection, run):
+            for test in map(storable_text, tests):
+                row = connection.execute("SELECT number FROM tests WHERE identity = ?", (test,)).fetchone()
                 if row is not None:
-                    add_proof(connection, run, [row["number"]], Proof.REPEAT, at)
+                    add_proof(connection, run, row["number"], Proof.REPEAT, at)
 
     def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
         """End the run. Nothing can be added to it afterwards."""
         if not state.is_final:
             raise ValueError(f"{state} is not a final state: use advance()")
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
+        with self._open_run(run_id) as (connection, run):
             if raw_output:
                 output = zlib.compress(storable_text(raw_output, OUTPUT_LIMIT).encode(), level=1)
                 connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
@@ -215,8 +209,7 @@ class Store:
 
     def withdraw(self, run_id: str) -> None:
         """Remove a run that had nothing to do because its tree had been judged already."""
-        with self._transaction() as connection:
-            run = self._open_run(connection, run_id)
+        with self._open_run(run_id) as (connection, run):
             if connection.execute("SELECT 1 FROM results WHERE run = ? LIMIT 1", (run,)).fetchone():
                 raise WorkspaceError(f"run {run_id} has results and cannot be withdrawn, only ended")
             connection.execute("DELETE FROM runs WHERE number = ?", (run,))
@@ -306,16 +299,19 @@ class Store:
         self._inode, self._is_suspect, self._must_open = _inode(self._path), False, False
         self._trees.forget()
 
-    def _open_run(self, connection: Connection, run_id: str) -> int:
-        row = connection.execute("SELECT number, ended_at, state FROM runs WHERE id = ?", (run_id,)).fetchone()
-        if row is None:
-            raise WorkspaceError(
-                f"run {run_id} is not in the history {self._path}",
-                hint="the file was moved or replaced during the run; the next run will be recorded again",
-            )
-        if row["ended_at"] is not None:
-            raise WorkspaceError(f"run {run_id} has already ended ({row['state']}): nothing can be added to it")
-        return int(row["number"])
+    @contextmanager
+    def _open_run(self, run_id: str) -> Iterator[tuple[Connection, int]]:
+        """Begin a transaction about a run that has not ended, and yield the connection and the number of the run."""
+        with self._transaction() as connection:
+            row = connection.execute("SELECT number, ended_at, state FROM runs WHERE id = ?", (run_id,)).fetchone()
+            if row is None:
+                raise WorkspaceError(
+                    f"run {run_id} is not in the history {self._path}",
+                    hint="the file was moved or replaced during the run; the next run will be recorded again",
+                )
+            if row["ended_at"] is not None:
+                raise WorkspaceError(f"run {run_id} has already ended ({row['state']}): nothing can be added to it")
+            yield connection, row["number"]
 
 
 def _selected(run: Run) -> dict[str, Value]:
@@ -333,12 +329,12 @@ def _update(connection: Connection, run: int, values: Mapping[str, Value]) -> No
 
 
 def _enter_state(connection: Connection, run: int, state: RunState, reason: str, at: float) -> None:
-    values: dict[str, Value] = {"run": run, "state": state.value, "reason": storable_text(reason, TEXT_LIMIT), "at": at}
+    values: dict[str, Value] = {"state": state.value, "reason": storable_text(reason, TEXT_LIMIT)}
+    connection.execute(_ADD_STATE, {**values, "run": run, "at": at})
     values["ended_at"] = at if state.is_final else None
-    connection.execute(_ADD_STATE, values)
-    connection.execute(
-        "UPDATE runs SET state = :state, reason = :reason, ended_at = :ended_at WHERE number = :run", values
-    )
+    if state is RunState.RUNNING:
+        values["executing_at"] = at
+    _update(connection, run, values)
 
 
 def _last_activity(connection: Connection, run: int) -> float:
@@ -351,10 +347,6 @@ def _last_activity(connection: Connection, run: int) -> float:
         {"run": run},
     ).fetchone()
     return float(row["last_at"])
-
-
-def _state_of(connection: Connection, run: int) -> RunState:
-    return RunState(connection.execute("SELECT state FROM runs WHERE number = ?", (run,)).fetchone()["state"])
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from watchtest.history.store.pack import (
     unpack_roster,
 )
 from watchtest.history.store.test_lineage import moved_files
-from watchtest.history.store.tree_changes import Link, changed_between, net_changes, pack_link, unpack_link
+from watchtest.history.store.tree_changes import changed_between, net_changes, pack_changes, unpack_changes
 
 # -- packs -----------------------------------------------------------------------------------------
 
@@ -117,33 +117,24 @@ def entry(digest: str, mode: int = 0o644) -> Entry:
     return Entry(EntryKind.FILE, mode, 1, digest)
 
 
-def link(run: int, since: int, **paths: tuple[str | None, str | None]) -> Link:
-    return Link(run, since, {p: was for p, (was, _) in paths.items()}, {p: is_ for p, (_, is_) in paths.items()})
-
-
 def test_a_link_holds_what_was_and_what_is() -> None:
     before, after = changed_between({"a": entry("1"), "b": entry("2")}, {"b": entry("3"), "c": entry("4", 0o755)})
-    assert unpack_link(5, 4, pack_link(before, after)) == Link(5, 4, before, after)
+    assert unpack_changes(pack_changes((before, after))) == (before, after)
     assert (before["a"], after["a"]) == ("10", None)
     assert before["c"] is None
     assert set(after) == {"a", "b", "c"}
 
 
 def test_what_was_changed_back_has_not_changed() -> None:
-    links = {2: link(2, 1, a=("x", "y"), b=("1", "2")), 3: link(3, 2, a=("y", "x"))}
-    found = net_changes(links, 1, 3)
-    assert found is not None
-    assert found == ({"b": "1"}, {"b": "2"})
+    chain = [({"a": "y"}, {"a": "x"}), ({"a": "x", "b": "1"}, {"a": "y", "b": "2"})]
+    assert net_changes([], chain) == ({"b": "1"}, {"b": "2"})
+    assert net_changes(chain, []) == ({"b": "2"}, {"b": "1"})
 
 
 def test_two_branches_meet_where_they_parted() -> None:
-    links = {2: link(2, 1, a=("x", "y")), 3: link(3, 1, a=("x", "z"), b=(None, "n"))}
-    assert net_changes(links, 2, 3) == ({"a": "y", "b": None}, {"a": "z", "b": "n"})
-    assert net_changes(links, 1, 1) == ({}, {})
-
-
-def test_a_broken_chain_tells_nothing() -> None:
-    assert net_changes({9: link(9, 8, a=("x", "y"))}, 1, 9) is None
+    one, other = ({"a": "x"}, {"a": "y"}), ({"a": "x", "b": None}, {"a": "z", "b": "n"})
+    assert net_changes([one], [other]) == ({"a": "y", "b": None}, {"a": "z", "b": "n"})
+    assert net_changes([], []) == ({}, {})
 
 
 # -- moves -----------------------------------------------------------------------------------------
