@@ -1,4 +1,4 @@
-"""Runs that were begun ahead and wait before the file that is saved again. Only the agent has to do with it."""
+"""Prestarted runs that wait before the file that is expected to change. They concern the agent alone."""
 
 from __future__ import annotations
 

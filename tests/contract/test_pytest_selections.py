@@ -1,4 +1,4 @@
-"""What pytest is asked for, and what it says of a test whose process is gone. Only the agent has to do with it."""
+"""Which tests pytest runs, and what is reported of a test whose process has died. It concerns the agent alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's loop where something comes to an end, or cannot begin, while it listens."""
+"""The agent's loop when files are closed, or processes cannot be started, while it polls."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ by signals from its shell script (`boxes.no_python.shell_job`). Decides only; mu
 from __future__ import annotations
 
 import time
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 HEAD_LIMIT = 256 * 1024
 TAIL_LIMIT = 64 * 1024
@@ -38,14 +38,16 @@ class StopPolicy:
         test_s: float = 0.0,
         has_stacks: bool = False,
         has_last_resort: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._run_s = run_s
         self._silence_s = silence_s
         self._grace_s = grace_s
         self._test_s = test_s
         self._has_stacks = has_stacks
         self._last_resort = [KILL_SUPERVISOR] if has_last_resort else []
-        self._began = self._last_output_at = time.monotonic()
+        self._began = self._last_output_at = self._clock()
         self._running_tests: Dict[str, float] = {}
         self._steps: List[str] = []
         self._next_step_at = 0.0
@@ -57,7 +59,7 @@ class StopPolicy:
 
     @property
     def duration_s(self) -> float:
-        return time.monotonic() - self._began
+        return self._clock() - self._began
 
     @property
     def current_test(self) -> str:
@@ -65,10 +67,10 @@ class StopPolicy:
         return self._timed_out_in or next(iter(self._running_tests), "")
 
     def note_output(self) -> None:
-        self._last_output_at = time.monotonic()
+        self._last_output_at = self._clock()
 
     def note_test_start(self, test: str) -> None:
-        self._running_tests[test] = time.monotonic()
+        self._running_tests[test] = self._clock()
 
     def note_test_end(self, test: str) -> None:
         self._running_tests.pop(test, None)
@@ -84,7 +86,7 @@ class StopPolicy:
 
     def due_step(self) -> Optional[str]:
         """Check the limits; return the next step of a stop if it is time for it."""
-        now = time.monotonic()
+        now = self._clock()
         if self.stopped is None:
             self._check_limits(now)
         if not self._steps or now < self._next_step_at:
@@ -110,7 +112,7 @@ class StopPolicy:
 
     def _begin(self, steps: List[str]) -> None:
         self._steps = steps
-        self._next_step_at = time.monotonic()
+        self._next_step_at = self._clock()
 
 
 def death_reason(signal_name: str, is_out_of_memory: bool, test: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Which functions keep what they find out, and where: each as somebody would write it."""
+"""Which functions cache their results, and where, with examples as they are usually written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that runs unittest under our eyes: run for real, by every Python that is on the path."""
+"""The command that runs unittest with our loader, executed by every Python on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was begun ahead may wait as long as it likes, but not work without end. In real processes."""
+"""A prestarted run may wait for any time, but its CPU time is limited. With real processes."""
 
 from __future__ import annotations
 

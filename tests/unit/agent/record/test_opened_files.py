@@ -1,4 +1,4 @@
-"""Files that are opened without Python being asked: the kernel tells."""
+"""Files that native code opens are observed by inotify."""
 
 from __future__ import annotations
 

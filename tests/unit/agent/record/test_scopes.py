@@ -1,4 +1,4 @@
-"""What scopes tell of themselves: all of it, however much that is."""
+"""Scopes report everything that was touched, however much it is."""
 
 from __future__ import annotations
 

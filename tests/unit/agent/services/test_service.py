@@ -1,4 +1,4 @@
-"""The log of a service: bounded, with its end at hand, and never in the way."""
+"""The log of a service is bounded, keeps its last lines at hand, and never affects the service."""
 
 from __future__ import annotations
 

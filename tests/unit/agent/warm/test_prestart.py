@@ -1,4 +1,4 @@
-"""A session that waits for its order: it goes on only if one that began now would be where it is. In real processes."""
+"""A prestarted session continues only if one that began now would be in the same state. With real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes are fit to fork runs from, and what their forks find out about the project. In real processes."""
+"""Which processes runs can be forked from, and what the forks find out about the project. With real processes."""
 
 from __future__ import annotations
 
