@@ -29,6 +29,7 @@ from watchtest.core.events import Post, StartRun, TestsCollected, TestsEnded
 from watchtest.core.merge import merge
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
 from watchtest.core.policy import file_order
+from watchtest.core.text import names
 from watchtest.core.verdict import judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
@@ -51,7 +52,6 @@ from watchtest.selection.selector import SelectionInput, Selector
 log = logging.getLogger(__name__)
 BATCH_S = 0.05
 """Results are posted in batches: a new state per test would cost more than the test."""
-NAMES_SHOWN = 3
 PYTEST_USAGE = 4
 QUERY_LIMIT_S = 60.0
 """The time limit when a runner queries its tool for dependencies."""
@@ -382,10 +382,7 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
 
 
 def _names(tests: tuple[str, ...]) -> str:
-    if not tests:
-        return "the whole run"
-    more = f" and {len(tests) - NAMES_SHOWN} more" if len(tests) > NAMES_SHOWN else ""
-    return ", ".join(tests[:NAMES_SHOWN]) + more
+    return names(tests) if tests else "the whole run"
 
 
 def _invocation_end(end: JobResult) -> InvocationEnd:

@@ -198,7 +198,7 @@ def test_an_audit_finds_what_a_selection_has_left_out_and_owns_up(project: Proje
     watcher.wait_for_words("failed 1 of 5 tests")
     status = watcher.wait_for_verdict("failed")
     assert [failure["id"] for failure in status["failures"]] == ["test_hidden.py::test_hidden"]
-    assert "a defect of watchtest" in watcher.output.lower()
+    assert "a bug in watchtest" in watcher.output.lower()
     (file,) = Path(project.root, ".watchtest").glob("missed-*.json")
     kept = json.loads(file.read_text())
     assert set(kept["missed"]) == {"test_hidden.py::test_hidden"}

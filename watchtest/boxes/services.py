@@ -18,11 +18,11 @@ from watchtest.agent.frames import Frame
 from watchtest.boxes.protocols import BoxSession, Note, StopSignal
 from watchtest.boxes.service_keys import Matcher, ServiceDefinition, ServiceDependencies, ServiceInputs
 from watchtest.core.model import ServiceInfo, Snapshot
+from watchtest.core.text import ROW_LIMIT
 from watchtest.errors import ChannelLost, ServiceError
 
 STATES = ("starting", "ready", "backoff", "failed", "stopped")
 MAX_SERVICES = 200
-TEXT_LIMIT = 500
 TAIL_LINES = 15
 POLL_S = 0.1
 ORDER_TRIES = 3
@@ -84,14 +84,14 @@ def _report(row: Any) -> ServiceReport:
         case {"name": str(name), "key": str(key), "state": str(state), "restarts": int(restarts)} if state in STATES:
             tail = row.get("tail")
             info = ServiceInfo(
-                name=name[:TEXT_LIMIT],
+                name=name[:ROW_LIMIT],
                 state=state,
                 since=_time(row.get("since")),
                 restarts=restarts,
-                reason=str(row.get("reason") or "")[:TEXT_LIMIT],
+                reason=str(row.get("reason") or "")[:ROW_LIMIT],
             )
             lines = tail[-TAIL_LINES:] if isinstance(tail, list) else []
-            return ServiceReport(info, key, tuple(str(line)[:TEXT_LIMIT] for line in lines))
+            return ServiceReport(info, key, tuple(str(line)[:ROW_LIMIT] for line in lines))
         case _:
             raise ChannelLost(f"the agent sent an invalid service report: {row!r:.200}")
 

@@ -32,6 +32,7 @@ from watchtest.boxes.protocols import (
     UnittestCommand,
 )
 from watchtest.core.model import Delta, Entry, EntryKind, Snapshot, difference
+from watchtest.core.text import ID_LIMIT, OUTPUT_LIMIT
 from watchtest.errors import BoxError, ChannelLost
 
 HELLO_LIMIT_S = 30.0
@@ -40,8 +41,6 @@ COMMIT_LIMIT_S = 300.0
 PRINTS_LIMIT_S = 120.0
 AGENT_SLACK_S = 30.0
 WRITE_BUFFER = 512 * 1024
-ID_LIMIT = 4096
-TEXT_LIMIT = 1024 * 1024
 REPORT_LIMIT = 65 * 1024 * 1024
 """A little above the agent's own limit."""
 
@@ -214,7 +213,7 @@ class Session:
                             raise ChannelLost(f"the report of the run is larger than {REPORT_LIMIT} bytes")
                     elif header["t"] == "output":
                         text = decoder.decode(body)
-                        output = (output + text)[:TEXT_LIMIT]
+                        output = (output + text)[:OUTPUT_LIMIT]
                         on_output(text)
                     elif header["t"] == "ended":
                         return _job_end(header, output, bytes(report))
@@ -298,13 +297,13 @@ def _generation(header: Mapping[str, Any]) -> int:
 
 def _job_end(header: Mapping[str, Any], output: str, report: bytes) -> JobResult:
     exit_code, stopped, duration = header.get("exit_code"), header.get("stopped"), header.get("duration_s")
-    dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:TEXT_LIMIT]
+    dropped, tail = header.get("dropped"), str(header.get("tail", ""))[:OUTPUT_LIMIT]
     return JobResult(
         exit_code=exit_code if isinstance(exit_code, int) else None,
         stopped=stopped if stopped in ("cancelled", "killed", "timed_out") else None,
         reason=str(header.get("reason", ""))[:2000],
         output=join_output(output, dropped if isinstance(dropped, int) else 0, tail),
-        stacks=str(header.get("stacks", ""))[:TEXT_LIMIT],
+        stacks=str(header.get("stacks", ""))[:OUTPUT_LIMIT],
         duration_s=duration if isinstance(duration, float) and math.isfinite(duration) else 0.0,
         full_disk=str(header.get("full_disk") or "")[:400],
         current=str(header.get("current") or "")[:ID_LIMIT],

@@ -20,13 +20,12 @@ from watchtest.control.result_log import NumberedResult, approximate_size
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result, Run
 from watchtest.core.state import LaneState, State, Working
-from watchtest.core.text import cut
+from watchtest.core.text import NOTE_LIMIT, cut
 from watchtest.core.transitions import Fact, NoteShown, ResultsArrived, RunFinished
 from watchtest.views.status.status_document import box_document, lane_summary, problem_document, result_document
 
 Document = dict[str, Any]
 MessageKind = Literal["status", "run", "result", "box", "problem", "note", "reset", "end"]
-NOTE_LIMIT = 1000
 
 
 class EventMessage(NamedTuple):

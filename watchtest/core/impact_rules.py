@@ -14,6 +14,7 @@ from typing import Protocol
 
 from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, ChangedPath, FileFingerprint, Unit
 from watchtest.core.supersede import is_text
+from watchtest.core.text import NAMES_SHOWN
 
 CONFTEST = "conftest.py"
 INIT = "__init__.py"
@@ -25,7 +26,6 @@ PYTEST_TABLES = MappingProxyType(
 """Files of several tools, and how the header of pytest's table begins in each."""
 SETTINGS = frozenset({*PYTEST_FILES, *PYTEST_TABLES})
 """Files from which pytest, unittest or their plugins read their settings."""
-REASONS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +298,8 @@ def find_impacts_by_file(changes: Iterable[ChangedPath], context: ImpactContext)
 def describe_impacts(impacts: Iterable[Impact]) -> str:
     """Return the distinct reasons in one line."""
     words = list(dict.fromkeys(impact.because for impact in impacts))
-    more = f"; and {len(words) - REASONS_SHOWN} more" if len(words) > REASONS_SHOWN else ""
-    return "; ".join(words[:REASONS_SHOWN]) + more
+    more = f"; and {len(words) - NAMES_SHOWN} more" if len(words) > NAMES_SHOWN else ""
+    return "; ".join(words[:NAMES_SHOWN]) + more
 
 
 def _folder(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Words for people and untrusted text made harmless. Imports next to nothing, so that `watchtest status` may use it."""
+"""Formats text for people, makes untrusted text harmless, and limits its length. Imports next to nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+# How many characters are accepted, kept or shown, from short to long.
+NAMES_SHOWN = 3
+"""Names in a list, before "and 2 more"."""
+NAME_LIMIT = 200
+"""A kind of error, a function, or the first line of a message."""
+LINE_LIMIT = 300
+"""A line of text, unless there is a reason for another limit."""
+ROW_LIMIT = 500
+"""A row of output, or a hint."""
+NOTE_LIMIT = 1_000
+"""A note about a run."""
+MESSAGE_LIMIT = 2_000
+"""The message of a failure in the status file and in events."""
+ID_LIMIT = 4_096
+"""A test id, a path, or another name that comes from the box."""
+EXCERPT_LIMIT = 8_000
+"""The end of an output that is shown with a failure."""
+STORED_TEXT_LIMIT = 64 * 1024
+"""A text in the history."""
+FAILURE_TEXT_LIMIT = 256 * 1024
+"""A text of a failure that the box reports."""
+OUTPUT_LIMIT = 1024 * 1024
+"""The output of a run."""
+
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-# Every control character starts at least one alternative and none is ever kept: what is left after one pass cannot
-# join into a new sequence. A string that is never closed loses its opening alone, so it hides nothing after it.
+# Every control character starts at least one alternative and none is ever kept, so the rest cannot form a new sequence.
+# Of a string sequence that is never closed only the opening is removed, so it hides no text after it.
 _UNWANTED = (
     r"(?P<newline>\r\n?)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -23,15 +47,15 @@ _UNWANTED = (
 
 
 def clean(text: str) -> str:
-    """`text` without anything that could steer a terminal: only printable characters, newlines and tabs are left."""
-    # Most text is harmless, and that is told much faster; none of what is unwanted is printable.
+    """Return `text` without control sequences: only printable characters, newlines and tabs are left."""
+    # Most text is harmless, and checking that is much faster; no unwanted character is printable.
     is_harmless = text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
     return text if is_harmless else _unwanted().sub(_instead, text)
 
 
 @functools.cache
 def _unwanted() -> re.Pattern[str]:
-    """Compiled when it is first needed: for most lines of `watchtest status` it never is."""
+    """Compile the pattern on demand: `watchtest status` rarely needs it."""
     return re.compile(_UNWANTED)
 
 
@@ -42,36 +66,36 @@ def _instead(match: re.Match[str]) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Clean text of at most `limit` characters, from its beginning."""
-    # Cleaning costs time in proportion to the text, which came from the box: look only at what may be shown.
+    """Return the beginning of a text: clean, and at most `limit` characters."""
+    # The text may be long and cleaning takes time, so only the part that may be shown is cleaned.
     beginning = clean(text[: limit * 4])
     is_whole = len(text) <= limit * 4 and len(beginning) <= limit
     return beginning if is_whole else beginning[: limit - 1] + "…"
 
 
 def cut_front(text: str, limit: int) -> str:
-    """Clean text of at most `limit` characters, from its end: the last words before a failure say most."""
+    """Return the end of a text: clean, and at most `limit` characters."""
     end = clean(text[-limit * 4 :])
     is_whole = len(text) <= limit * 4 and len(end) <= limit
     return end if is_whole else "…" + end[-(limit - 1) :]
 
 
-def one_line(text: str, limit: int = 300) -> str:
-    """The first line that says something, clean and without runs of blanks."""
+def one_line(text: str, limit: int = LINE_LIMIT) -> str:
+    """Return the first line that is not blank: clean, and with single spaces."""
     lines = (" ".join(line.split()) for line in cut(text.lstrip(), limit * 4).splitlines())
     return cut(next((line for line in lines if line), ""), limit)
 
 
-def tail(text: str, lines: int, limit: int = 500) -> tuple[str, ...]:
-    """The last lines of an output, clean, each of bounded length."""
-    said = [line.rstrip() for line in cut_front(text, lines * limit).expandtabs(4).split("\n")]
-    while said and not said[-1]:
-        said.pop()
-    return tuple(cut(line, limit) for line in said[-lines:])
+def tail(text: str, lines: int, limit: int = ROW_LIMIT) -> tuple[str, ...]:
+    """Return the last lines of an output: clean, and each at most `limit` characters."""
+    shown = [line.rstrip() for line in cut_front(text, lines * limit).expandtabs(4).split("\n")]
+    while shown and not shown[-1]:
+        shown.pop()
+    return tuple(cut(line, limit) for line in shown[-lines:])
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """`text` as a stream of this encoding can say it; consoles that know no ✔ get a question mark."""
+    """Return `text` with a question mark for every character that the encoding cannot represent."""
     name = encoding or "utf-8"
     return text.encode(name, "replace").decode(name)
 
@@ -95,19 +119,19 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago in one unit: coarser the older."""
+    """Return how long ago something happened, in one unit."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
             return f"{int(seconds // size)}{unit} ago"
     return f"{max(seconds, 0.0):.1f}s ago" if seconds < 10 else f"{int(seconds // 5) * 5}s ago"
 
 
-def names(paths: Collection[str], most: int = 3) -> str:
-    """`a.py, b.py and 2 more`."""
+def names(paths: Collection[str], most: int = NAMES_SHOWN) -> str:
+    """Return a phrase like `a.py, b.py and 2 more`."""
     ordered = sorted(paths)
     shown = ", ".join(one_line(path, 80) for path in ordered[:most])
     return shown if len(ordered) <= most else f"{shown} and {len(ordered) - most} more"
 
 
 def short(identifier: str, length: int = 8) -> str:
-    return one_line(identifier, 200)[:length]
+    return one_line(identifier, NAME_LIMIT)[:length]

@@ -27,11 +27,11 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.state import Knowledge, KnownTest
+from watchtest.core.text import EXCERPT_LIMIT, NAME_LIMIT
 
 CRASHED = "crashed"
 EXITED = "exited"
 TIMED_OUT = "timed out"
-OUTPUT_LIMIT = 8_000
 
 
 def blamed_tests(execution: Execution) -> tuple[Result, ...]:
@@ -46,7 +46,7 @@ def blamed_tests(execution: Execution) -> tuple[Result, ...]:
         message=ending_reason(execution),
         where=_where(execution.current, execution.stacks) or _where(execution.current, execution.raw_output),
         text=execution.stacks,
-        output=execution.raw_output[-OUTPUT_LIMIT:],
+        output=execution.raw_output[-EXCERPT_LIMIT:],
     )
     return (Result(execution.current, Outcome.ERROR, 0.0, failure),)
 
@@ -80,7 +80,6 @@ def _where(test: str, stacks: str) -> Location | None:
 PYTEST_NO_TESTS = 5
 UNREPORTED = "promised by the collection and never reported"
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
-MESSAGE_LIMIT = 200
 WORST_FIRST = (
     RunState.TIMED_OUT,
     RunState.ERROR,
@@ -163,7 +162,7 @@ def _uncollected(errors: tuple[Result, ...]) -> str:
     count = "1 file" if len(errors) == 1 else f"{len(errors)} files"
     first = errors[0]
     lines = first.failure.message.strip().splitlines() if first.failure else []
-    message = f": {lines[0].strip()[:MESSAGE_LIMIT]}" if lines else ""
+    message = f": {lines[0].strip()[:NAME_LIMIT]}" if lines else ""
     return f"{count} could not be {what}: {first.test}{message}"
 
 

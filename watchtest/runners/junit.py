@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from watchtest.core.model import Failure, Location, Outcome, Result
+from watchtest.core.text import FAILURE_TEXT_LIMIT, NAME_LIMIT
 from watchtest.runners.command_report import TEST_LIMIT
-from watchtest.runners.untrusted import DURATION_LIMIT_S, KIND_LIMIT, TEXT_LIMIT, first_line, location, name, text
+from watchtest.runners.untrusted import DURATION_LIMIT_S, first_line, location, name, text
 
 SIZE_LIMIT = 64 * 1024 * 1024
 DEPTH_LIMIT = 64
@@ -60,7 +61,7 @@ class _Reader:
 
     def text(self, data: str) -> None:
         case = self._case
-        if case is not None and self._open[-1] in OUTCOMES and case.size < TEXT_LIMIT:
+        if case is not None and self._open[-1] in OUTCOMES and case.size < FAILURE_TEXT_LIMIT:
             case.parts.append(data)
             case.size += len(data)
 
@@ -101,7 +102,7 @@ def _failure(case: _Case, root: str, folder: str) -> Failure | None:
     declared = location(case.attributes.get("file", ""), case.attributes.get("line", "1"), root, folder)
     mentioned = _mentioned(f"{case.message}\n{content}", root, folder)
     return Failure(
-        kind=text(case.kind)[:KIND_LIMIT] or case.outcome,
+        kind=text(case.kind)[:NAME_LIMIT] or case.outcome,
         message=text(case.message) or first_line(content) or "no reason was reported",
         where=mentioned if mentioned and (declared is None or declared.file == mentioned.file) else declared,
         crash=mentioned or declared,

@@ -9,9 +9,10 @@ from typing import Any
 from watchtest.agent.in_pytest.pytest_command import NO_PYTEST
 from watchtest.agent.rows import RowKind, UntrustedRow
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
+from watchtest.core.text import FAILURE_TEXT_LIMIT, ID_LIMIT, NAME_LIMIT
 from watchtest.core.verdict import file_of
 from watchtest.runners.runner import InvocationEnd
-from watchtest.runners.untrusted import COLUMNS, ID_LIMIT, KIND_LIMIT, TEXT_LIMIT, number, seconds
+from watchtest.runners.untrusted import COLUMNS, number, seconds
 
 __all__ = ["NO_PYTEST", "PytestReader", "PytestRunner"]
 
@@ -133,7 +134,7 @@ def _failure(raw: object) -> Failure | None:
     if not isinstance(raw, dict):
         return None
     return Failure(
-        kind=_text(raw.get("kind"))[:KIND_LIMIT] or "Error",
+        kind=_text(raw.get("kind"))[:NAME_LIMIT] or "Error",
         message=_text(raw.get("message")),
         where=_location(raw),
         column=number(raw.get("column"), COLUMNS),
@@ -141,7 +142,7 @@ def _failure(raw: object) -> Failure | None:
         crash=_location(raw.get("crash")),
         text=_text(raw.get("text")),
         output=_text(raw.get("output")),
-        function=_text(raw.get("function"))[:KIND_LIMIT],
+        function=_text(raw.get("function"))[:NAME_LIMIT],
     )
 
 
@@ -154,4 +155,4 @@ def _location(raw: object) -> Location | None:
 
 
 def _text(raw: object) -> str:
-    return raw[:TEXT_LIMIT] if isinstance(raw, str) else ""
+    return raw[:FAILURE_TEXT_LIMIT] if isinstance(raw, str) else ""

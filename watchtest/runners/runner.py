@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from watchtest.core.model import Execution, Only, Result
+from watchtest.core.text import NAMES_SHOWN
 from watchtest.core.verdict import file_of
 from watchtest.runners.untrusted import first_line, inside
 
@@ -140,7 +141,6 @@ class Runner(Protocol):
 
 FILTER_LIMIT = 100_000
 """The longest test filter, in characters, that is passed on a command line."""
-NAMES_SHOWN = 3
 TOP = "."
 """The workspace itself, as a folder."""
 

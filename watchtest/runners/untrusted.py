@@ -7,10 +7,8 @@ import re
 from typing import Any
 
 from watchtest.core.model import Location
+from watchtest.core.text import FAILURE_TEXT_LIMIT, ID_LIMIT
 
-TEXT_LIMIT = 256 * 1024
-ID_LIMIT = 4096
-KIND_LIMIT = 200
 DURATION_LIMIT_S = 10_000_000.0
 LINES = 1_000_000_000
 COLUMNS = 1_000_000
@@ -20,10 +18,10 @@ NAME_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text(raw: object) -> str:
-    """Return lines of text, cut to TEXT_LIMIT characters."""
+    """Return lines of text, cut to FAILURE_TEXT_LIMIT characters."""
     if not isinstance(raw, str):
         return ""
-    return CONTROL.sub("", SEQUENCE.sub("", raw[: 2 * TEXT_LIMIT]))[:TEXT_LIMIT]
+    return CONTROL.sub("", SEQUENCE.sub("", raw[: 2 * FAILURE_TEXT_LIMIT]))[:FAILURE_TEXT_LIMIT]
 
 
 def name(raw: object) -> str:

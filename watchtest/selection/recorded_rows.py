@@ -7,8 +7,7 @@ from typing import Any
 
 from watchtest.agent.rows import SCOPE_SETS, RowKind, UntrustedRow
 from watchtest.core.recorded import TEST, Dependencies, FileFingerprint, ImportName, RunRecording, Unit
-
-WORD_LIMIT = 4096
+from watchtest.core.text import ID_LIMIT
 
 
 def parse_fingerprint(row: Any) -> FileFingerprint:
@@ -17,7 +16,7 @@ def parse_fingerprint(row: Any) -> FileFingerprint:
         case {"shell": str(shell), "units": list(units), "imports": list(imports)}:
             return _fingerprint(shell, units, imports)
         case {"error": str(error)}:
-            return FileFingerprint(error=error[:WORD_LIMIT])
+            return FileFingerprint(error=error[:ID_LIMIT])
         case _:
             return FileFingerprint(error="has no fingerprint: the box returned none")
 
@@ -72,9 +71,9 @@ class RecordingRows:
                             case [str(path), int(line), str(name)]:
                                 self._codes[number] = (path, line, name)
                 case {"k": RowKind.TEST, "test": str(test)}:
-                    self._ended.add(test[:WORD_LIMIT])
+                    self._ended.add(test[:ID_LIMIT])
                 case {"k": RowKind.SCOPE, "scope": str(key)}:
-                    self._add(key[:WORD_LIMIT], row)
+                    self._add(key[:ID_LIMIT], row)
                 case {"k": RowKind.PROJECT_MODULES, "modules": dict(modules), "tops": list(tops)}:
                     self._modules |= {name: path for name, path in modules.items() if isinstance(path, str)}
                     self._tops.update(top for top in tops if isinstance(top, str))
@@ -88,7 +87,7 @@ class RecordingRows:
         for name in SCOPE_SETS:
             words = row.get(name, ())
             if isinstance(words, list):
-                scope[name].update(word[:WORD_LIMIT] for word in words if isinstance(word, str))
+                scope[name].update(word[:ID_LIMIT] for word in words if isinstance(word, str))
 
     def __bool__(self) -> bool:
         return bool(self._scopes)

@@ -19,7 +19,7 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.state import Broken, Executing, Knowledge, LaneState, PendingChanges, Working
-from watchtest.core.text import count, duration, names, one_line, short, tests
+from watchtest.core.text import ROW_LIMIT, count, duration, names, one_line, short, tests
 from watchtest.core.verdict import file_of
 
 
@@ -125,11 +125,11 @@ def services(infos: tuple[ServiceInfo, ...]) -> str:
 
 
 def _because(info: ServiceInfo) -> str:
-    return f": {one_line(info.reason, 300)}" if info.reason else ""
+    return f": {one_line(info.reason)}" if info.reason else ""
 
 
 def problem(what: Problem) -> str:
-    return f"{one_line(what.code)}: {one_line(what.message, 500)}"
+    return f"{one_line(what.code)}: {one_line(what.message, ROW_LIMIT)}"
 
 
 def retry(broken: Broken, now: float) -> str:

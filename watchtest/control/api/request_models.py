@@ -11,10 +11,10 @@ from pydantic_core import PydanticCustomError
 
 from watchtest.control.api.requests import RUN_ID, quoted
 from watchtest.core.model import Lane, RunState
+from watchtest.core.text import ID_LIMIT
 from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 
 AFTER_LIMIT = 2_000_000_000
-TEST_LIMIT = 4096
 TEXT_LIMIT = 100
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DIGITS = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -30,8 +30,8 @@ def _check_test(test: object) -> object:
     """Accept a test, or a file or folder of tests. A runner must not be able to mistake it for an option."""
     if not isinstance(test, str) or not test.strip():
         raise _invalid(f"not a test: {quoted(test)}", "use an id as results show it: path/to/test_file.py::test_name")
-    if len(test) > TEST_LIMIT:
-        raise _invalid(f"{len(test)} characters are more than the limit of {TEST_LIMIT}")
+    if len(test) > ID_LIMIT:
+        raise _invalid(f"{len(test)} characters are more than the limit of {ID_LIMIT}")
     try:
         test.encode()
     except UnicodeEncodeError:
@@ -83,7 +83,7 @@ TestName = Annotated[
     BeforeValidator(_check_test),
     Field(
         min_length=1,
-        max_length=TEST_LIMIT,
+        max_length=ID_LIMIT,
         json_schema_extra={"pattern": TEST_PATTERN},
         description="The id of a test as results show it, or a file or folder of tests, relative to the workspace.",
     ),

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from watchtest.core.model import Outcome
-from watchtest.core.text import clean
+from watchtest.core.text import EXCERPT_LIMIT, clean
 from watchtest.history.queries.flaky_tests import flaky_tests
 from watchtest.history.queries.run_queries import PastRun, RunFilter, ids_of_tests, recent_runs
 from watchtest.history.queries.test_history import IS_LAST_ATTEMPT
@@ -31,7 +31,6 @@ JsonObject = dict[str, object]
 
 MOST_TESTS = 5_000
 MOST_FAILURES = 1_000
-TEXT_LIMIT = 8_000
 LETTERS = dict(zip(Outcome, ".FEsxX", strict=True))
 ASSETS = Path(__file__).with_name("assets")
 
@@ -130,8 +129,8 @@ def _failures(
             continue
         failure = unpack_failure(row["document"])
         location = f"{failure.where.file}:{failure.where.line}" if failure.where is not None else ""
-        text = clean(failure.text or failure.message)[-TEXT_LIMIT:]
-        output = clean(failure.output)[-TEXT_LIMIT:]
+        text = clean(failure.text or failure.message)[-EXCERPT_LIMIT:]
+        output = clean(failure.output)[-EXCERPT_LIMIT:]
         text = f"{text}\n\n{output}" if output else text
         found.append([position[row["run"]], index_of[row["test"]], clean(row["signature"]), clean(location), text])
     return found

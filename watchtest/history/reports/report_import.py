@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, Run, RunState, Trigger
+from watchtest.core.text import ID_LIMIT, STORED_TEXT_LIMIT
 from watchtest.history.reports.report_export import junit_name
-from watchtest.history.store.columns import TEXT_LIMIT
 from watchtest.history.store.store import Store
 
 SIZE_LIMIT = 64 * 1024 * 1024
-ID_LIMIT = 4096
 LONGEST_S = 7 * 86_400.0
 LATEST = 4_102_444_800.0
 """The year 2100; anything later is not a plausible time."""
@@ -140,14 +139,14 @@ def _failure(raw: dict[str, Any]) -> Failure:
     output = "\n".join(each for each in stdout if isinstance(each, str)) if isinstance(stdout, list) else ""
     message = _text(raw.get("message")) or "no reason was reported"
     kind = _text(_object(raw.get("extra")).get("kind"), 200) or "failed"
-    return Failure(kind, message, where, text=_text(raw.get("trace")), output=output[-TEXT_LIMIT:])
+    return Failure(kind, message, where, text=_text(raw.get("trace")), output=output[-STORED_TEXT_LIMIT:])
 
 
 def _object(raw: object) -> dict[str, Any]:
     return raw if isinstance(raw, dict) else {}
 
 
-def _text(raw: object, limit: int = TEXT_LIMIT) -> str:
+def _text(raw: object, limit: int = STORED_TEXT_LIMIT) -> str:
     return raw[:limit] if isinstance(raw, str) else ""
 
 

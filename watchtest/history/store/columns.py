@@ -65,8 +65,6 @@ class Proof(IntEnum):
     """The same warm run was repeated, and it passed."""
 
 
-TEXT_LIMIT = 64 * 1024
-
 Value = str | int | float | bytes | None
 
 

@@ -12,7 +12,8 @@ import zlib
 from typing import Any
 
 from watchtest.core.model import Failure, Location
-from watchtest.history.store.columns import TEXT_LIMIT, storable_integer, storable_text
+from watchtest.core.text import STORED_TEXT_LIMIT
+from watchtest.history.store.columns import storable_integer, storable_text
 from watchtest.history.store.database import Connection
 
 SIGNATURE_LIMIT = 300
@@ -99,15 +100,15 @@ def unpack_failure(document: bytes) -> Failure:
 def _document(failure: Failure) -> dict[str, object]:
     line = failure.source_line
     return {
-        "kind": storable_text(failure.kind, TEXT_LIMIT),
-        "message": storable_text(failure.message, TEXT_LIMIT),
+        "kind": storable_text(failure.kind, STORED_TEXT_LIMIT),
+        "message": storable_text(failure.message, STORED_TEXT_LIMIT),
         "where": _pair(failure.where),
         "column": None if failure.column is None else storable_integer(failure.column),
-        "source_line": None if line is None else storable_text(line, TEXT_LIMIT),
+        "source_line": None if line is None else storable_text(line, STORED_TEXT_LIMIT),
         "crash": _pair(failure.crash),
-        "text": storable_text(failure.text, TEXT_LIMIT),
-        "output": storable_text(failure.output, TEXT_LIMIT),
-        "function": storable_text(failure.function, TEXT_LIMIT),
+        "text": storable_text(failure.text, STORED_TEXT_LIMIT),
+        "output": storable_text(failure.output, STORED_TEXT_LIMIT),
+        "function": storable_text(failure.function, STORED_TEXT_LIMIT),
     }
 
 

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
+from watchtest.core.text import OUTPUT_LIMIT, STORED_TEXT_LIMIT
 from watchtest.errors import WorkspaceError
 from watchtest.history.store.columns import (
     IS_GATE_OR_PROBE,
     JUDGED_STATES,
-    TEXT_LIMIT,
     AttemptKind,
     Proof,
     Value,
@@ -42,7 +42,6 @@ _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 DIED = "the watcher died"
-OUTPUT_LIMIT = 1024 * 1024
 GATE_LIMIT_S = 3600.0
 """No run of a gate or a probe takes longer than this."""
 
@@ -115,7 +114,7 @@ class Store:
             "is_forced": int(run.is_forced),
             "state": RunState.QUEUED.value,
             "queued_at": at,
-            "imported_from": imported_from and storable_text(imported_from, TEXT_LIMIT),
+            "imported_from": imported_from and storable_text(imported_from, STORED_TEXT_LIMIT),
             "head": head and storable_text(head),
             "branch": branch and storable_text(branch),
         }
@@ -329,7 +328,7 @@ def _update(connection: Connection, run: int, values: Mapping[str, Value]) -> No
 
 
 def _enter_state(connection: Connection, run: int, state: RunState, reason: str, at: float) -> None:
-    values: dict[str, Value] = {"state": state.value, "reason": storable_text(reason, TEXT_LIMIT)}
+    values: dict[str, Value] = {"state": state.value, "reason": storable_text(reason, STORED_TEXT_LIMIT)}
     connection.execute(_ADD_STATE, {**values, "run": run, "at": at})
     values["ended_at"] = at if state.is_final else None
     if state is RunState.RUNNING:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from watchtest.core.model import Location, Outcome, Result, Verdict
 from watchtest.core.policy import is_matched
 from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
-from watchtest.core.text import clean, cut, duration, tail
+from watchtest.core.text import EXCERPT_LIMIT, clean, cut, duration, tail
 from watchtest.views import words
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import StyledRow, indented_row, text_row
@@ -66,7 +66,7 @@ class FailureBlock:
     @cached_property
     def message(self) -> tuple[StyledRow, ...]:
         failure = None if self.is_fixed else self.result.failure
-        lines = cut(failure.message, 8000).expandtabs(4).split("\n") if failure else []
+        lines = cut(failure.message, EXCERPT_LIMIT).expandtabs(4).split("\n") if failure else []
         shown = [line for line in lines if line.strip()][:SELECTED_LINES]
         return tuple(indented_row(line, _colour(line)) for line in shown)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest.core.text import cut
+from watchtest.core.text import ROW_LIMIT, cut
 
 Span = tuple[str, str]
 """A text and its style in rich's notation."""
@@ -32,7 +32,7 @@ class StyledRow:
 
 
 def text_row(text: str, style: str = "") -> StyledRow:
-    return StyledRow(left=((f" {cut(text, 500)}".replace("\n", " "), style),))
+    return StyledRow(left=((f" {cut(text, ROW_LIMIT)}".replace("\n", " "), style),))
 
 
 def wrapping_row(text: str, style: str = "") -> StyledRow:
@@ -42,7 +42,7 @@ def wrapping_row(text: str, style: str = "") -> StyledRow:
 
 def indented_row(text: str, style: str = "") -> StyledRow:
     """Return a row of the text below a headline."""
-    return StyledRow(left=((f"     {cut(text, 500)}", style),))
+    return StyledRow(left=((f"     {cut(text, ROW_LIMIT)}", style),))
 
 
 def to_document(row: StyledRow) -> dict[str, Any]:

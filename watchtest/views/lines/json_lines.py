@@ -14,9 +14,9 @@ from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
 from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, StopReason
 from watchtest.core.state import Broken, LaneState, State
-from watchtest.core.text import clean, cut, one_line
+from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line
 from watchtest.views.lines.plain_lines import discard_output
-from watchtest.views.status.status_document import MESSAGE_LIMIT, timestamp
+from watchtest.views.status.status_document import timestamp
 
 SCHEMA = "watchtest.event"
 SCHEMA_VERSION = 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from watchtest.core.model import Lane, Outcome, Policy, RunState, Trigger, Verdict
+from watchtest.core.text import MESSAGE_LIMIT
 from watchtest.views.lines.json_lines import PATHS_LIMIT, SCHEMA, SCHEMA_VERSION, UNCHANGED
-from watchtest.views.status.status_document import MESSAGE_LIMIT
 from watchtest.views.status.status_schema import (
     Schema,
     integer_schema,

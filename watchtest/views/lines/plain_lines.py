@@ -12,7 +12,7 @@ from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Halted, Judged, ToolFailure, Unchanged
 from watchtest.core.model import RunState, StopReason, Verdict
 from watchtest.core.state import Broken, Idle, LaneState, State, Working
-from watchtest.core.text import count, duration, encodable, names, one_line, short, tail, tests
+from watchtest.core.text import NOTE_LIMIT, ROW_LIMIT, count, duration, encodable, names, one_line, short, tail, tests
 from watchtest.views import words
 
 RAW_LINES = 20
@@ -35,7 +35,7 @@ class PlainLines:
 
     def say(self, text: str, at: float) -> None:
         """Write a line that belongs to no event."""
-        self._write(at, one_line(text, 1000))
+        self._write(at, one_line(text, NOTE_LIMIT))
 
     def _write(self, at: float, line: str) -> None:
         if not self._is_open:
@@ -84,7 +84,7 @@ def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]:
         case transitions.LaneWaits(reason=reason):
             yield f"waiting: {one_line(reason)}"
         case transitions.NoteShown(text=text, is_repeated=False):
-            yield one_line(text, 1000)
+            yield one_line(text, NOTE_LIMIT)
         case transitions.BoxChanged(box=box):
             yield f"box: {words.box(box)}"
         case transitions.BoxDisappeared(problem=problem, broken=Broken() as broken):
@@ -138,7 +138,7 @@ def _finished(fact: transitions.RunFinished, lane: LaneState, at: float) -> Iter
             # The output of a failed command follows its first line.
             yield from (f"  | {line}" for line in tail("\n".join(problem.message.splitlines()[1:]), RAW_LINES))
             if problem.hint:
-                yield f"  {one_line(problem.hint, 500)}"
+                yield f"  {one_line(problem.hint, ROW_LIMIT)}"
             if isinstance(lane.activity, Broken):
                 yield words.retry(lane.activity, at)
         case Unchanged():

@@ -14,11 +14,10 @@ from typing import Protocol, Self
 
 from watchtest.core.model import Lane, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
-from watchtest.core.text import count, one_line, tests
+from watchtest.core.text import NAMES_SHOWN, count, one_line, tests
 
 LOST_ATTEMPTS = 3
 """After this many failed attempts, or when the lane gives up, the user is notified."""
-NAMES_SHOWN = 3
 NAME_LENGTH = 100
 
 

@@ -22,15 +22,13 @@ from watchtest.core.state import (
     Syncing,
     Working,
 )
-from watchtest.core.text import clean, cut, cut_front, one_line
+from watchtest.core.text import EXCERPT_LIMIT, ID_LIMIT, MESSAGE_LIMIT, clean, cut, cut_front, one_line
 from watchtest.core.verdict import file_of
 from watchtest.views.words import eta_s
 
 SCHEMA = "watchtest.status"
 SCHEMA_VERSION = 1
 FAILURES_LIMIT = 200
-MESSAGE_LIMIT = 2_000
-OUTPUT_LIMIT = 8_000
 OUTPUTS_LIMIT = 200_000
 """For all failures of a lane together: the file is written four times a second."""
 
@@ -106,7 +104,7 @@ def _location(known: KnownTest) -> str:
     location = location or Location(file_of(known.result.test), 1)
     message = one_line(failure.message) if failure else ""
     column = failure.column if failure and failure.column and failure.where == location else 1
-    return f"{one_line(location.file, 4096)}:{location.line}:{column}: {message or known.result.outcome.value}"
+    return f"{one_line(location.file, ID_LIMIT)}:{location.line}:{column}: {message or known.result.outcome.value}"
 
 
 def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document:
@@ -234,7 +232,7 @@ def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple
     failures = []
     for known in red[:FAILURES_LIMIT]:
         failure = known.result.failure or Failure(kind=known.result.outcome.value, message="")
-        room = min(OUTPUT_LIMIT, left)
+        room = min(EXCERPT_LIMIT, left)
         output = cut_front(failure.output, room) if room else ""
         left -= len(output)
         is_truncated = is_truncated or len(failure.output) > room or len(failure.message) > MESSAGE_LIMIT
@@ -278,8 +276,8 @@ def result_document(result: Result) -> Document:
         if failure is None
         else {
             **_failure_fields(failure),
-            "text": cut_front(failure.text, OUTPUT_LIMIT),
-            "output": cut_front(failure.output, OUTPUT_LIMIT),
+            "text": cut_front(failure.text, EXCERPT_LIMIT),
+            "output": cut_front(failure.output, EXCERPT_LIMIT),
         },
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from watchtest.core.model import Trigger, Verdict
-from watchtest.views.status.status_document import FAILURES_LIMIT, MESSAGE_LIMIT, OUTPUT_LIMIT, SCHEMA, SCHEMA_VERSION
+from watchtest.core.text import EXCERPT_LIMIT, MESSAGE_LIMIT
+from watchtest.views.status.status_document import FAILURES_LIMIT, SCHEMA, SCHEMA_VERSION
 
 Schema = dict[str, Any]
 
@@ -145,7 +146,7 @@ def _failure() -> Schema:
         new=_described({"type": "boolean"}, "Whether it was not red at the previous verdict."),
         since=_described(or_null(time_schema()), "When it turned red."),
         flaky=or_null({"type": "boolean"}),
-        output=_described(string_schema(OUTPUT_LIMIT), "The end of the test's output."),
+        output=_described(string_schema(EXCERPT_LIMIT), "The end of the test's output."),
     )
 
 

@@ -14,12 +14,8 @@ from watchtest.core.events import CancelRequested, Halted, PauseRequested, RunEn
 from watchtest.core.model import Failure, Lane, Location, Outcome, Result, StopReason
 from watchtest.core.state import State
 from watchtest.core.step import leave
-from watchtest.views.status.status_document import (
-    FAILURES_LIMIT,
-    MESSAGE_LIMIT,
-    OUTPUT_LIMIT,
-    document,
-)
+from watchtest.core.text import EXCERPT_LIMIT, MESSAGE_LIMIT
+from watchtest.views.status.status_document import FAILURES_LIMIT, document
 from watchtest.views.status.status_document import locations as said_locations
 from watchtest.views.status.status_schema import status_schema
 
@@ -147,7 +143,7 @@ def test_many_and_long_failures_are_cut_and_it_is_said() -> None:
     assert written["failures_total"] == FAILURES_LIMIT + 5
     assert written["truncated"] is True
     assert len(written["failures"][0]["message"]) == MESSAGE_LIMIT
-    assert len(written["failures"][0]["output"]) == OUTPUT_LIMIT
+    assert len(written["failures"][0]["output"]) == EXCERPT_LIMIT
     assert len(json.dumps(written)) < 3_000_000
     assert of(Story().run("t1", failed(A)).state)["truncated"] is False
 
