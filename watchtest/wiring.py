@@ -61,13 +61,13 @@ def maps_folder(state: Path, workspace: Path) -> Path:
 
 def choose_provider(project: Project, owner: str, say: Callable[[str], None]) -> BoxProvider:
     """Return the box provider of a lane or of the gate; `auto` prefers a container if an engine is running."""
-    wish = project.config.box.engine
-    if wish == "local":
+    engine = project.config.box.engine
+    if engine == "local":
         return local_provider(project, owner)
-    if wish != "auto":
-        return docker_provider(project, owner, lambda: find_engine(project.environ, wish), wish)
+    if engine != "auto":
+        return docker_provider(project, owner, lambda: find_engine(project.environ, engine), engine)
     try:
-        found = find_engine(project.environ, wish)
+        found = find_engine(project.environ, engine)
     except EngineError as error:
         say(f"no container engine ({error.message}): tests run in the local box")
         return local_provider(project, owner)

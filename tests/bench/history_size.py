@@ -221,19 +221,19 @@ def main() -> int:
     parser.add_argument("--tests", type=int, default=500)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)
-    wish = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        base = wish.folder or Path(scratch)
+        base = arguments.folder or Path(scratch)
         project, state = base / "project", base / "state"
         (project / ".git").mkdir(parents=True, exist_ok=True)
         path = history_path(state, project)
         if not path.exists():
-            spent = make(path, os.path.realpath(project), wish.runs, wish.tests, wish.seed)
-            print(f"made {wish.runs} runs of {wish.tests} tests in {spent:.0f} s")
+            spent = make(path, os.path.realpath(project), arguments.runs, arguments.tests, arguments.seed)
+            print(f"made {arguments.runs} runs of {arguments.tests} tests in {spent:.0f} s")
         size = path.stat().st_size / 1024 / 1024
         print(f"size  {size:8.1f} MB   limit {SIZE_LIMIT_MB} MB   {'ok' if size < SIZE_LIMIT_MB else 'TOO LARGE'}")
         is_good = size < SIZE_LIMIT_MB
-        test = names(wish.tests)[7]
+        test = names(arguments.tests)[7]
         questions = (
             ("--help",),
             ("list",),

@@ -77,22 +77,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--writers", type=int, default=2)
     parser.add_argument("--readers", type=int, default=10)
-    wish = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "history.sqlite3"
-        names = [f"w{number}" for number in range(wish.writers)]
-        programs = [(WRITER, name) for name in names] + [(READER, "reader")] * wish.readers
+        names = [f"w{number}" for number in range(arguments.writers)]
+        programs = [(WRITER, name) for name in names] + [(READER, "reader")] * arguments.readers
         began = time.monotonic()
         processes = [
             subprocess.Popen(
-                [sys.executable, "-c", program, str(path), name, str(wish.seconds)],
+                [sys.executable, "-c", program, str(path), name, str(arguments.seconds)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
             for program, name in programs
         ]
-        said = [process.communicate(timeout=wish.seconds + 120) for process in processes]
+        said = [process.communicate(timeout=arguments.seconds + 120) for process in processes]
         errors = [error for _, error in said if error]
         for error in errors:
             print(error, file=sys.stderr)
@@ -104,7 +104,7 @@ def main() -> int:
         with open_for_reading(path) as connection:
             runs = recent_runs(connection, limit=10_000_000)
         is_whole = {run.id for run in runs} == expected and {sum(run.counts.values()) for run in runs} == {100}
-        written, asked = numbers[: wish.writers], numbers[wish.writers :]
+        written, asked = numbers[: arguments.writers], numbers[arguments.writers :]
         spent, runs_written, rounds = time.monotonic() - began, sum(n for n, _ in written), sum(n for n, _ in asked)
         print(f"{spent:.0f} s: {runs_written} runs written, {rounds} rounds asked")
         longest = max(s for _, s in written), max(s for _, s in asked)

@@ -34,19 +34,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--lanes", choices=("save", "all"), default="all")
     parser.add_argument("--view", choices=("plain", "silent", "dashboard"), default="plain")
-    wish = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the watcher must not outlive us
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "project"
         root.mkdir()
         make_project(root)
-        flags = [] if wish.view == "dashboard" else [f"--{wish.view}"]
-        flags += ALL_LANES if wish.lanes == "all" else ()
-        with watcher(root, flags, has_terminal=wish.view == "dashboard") as process:
+        flags = [] if arguments.view == "dashboard" else [f"--{arguments.view}"]
+        flags += ALL_LANES if arguments.lanes == "all" else ()
+        with watcher(root, flags, has_terminal=arguments.view == "dashboard") as process:
             wait_until("all lanes at rest", lambda: is_at_rest(root), START_LIMIT_S)
             time.sleep(CALM_S)
-            share, boxes = shares(process.pid, wish.seconds)
-    print(f"lanes: {wish.lanes} · view: {wish.view} · over {wish.seconds:g} s of nothing")
+            share, boxes = shares(process.pid, arguments.seconds)
+    print(f"lanes: {arguments.lanes} · view: {arguments.view} · over {arguments.seconds:g} s of nothing")
     print(f"  watcher    {share:8.3%} of a core, limit {LIMIT:.1%}")
     print(f"  its boxes  {boxes:8.3%}")
     sys.exit(0 if share < LIMIT else 1)

@@ -67,18 +67,20 @@ def main() -> int:
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--image", default="watchtest-test/python:3.13")
     parser.add_argument("--saves", type=int, default=15)
-    wishes = parser.parse_args()
+    arguments = parser.parse_args()
     found = {}
     for name, kept, ignored in (("small", 100, 0), ("huge", 10_000, 90_000)):
         with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
             root = Path(folder).resolve() / "project"
             root.mkdir()
             fill(root, kept, ignored)
-            found[name], watched, started_s = measure(root, wishes.engine, wishes.image, wishes.saves)
+            found[name], watched, started_s = measure(root, arguments.engine, arguments.image, arguments.saves)
         words = (
             f"{name:<6} {kept:>6} files, {ignored:>6} ignored: save to verdict {found[name] * 1000:.0f} ms (median of"
         )
-        print(f"{words} {wishes.saves}), {watched} folders watched, first verdict after {started_s:.1f} s", flush=True)
+        print(
+            f"{words} {arguments.saves}), {watched} folders watched, first verdict after {started_s:.1f} s", flush=True
+        )
     ratio = found["huge"] / found["small"]
     print(f"ratio {ratio:.2f}, limit {LIMIT}: {'held' if ratio <= LIMIT else 'BROKEN'}")
     return 0 if ratio <= LIMIT else 1

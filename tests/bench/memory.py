@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--every", type=int, default=50)
-    wish = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the watcher must not outlive us
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "project"
@@ -42,13 +42,13 @@ def main() -> None:
         with watching(root, "local", "auto", environ(root)) as watcher:
             tree, _ = next_verdict(root, None, START_LIMIT_S)
             began = time.monotonic()
-            for number in range(1, wish.runs + 1):
+            for number in range(1, arguments.runs + 1):
                 # The body, not just the file: each save affects the test, so each is a run.
                 file.write_text(original.replace("sum(prices)", f"sum(prices) + {number} - {number}"))
                 tree, verdict = next_verdict(root, tree, RUN_LIMIT_S)
                 if verdict != "passed":
                     raise SystemExit(f"run {number}: {verdict}")
-                if number % wish.every == 0:
+                if number % arguments.every == 0:
                     own.append(resident_mib(watcher.pid))
                     box.append(sum(map(resident_mib, descendants(watcher.pid))))
                     took = (time.monotonic() - began) / number

@@ -244,27 +244,27 @@ def tell_miss(one: Judged, way: str) -> None:
     print("".join(f"    {line}\n" for line in one.mutant.diff().splitlines()[:40]), flush=True)
 
 
-def studied(project: Prepared, wishes: argparse.Namespace) -> bool:
-    study = Study(project, project.lab(), project.testmon(120.0) if wishes.testmon else None, wishes.quick)
+def studied(project: Prepared, arguments: argparse.Namespace) -> bool:
+    study = Study(project, project.lab(), project.testmon(120.0) if arguments.testmon else None, arguments.quick)
     plain_s = study.begin()
-    mutants = Mutants(project.root, project.real.paths, wishes.seed)
-    share = wishes.testmon / wishes.mutants
-    print(f"\n{project.name}: {len(study.base)} tests, seed {wishes.seed}, a full run {plain_s:.1f} s", flush=True)
+    mutants = Mutants(project.root, project.real.paths, arguments.seed)
+    share = arguments.testmon / arguments.mutants
+    print(f"\n{project.name}: {len(study.base)} tests, seed {arguments.seed}, a full run {plain_s:.1f} s", flush=True)
     if study.testmon is not None:
         study.testmon.limit_s = study.lab.limit_s * 2
         print(f"testmon on a random part of the mutants, {share:.0%}: it runs its tests, too")
     judged: list[Judged] = []
     try:
-        for mutant in mutants.chosen(wishes.only):
-            if len(judged) == wishes.mutants:
+        for mutant in mutants.chosen(arguments.only):
+            if len(judged) == arguments.mutants:
                 break
-            is_for_testmon = Random(f"{wishes.seed} testmon {mutant.number}").random() < share
-            one = study.judge(mutant, with_testmon=is_for_testmon or wishes.only is not None)
+            is_for_testmon = Random(f"{arguments.seed} testmon {mutant.number}").random() < share
+            one = study.judge(mutant, with_testmon=is_for_testmon or arguments.only is not None)
             if one is not None:
                 judged.append(one)
-                tell_one(one, study, is_alone=wishes.only is not None)
+                tell_one(one, study, is_alone=arguments.only is not None)
             if mutant.number % A_WORD == 0:
-                print(f"{len(judged)} of {wishes.mutants}", file=sys.stderr, flush=True)
+                print(f"{len(judged)} of {arguments.mutants}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(judged)} mutants")
     tell(judged, study)
@@ -279,14 +279,14 @@ def main() -> int:
     parser.add_argument("--testmon", type=int, default=60, help="about so many mutants for testmon, too; 0 for none")
     parser.add_argument("--quick", action="store_true", help="no full run where all is selected: none can be missed")
     parser.add_argument("--only", type=int, help="the mutant of this number alone")
-    wishes = parser.parse_args()
-    chosen = names(parser, wishes.project)
+    arguments = parser.parse_args()
+    chosen = names(parser, arguments.project)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.RLIM_INFINITY))
     is_sound = True
     for name in chosen:
-        with prepared(name, wishes.python, wishes.keep) as project:
-            is_sound &= studied(project, wishes)
+        with prepared(name, arguments.python, arguments.keep) as project:
+            is_sound &= studied(project, arguments)
     return 0 if is_sound else 1
 
 

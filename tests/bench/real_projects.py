@@ -99,9 +99,9 @@ async def prepared(box: Box, project: Unpacked, image: str) -> BoxSession:
 async def run(session: BoxSession, project: Unpacked, is_warm: bool) -> Ran:
     rows: list[dict[str, Any]] = []
     args = ("-q", *project.real.args, *project.real.paths)
-    wish = PytestCommand(f"{VENV}/bin/python", args, is_warm=is_warm)
+    command = PytestCommand(f"{VENV}/bin/python", args, is_warm=is_warm)
     began = time.perf_counter()
-    end = await session.run(JobSpec(wish, LIMITS, path_first=(f"{VENV}/bin",)), rows.extend, lambda _text: None)
+    end = await session.run(JobSpec(command, LIMITS, path_first=(f"{VENV}/bin",)), rows.extend, lambda _text: None)
     took_s = time.perf_counter() - began
     outcomes = {row["test"]: row["outcome"] for row in rows if row["k"] == "test"}
     outcomes |= {row["test"]: "collection error" for row in rows if row["k"] == "collection_error"}
@@ -178,17 +178,17 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--image", default="watchtest-test/python:3.13")
-    wishes = parser.parse_args()
-    unknown = [name for name in wishes.projects.split(",") if name not in PROJECTS]
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.projects.split(",") if name not in PROJECTS]
     if unknown:
         parser.error(f"no such project: {', '.join(unknown)}; there are {', '.join(PROJECTS)}")
     print("project          tests  same       cold    warm  (seconds) outcomes")
     is_same = True
-    for name in wishes.projects.split(","):
+    for name in arguments.projects.split(","):
         with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
             around = Path(folder).resolve()
             project = unpack(name, around)
-            is_same &= asyncio.run(compared(project, wishes.engine, wishes.image, around, wishes.times))
+            is_same &= asyncio.run(compared(project, arguments.engine, arguments.image, around, arguments.times))
     return 0 if is_same else 1
 
 

@@ -96,17 +96,17 @@ def main() -> int:
     add_options(parser, "jinja2,attrs,more-itertools,click")
     parser.add_argument("--seed", type=int, default=1, help="for the order of the ways in each round")
     parser.add_argument("--rounds", type=int, default=5)
-    wishes = parser.parse_args()
-    chosen = names(parser, wishes.project)
+    arguments = parser.parse_args()
+    chosen = names(parser, arguments.project)
     print("processor time as ratios to plain pytest\nproject          tests  reporting recording  testmon")
     is_held = True
     for name in chosen:
-        with prepared(name, wishes.python, wishes.keep) as project:
+        with prepared(name, arguments.python, arguments.keep) as project:
             if changed := disturbed(project):
                 print(f"{name:15} recording changes {len(changed)} outcomes: {', '.join(changed[:5])}", flush=True)
                 is_held = False
                 continue
-            count, ratios = measured(project, wishes.rounds, Random(wishes.seed))
+            count, ratios = measured(project, arguments.rounds, Random(arguments.seed))
         is_held &= ratios["recording"] <= LIMIT
         words = "held" if ratios["recording"] <= LIMIT else "NOT HELD"
         columns = f"{ratios['reporting']:10.2f} {ratios['recording']:9.2f} {ratios['testmon']:8.2f}"

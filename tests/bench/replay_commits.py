@@ -130,16 +130,16 @@ def tell_all(steps: list[Step]) -> None:
     )
 
 
-def replayed(wishes: argparse.Namespace, around: Path) -> bool:
-    real = PROJECTS[wishes.project]
+def replayed(arguments: argparse.Namespace, around: Path) -> bool:
+    real = PROJECTS[arguments.project]
     work = around / "work"
-    git(around, "clone", "-q", str(wishes.git_directory.resolve()), str(work))
-    commits = commits_of(work, wishes.commits, wishes.touching)
+    git(around, "clone", "-q", str(arguments.git_directory.resolve()), str(work))
+    commits = commits_of(work, arguments.commits, arguments.touching)
     git(work, "checkout", "-q", commits[0])
-    python = Unpacked(real, work).host_python(around / "venv", work, wishes.python)
+    python = Unpacked(real, work).host_python(around / "venv", work, arguments.python)
     args = ("-q", "--continue-on-collection-errors", *OFF, *real.args, *real.paths)
     replay = Replay(Lab(work, around / "lab", python, args))
-    print(f"{wishes.project}: {replay.begin()} tests at {commits[0][:10]}")
+    print(f"{arguments.project}: {replay.begin()} tests at {commits[0][:10]}")
     print(f"{'commit':60}  tests  changed selected  missed  wrong")
     steps = []
     for commit in commits[1:]:
@@ -157,9 +157,9 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the Python that the project is to run on")
     parser.add_argument("--commits", type=int, default=100)
     parser.add_argument("--touching", nargs="*", default=[], help="only commits that change one of these paths")
-    wishes = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
-        return 0 if replayed(wishes, Path(folder).resolve()) else 1
+        return 0 if replayed(arguments, Path(folder).resolve()) else 1
 
 
 if __name__ == "__main__":

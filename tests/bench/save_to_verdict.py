@@ -152,26 +152,26 @@ def main() -> int:
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--image", default="watchtest-test/python:3.13")
     parser.add_argument("--rounds", type=int, default=12)
-    wishes = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
         around = Path(folder).resolve()
-        project = unpack(wishes.project, around)
+        project = unpack(arguments.project, around)
         roots = [around / way / "project" for way in ("watchtest", "host", "exec")]
         for root in roots:
             shutil.copytree(project.root, root)
         make_repository(roots[0])
         python = project.host_python(around / "venv", roots[1])
         times: dict[str, list[float]] = {}
-        with by_watchtest(project, roots[0], wishes.engine, wishes.image) as ours:
+        with by_watchtest(project, roots[0], arguments.engine, arguments.image) as ours:
             ways = {"watchtest": ours}
             with by_host_watcher(project, roots[1], python) as host:
                 ways["host watcher"] = host
-                if wishes.engine == "docker":
+                if arguments.engine == "docker":
                     with by_docker_exec(project, roots[2], roots[0]) as execution:
-                        times = measured({**ways, "docker exec": execution}, wishes.rounds)
+                        times = measured({**ways, "docker exec": execution}, arguments.rounds)
                 else:
-                    times = measured(ways, wishes.rounds)
-    return told(f"{wishes.project}: {project.test}, {project.module} saved", times)
+                    times = measured(ways, arguments.rounds)
+    return told(f"{arguments.project}: {project.test}, {project.module} saved", times)
 
 
 def measured(ways: dict[str, Save], rounds: int) -> dict[str, list[float]]:

@@ -93,17 +93,17 @@ def main() -> int:
     parser.add_argument("--modules", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    wishes = parser.parse_args()
-    random = Random(wishes.seed)
+    arguments = parser.parse_args()
+    random = Random(arguments.seed)
     with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
         root = Path(folder).resolve() / "project"
-        write_project(root, wishes.tests, wishes.modules, random)
+        write_project(root, arguments.tests, arguments.modules, random)
         lab = Lab(root, root.parent / "home", args=("-q", "-p", "no:cacheprovider", "tests"))
         recorded = lab.record()
-        print(f"{len(recorded.outcomes)} tests, {wishes.modules} modules, {wishes.modules * FUNCTIONS} functions")
+        print(f"{len(recorded.outcomes)} tests, {arguments.modules} modules, {arguments.modules * FUNCTIONS} functions")
         took, cpu, shares = [], [], []
-        for number in range(wishes.rounds + 1):
-            module = f"generated/m{random.randrange(wishes.modules)}.py"
+        for number in range(arguments.rounds + 1):
+            module = f"generated/m{random.randrange(arguments.modules)}.py"
             took_s, cpu_s, selection = asyncio.run(timed(lab, random.randrange(FUNCTIONS), module))
             if number:  # the first one warms up
                 took.append(took_s)

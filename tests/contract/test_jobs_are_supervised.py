@@ -53,13 +53,13 @@ def test_nothing_of_a_stopped_job_is_left(bench: Bench, is_kill: bool) -> None:
     bench.sync(Tree({"nasty.py": NASTY.encode()}))
     session = bench.open()
     job = JobSpec(Command((bench.python, "nasty.py", "mark-of-the-stopped", "stay")), JobLimits(60, 60, 0.3))
-    wishes: asyncio.Queue[bool] = asyncio.Queue()
+    stops: asyncio.Queue[bool] = asyncio.Queue()
 
     def stop_when_started(text: str) -> None:
         if "started" in text:
-            wishes.put_nowait(is_kill)
+            stops.put_nowait(is_kill)
 
-    end: JobResult = bench.do(session.run(job, bench.rows.extend, stop_when_started, wishes))
+    end: JobResult = bench.do(session.run(job, bench.rows.extend, stop_when_started, stops))
     assert end.stopped == ("killed" if is_kill else "cancelled")
     assert left_over(bench, "mark-of-the-stopped") == 0
 

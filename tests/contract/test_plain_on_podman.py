@@ -46,10 +46,10 @@ def test_a_command_tells_its_rows_report_and_end_and_leaves_nothing(bench: Bench
 
 
 def test_a_run_is_stopped(bench: Bench) -> None:
-    wishes: asyncio.Queue[bool] = asyncio.Queue()
+    stops: asyncio.Queue[bool] = asyncio.Queue()
     job = JobSpec(
         Command(("sh", "-c", "trap '' INT TERM; echo on; while :; do sleep 600; done")), JobLimits(30, 30, 0.2)
     )
-    end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: wishes.put_nowait(False), wishes))
+    end = bench.do(bench.open().run(job, bench.rows.extend, lambda _text: stops.put_nowait(False), stops))
     assert end.stopped == "cancelled"
     assert bench.said("echo alive") == "alive\n"

@@ -92,7 +92,7 @@ class Bed:
         self.services.on_change = self.seen.append
         self.notes.clear()
 
-    def ensure(self, *, is_forced: bool = False, wish: StopSignal | None = None) -> None:
+    def ensure(self, *, is_forced: bool = False, stop_signal: StopSignal | None = None) -> None:
         assert self.services is not None
         self.notes.clear()
 
@@ -103,7 +103,7 @@ class Bed:
         self.bench.sync(self.tree)
         session = self.bench.open()
         action = self.services.ensure(
-            session, self.tree.snapshot(), AROUND, note, wish or StopSignal(), is_forced=is_forced
+            session, self.tree.snapshot(), AROUND, note, stop_signal or StopSignal(), is_forced=is_forced
         )
         self.bench.do(action)
 
@@ -153,9 +153,9 @@ def test_a_service_answers_when_it_is_said_to_be_ready_and_outlives_runs(bed: Be
     assert bed.notes == []
     job = JobSpec(Command(("/bin/sh", "-c", "echo started; sleep 60")), JobLimits(60, 60, 0.2))
     for is_kill in (False, True):
-        wishes: asyncio.Queue[bool] = asyncio.Queue()
-        stop = lambda _text, wishes=wishes, is_kill=is_kill: wishes.put_nowait(is_kill)  # noqa: E731
-        bed.bench.do(bed.bench.open().run(job, lambda _rows: None, stop, wishes))
+        stops: asyncio.Queue[bool] = asyncio.Queue()
+        stop = lambda _text, stops=stops, is_kill=is_kill: stops.put_nowait(is_kill)  # noqa: E731
+        bed.bench.do(bed.bench.open().run(job, lambda _rows: None, stop, stops))
         assert bed.birth() == first
 
 
@@ -366,10 +366,10 @@ def test_a_command_says_when_a_service_is_ready(bed: Bed) -> None:
 
 def test_a_stop_ends_the_waiting(bed: Bed) -> None:
     bed.watcher(ServiceDefinition("kv", ("sleep", "600"), ReadyCheck("tcp", bed.port), grace_s=0.2))
-    wish = StopSignal()
-    wish.set(StopReason.CANCELLED)
+    stop_signal = StopSignal()
+    stop_signal.set(StopReason.CANCELLED)
     began = time.monotonic()
-    bed.ensure(wish=wish)
+    bed.ensure(stop_signal=stop_signal)
     assert time.monotonic() - began < 8
 
 

@@ -338,14 +338,14 @@ def test_a_warm_run_can_be_stopped_and_the_next_is_right(warm: WarmBench, is_kil
     warm.warm(quick)
     for rest_s in (0.0, PARKED_AFTER_S):
         time.sleep(rest_s)
-        wishes: asyncio.Queue[bool] = asyncio.Queue()
+        stops: asyncio.Queue[bool] = asyncio.Queue()
 
-        def stop_when_it_hangs(rows: list[dict[str, Any]], wishes: asyncio.Queue[bool] = wishes) -> None:
+        def stop_when_it_hangs(rows: list[dict[str, Any]], stops: asyncio.Queue[bool] = stops) -> None:
             if {"k": "start", "test": "test_a.py::test_hangs"} in rows:
-                wishes.put_nowait(is_kill)
+                stops.put_nowait(is_kill)
 
         job = JobSpec(PytestCommand(warm.python, is_warm=True), JobLimits(60, 60, 0.5))
-        end = warm.bench.do(warm.bench.open().run(job, stop_when_it_hangs, lambda _text: None, wishes))
+        end = warm.bench.do(warm.bench.open().run(job, stop_when_it_hangs, lambda _text: None, stops))
         assert (end.stopped, end.is_warm) == ("killed" if is_kill else "cancelled", True)
         seen = warm.start(True, quick)
         assert (seen.end.is_warm, seen.outcomes) == (True, {quick: "passed"})

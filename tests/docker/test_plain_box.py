@@ -94,18 +94,18 @@ def test_a_report_comes_back_and_none_of_an_earlier_run(bench: Bench) -> None:
 
 
 def test_a_polite_cancel_is_heard(bench: Bench) -> None:
-    wishes: asyncio.Queue[bool] = asyncio.Queue()
+    stops: asyncio.Queue[bool] = asyncio.Queue()
     script = "trap 'echo cleaned up; exit 3' INT; echo started; while :; do sleep 0.05; done"
-    end = run(bench, sh(script), wishes, lambda text: wishes.put_nowait(False) if "started" in text else None)
+    end = run(bench, sh(script), stops, lambda text: stops.put_nowait(False) if "started" in text else None)
     assert end.stopped == "cancelled"
     assert "cleaned up" in end.output
 
 
 @pytest.mark.parametrize("is_kill", [True, False])
 def test_nothing_of_a_stopped_run_is_left(bench: Bench, docker_client: docker.DockerClient, is_kill: bool) -> None:
-    wishes: asyncio.Queue[bool] = asyncio.Queue()
+    stops: asyncio.Queue[bool] = asyncio.Queue()
     script = f"{NASTY} trap '' INT TERM; echo started; while :; do sleep 606; done"
-    end = run(bench, sh(script), wishes, lambda text: wishes.put_nowait(is_kill) if "started" in text else None)
+    end = run(bench, sh(script), stops, lambda text: stops.put_nowait(is_kill) if "started" in text else None)
     assert end.stopped == ("killed" if is_kill else "cancelled")
     assert left_over(docker_client, bench) == []
     assert bench.said("echo alive") == "alive\n"

@@ -92,8 +92,8 @@ class Bench:
     def pytest(self, *tests: str, limit_s: float = 30, silence_s: float = 30) -> JobResult:
         self.rows.clear()
         session = self.open()
-        wish = PytestCommand(self.python, tests=tests or None)
-        job = JobSpec(wish, JobLimits(limit_s, silence_s, 0.5), requires=session.generation)
+        command = PytestCommand(self.python, tests=tests or None)
+        job = JobSpec(command, JobLimits(limit_s, silence_s, 0.5), requires=session.generation)
         return self.do(session.run(job, self.rows.extend, lambda _text: None))
 
     def outcomes(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ def recipe(
     dependencies: tuple[str, ...] = DEPENDENCIES,
 ) -> Recipe:
     def runs_pytest(_snapshot: Snapshot) -> bool:
-        return any(wish.kind == "pytest" for wish in detect(files, lambda path: files[path].encode()))
+        return any(spec.kind == "pytest" for spec in detect(files, lambda path: files[path].encode()))
 
-    wish = RecipeInput(HOST, dependencies, runs_pytest, image, dockerfile, setup)
-    return recipe_of(wish, snapshot_of(files), lambda path, _entry: files[path].encode())
+    inputs = RecipeInput(HOST, dependencies, runs_pytest, image, dockerfile, setup)
+    return recipe_of(inputs, snapshot_of(files), lambda path, _entry: files[path].encode())

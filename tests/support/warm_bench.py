@@ -78,8 +78,8 @@ class WarmBench:
         rows: list[dict[str, Any]] = []
         self.runs += 1
         session = self.bench.open()
-        wish = PytestCommand(self.python, self.args, tests or None, is_warm=is_warm, record=self.record)
-        job = JobSpec(wish, self.limits, self.env, self.path_first, requires=session.generation)
+        command = PytestCommand(self.python, self.args, tests or None, is_warm=is_warm, record=self.record)
+        job = JobSpec(command, self.limits, self.env, self.path_first, requires=session.generation)
         return Seen(self.bench.do(session.run(job, rows.extend, lambda _text: None)), rows)
 
     def install(self, **modules: str) -> None:

@@ -23,28 +23,9 @@ UNUSED_FILES = re.compile(
 )
 """Files that a server does not read: tests, texts, and files for setup alone, which does not restart services."""
 THIRD_PARTY_SERVERS = frozenset(
-    [
-        "redis-server",
-        "valkey-server",
-        "memcached",
-        "postgres",
-        "mysqld",
-        "mariadbd",
-        "mongod",
-        "clickhouse-server",
-        "rabbitmq-server",
-        "nats-server",
-        "etcd",
-        "minio",
-        "elasticsearch",
-        "opensearch",
-        "zookeeper",
-        "Xvfb",
-        "chromedriver",
-        "geckodriver",
-        "sleep",
-        "tail",
-    ]
+    {"redis-server", "valkey-server", "memcached", "postgres", "mysqld", "mariadbd", "mongod", "clickhouse-server"}
+    | {"rabbitmq-server", "nats-server", "etcd", "minio", "elasticsearch", "opensearch", "zookeeper"}
+    | {"Xvfb", "chromedriver", "geckodriver", "sleep", "tail"}
 )
 """Programs that run no code of the project."""
 

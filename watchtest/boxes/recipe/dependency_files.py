@@ -16,28 +16,9 @@ INSTALLABLE = (PROJECT, "setup.py", "setup.cfg")
 INCLUDED = re.compile(r"^(?:-r|--requirement|-c|--constraint)(?:\s*=\s*|\s*)(?P<path>\S+)")
 LOCAL = re.compile(r"^(?:(?:-e|--editable)(?:\s*=\s*|\s*))?(?P<path>\.{0,2}/[^\s;\[]*|\.{1,2}(?=$|[\s;\[]))")
 IRRELEVANT_TOOLS = frozenset(
-    [
-        "watchtest",
-        "ruff",
-        "black",
-        "isort",
-        "mypy",
-        "pyright",
-        "basedpyright",
-        "pytest",
-        "coverage",
-        "pylint",
-        "tox",
-        "flake8",
-        "bandit",
-        "towncrier",
-        "commitizen",
-        "codespell",
-        "interrogate",
-        "vulture",
-        "pydocstyle",
-        "cibuildwheel",
-    ]
+    {"watchtest", "ruff", "black", "isort", "mypy", "pyright", "basedpyright", "pytest", "coverage", "pylint", "tox"}
+    | {"flake8", "bandit", "towncrier", "commitizen", "codespell", "interrogate", "vulture", "pydocstyle"}
+    | {"cibuildwheel"}
 )
 """Tables of pyproject.toml that do not affect an installation: changing them triggers no setup."""
 

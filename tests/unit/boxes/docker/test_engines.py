@@ -48,8 +48,8 @@ class Find:
         self.machine = machine
         self.engines: list[Engine] = []
 
-    def __call__(self, wish: EngineChoice = "auto", **variables: str) -> Engine:
-        self.engines.append(find_engine({**self.environ, **variables}, wish, self.machine))
+    def __call__(self, choice: EngineChoice = "auto", **variables: str) -> Engine:
+        self.engines.append(find_engine({**self.environ, **variables}, choice, self.machine))
         return self.engines[-1]
 
 
@@ -80,18 +80,18 @@ def test_docker_host_outranks_the_context_and_the_context_outranks_the_usual_soc
         assert found(DOCKER_CONTEXT="chosen", DOCKER_HOST=named).address.url == named
 
 
-@pytest.mark.parametrize("wish", ["auto", "docker"])
+@pytest.mark.parametrize("choice", ["auto", "docker"])
 def test_a_named_engine_that_does_not_answer_is_an_error_though_another_would(
-    found: Find, home: Path, machine: SystemSockets, wish: EngineChoice
+    found: Find, home: Path, machine: SystemSockets, choice: EngineChoice
 ) -> None:
     context(home, "far", "unix:///nowhere/far.sock")
     with fake_engine(Path(machine.docker)), fake_engine(Path(machine.podman), PODMAN):
         with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///nowhere.sock \(DOCKER_HOST\)"):
-            found(wish, DOCKER_HOST="unix:///nowhere.sock")
+            found(choice, DOCKER_HOST="unix:///nowhere.sock")
         with pytest.raises(EngineError, match=r'at unix:///nowhere/far.sock \(the context "far"'):
-            found(wish, DOCKER_CONTEXT="far")
+            found(choice, DOCKER_CONTEXT="far")
         with pytest.raises(EngineError, match='the Docker context "gone", set in DOCKER_CONTEXT, does not exist'):
-            found(wish, DOCKER_CONTEXT="gone")
+            found(choice, DOCKER_CONTEXT="gone")
 
 
 def test_a_socket_nobody_listens_on_is_passed_over_and_told(

@@ -99,17 +99,17 @@ def test_the_image_follows_the_project_and_says_why(files: dict[str, str], image
 
 
 @pytest.mark.parametrize(
-    ("wish", "major"),
+    ("required", "major"),
     [
         *((">=18", 24), (">18", 24), ("^20.1", 20), ("~22.3", 22), ("20", 20), ("20.x", 20), ("v18.1.0", 18)),
         *(("18 || 20", 20), (">=18 <22", 20), ("<21.1", 20), ("<20.1", 20), ("<=20", 20), ("<20", 18), ("*", 24)),
         *((">=26", 26), ("16 - 19", 18), ("=16.4", 16), ("", 24), (">=18 <20 || >=21 <23", 22), (">99", 24)),
     ],
 )
-def test_the_range_of_a_node_project_is_read_as_npm_does(wish: str, major: int) -> None:
-    name, because = image_name({"package.json": json.dumps({"engines": {"node": wish}})})
+def test_the_range_of_a_node_project_is_read_as_npm_does(required: str, major: int) -> None:
+    name, because = image_name({"package.json": json.dumps({"engines": {"node": required}})})
     assert name == f"node:{major}"
-    assert wish in because
+    assert required in because
 
 
 @pytest.mark.parametrize(

@@ -223,12 +223,12 @@ def test_a_recipe_is_found_again_without_reading_and_at_once() -> None:
         reads += 1
         return files[path].encode()
 
-    wish = RecipeInput(HOST, DEPENDENCIES, lambda _snapshot: True)
-    first = recipe_of(wish, snapshot, read)
+    inputs = RecipeInput(HOST, DEPENDENCIES, lambda _snapshot: True)
+    first = recipe_of(inputs, snapshot, read)
     before, times = reads, []
     for _ in range(20):
         began = time.perf_counter()
-        assert recipe_of(wish, snapshot, read) == first
+        assert recipe_of(inputs, snapshot, read) == first
         times.append(time.perf_counter() - began)
     assert reads == before
     assert min(times) < 0.005, "a save waits for it"
