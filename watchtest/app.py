@@ -21,12 +21,12 @@ from watchtest.config.changed_files import ConfigChangeNotice
 from watchtest.config.project import Project
 from watchtest.control.address import socket_paths, token_file
 from watchtest.control.gateway import ApiContext, Explain, Gateway
-from watchtest.control.past_runs import PastRuns
+from watchtest.control.run_reports import PastRuns
 from watchtest.control.server import ControlServer, TcpEndpoint
 from watchtest.core.events import EVERYTHING, Event, NoteAdded, RunRequested, SourceChanged
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditSchedule, LaneSettings, LaneState, State
-from watchtest.core.text import encodable
+from watchtest.core.text import encodable, timestamp
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.history.queries.run_queries import last_full_results
 from watchtest.history.run_recorder import RunRecorder
@@ -48,7 +48,6 @@ from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
 from watchtest.views.notify.channels import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
-from watchtest.views.status.status_document import timestamp
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.wiring import (
     build_git_tree,

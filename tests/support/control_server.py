@@ -17,8 +17,7 @@ from watchtest.control.api.request_models import RunsQuery
 from watchtest.control.client import ControlClient, WatcherUnreachable
 from watchtest.control.feed import EVENTS_LIMIT
 from watchtest.control.gateway import ApiContext, Gateway
-from watchtest.control.past_runs import PastRuns
-from watchtest.control.run_reports import Position, RunReport
+from watchtest.control.run_reports import PastRuns, Position, RunReport
 from watchtest.control.server import ControlServer, TcpEndpoint
 from watchtest.core.events import (
     Ending,
@@ -43,9 +42,9 @@ from watchtest.core.model import (
     Trigger,
 )
 from watchtest.core.state import LaneState, State
+from watchtest.core.text import timestamp
 from watchtest.loop import Loop, View
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
-from watchtest.views.status.status_document import timestamp
 
 SNAPSHOT = Snapshot("tree1", {"code.py": Entry(EntryKind.FILE, 0o644, 1, "1")})
 TEST = "test_a.py::test_one"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,7 @@ from watchtest.history.queries.test_names import PastTest, find_tests
 from watchtest.history.store.database import Connection
 from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
 from watchtest.history.store.store import Store
-from watchtest.workspace.folder import FOLDER, find_workspace
+from watchtest.workspace.folder import FOLDER, find_workspace, replace_file
 from watchtest.workspace.user_dirs import state_dir
 
 Answer = TypeVar("Answer")
@@ -181,12 +180,9 @@ def print_answer(arguments: argparse.Namespace, document: object, print_text: Ca
 
 def write_report(path: Path, text: str) -> None:
     """Write the file completely, or leave it as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        temporary.replace(path)
+        replace_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise WorkspaceError(
             f"cannot write {path}: {error.strerror or error}", hint="name another file with -o"
         ) from error

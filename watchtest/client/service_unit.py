@@ -14,6 +14,7 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 
 from watchtest.errors import WorkspaceError
+from watchtest.workspace.folder import replace_file
 
 MARK = "# written by `watchtest init --service`; run it again when watchtest, its Python or the PATH has changed"
 UNIT = """\
@@ -103,9 +104,7 @@ def write(wanted: ServiceFile) -> None:
         if file.exists() and not is_ours(file.read_bytes()):
             raise WorkspaceError(f"{file} exists and was not written by watchtest", hint="move it away first")
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f".{file.name}.new")
-        fresh.write_bytes(wanted.content)
-        fresh.replace(file)
+        replace_file(file, wanted.content)
     except OSError as error:
         raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
 

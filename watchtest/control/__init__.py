@@ -4,8 +4,8 @@
        │                                                                  │
        └──────> client (for commands)      api.operations + models (validate requests, make the OpenAPI document)
 
-    loop ──> gateway ──> run_reports · result_log · event_messages ──> feed (events) · metric_counts ──> metrics
+    loop ──> gateway ──> run_reports · result_log ──> feed (events) · metrics
 
-The API validates requests but decides nothing: a request becomes an event, and `step` decides what to do. The modules
-that import pydantic, starlette, uvicorn or prometheus_client are loaded only by a watcher, when its first tests run.
+The API validates requests but decides nothing: a request becomes an event, and `step` decides what to do. A watcher
+imports pydantic's models, starlette and uvicorn when its first tests run, and prometheus_client when asked for metrics.
 """

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from watchtest import __version__
 from watchtest.control.api.requests import Refusal, stopping_refusal
-from watchtest.control.event_messages import event_messages, status_message
-from watchtest.control.feed import EVENTS_LIMIT, Feed
-from watchtest.control.metric_counts import MetricCounts
-from watchtest.control.past_runs import PastRuns
+from watchtest.control.feed import EVENTS_LIMIT, Feed, event_messages, status_message
+from watchtest.control.metrics import MetricCounts
 from watchtest.control.result_log import HISTORY_OFFSET, ResultLogs, ResultPage, page_of
-from watchtest.control.run_reports import Position, RunReport, RunReports
+from watchtest.control.run_reports import PastRuns, Position, RunReport, RunReports
 from watchtest.core.events import (
     EVERYTHING,
     CancelRequested,

@@ -1,31 +1,22 @@
-"""Reports on runs, from the watcher's own state. Remembers the latest runs that ended; the history has the others."""
+"""Reports on runs: of the watcher's own state and the latest that ended, and of older ones from the history."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from watchtest.core import transitions
 from watchtest.core.model import Lane, Only, Outcome, Result, Run, RunState, Trigger
 from watchtest.core.state import Broken, Executing, LaneState, State, Working
-from watchtest.core.transitions import (
-    NOTHING_NEW,
-    UNDECIDED,
-    Fact,
-    RunDropped,
-    RunFinished,
-    RunQueued,
-    RunStarted,
-    RunStopping,
-    RunWithdrawn,
-    TestsBegan,
-    TestsPromised,
-    TestsSelected,
-    TreeTaken,
-    requested_run,
-)
-from watchtest.views.status.status_document import timestamp
+from watchtest.core.text import optional_timestamp
+from watchtest.history.queries.run_queries import PastRun, RunFilter, find_run, recent_runs, results_of
+from watchtest.history.store.database_file import history_exists, open_for_reading
+
+if TYPE_CHECKING:  # a watcher that receives no requests does not load pydantic's models
+    from watchtest.control.api.request_models import RunsQuery
 
 ENDED_LIMIT = 200
 Position = tuple[float, str]
@@ -75,8 +66,8 @@ class RunReport:
             "stopping": self.is_stopping,
             "reason": self.reason or None,
             "successor": self.successor or None,
-            "queued_at": _time(self.queued_at),
-            "ended_at": _time(self.ended_at),
+            "queued_at": optional_timestamp(self.queued_at),
+            "ended_at": optional_timestamp(self.ended_at),
             "tree": self.tree,
             "selected": self.selected,
             "because": self.because or None,
@@ -93,23 +84,32 @@ class RunReports:
         self._queued_at: dict[str, float] = {}
         """When the current runs that had to wait were queued."""
 
-    def follow(self, facts: Iterable[Fact], after: State, at: float) -> tuple[RunReport, ...]:
+    def follow(self, facts: Iterable[transitions.Fact], after: State, at: float) -> tuple[RunReport, ...]:
         """Remember the runs that ended. Return reports on all runs that the facts are about, ended ones first."""
         ended: list[RunReport] = []
         progressed: set[str] = set()
         for fact in facts:
             match fact:
-                case RunFinished(finished=finished):
+                case transitions.RunFinished(finished=finished):
                     ended.append(_finished(fact, self._queued_at.pop(finished.run.id, finished.started_at)))
-                case RunWithdrawn(run=run, started_at=started_at):
-                    ended.append(_withdrawn(fact, self._queued_at.pop(run.id, started_at), at))
-                case RunDropped(run=run, queued_at=queued_at, reason=reason):
+                case transitions.RunWithdrawn(run=run, started_at=started_at, tree=tree):
+                    times = {"queued_at": self._queued_at.pop(run.id, started_at), "ended_at": at}
+                    reason = transitions.NOTHING_NEW
+                    ended.append(_report(run, RunState.CANCELLED, reason=reason, tree=tree, is_withdrawn=True, **times))
+                case transitions.RunDropped(run=run, queued_at=queued_at, reason=reason):
                     ended.append(_report(run, RunState.CANCELLED, reason=reason, queued_at=queued_at, ended_at=at))
-                case RunStarted(run=run, queued_at=queued_at):
+                case transitions.RunStarted(run=run, queued_at=queued_at):
                     progressed.add(run.id)
                     if queued_at is not None:
                         self._queued_at[run.id] = queued_at
-                case RunQueued() | TreeTaken() | TestsSelected() | TestsBegan() | TestsPromised() | RunStopping():
+                case (
+                    transitions.RunQueued()
+                    | transitions.TreeTaken()
+                    | transitions.TestsSelected()
+                    | transitions.TestsBegan()
+                    | transitions.TestsPromised()
+                    | transitions.RunStopping()
+                ):
                     progressed.add(fact.run.id)
                 case _:
                     pass
@@ -137,7 +137,7 @@ class RunReports:
             if isinstance(lane.activity, Working):
                 yield self._working(lane.activity)
             for queued in lane.queue.waiting:
-                run = requested_run(queued, lane.lane)
+                run = transitions.requested_run(queued, lane.lane)
                 yield _report(run, RunState.QUEUED, reason=_wait_reason(lane), queued_at=queued.at)
 
     def _working(self, working: Working) -> RunReport:
@@ -147,7 +147,7 @@ class RunReports:
             RunState.RUNNING if phase else RunState.SYNCING,
             queued_at=self._queued_at.get(working.run.id, working.since),
             tree=working.snapshot.id if working.snapshot else None,
-            counts=_counts(phase.results.values() if phase else ()),
+            counts=Counter(result.outcome for result in phase.results.values()) if phase else {},
             total=(len(phase.promised) or None) if phase else None,
             is_stopping=working.stop is not None,
         )
@@ -156,11 +156,11 @@ class RunReports:
 def _report(run: Run, state: RunState, **fields: Any) -> RunReport:
     selection = run.selection
     selected = len(selection.tests) if isinstance(selection, Only) else None
-    because = "" if selection.because == UNDECIDED else selection.because
+    because = "" if selection.because == transitions.UNDECIDED else selection.because
     return RunReport(run.id, run.lane, run.trigger, state, selected=selected, because=because, **fields)
 
 
-def _finished(fact: RunFinished, queued_at: float) -> RunReport:
+def _finished(fact: transitions.RunFinished, queued_at: float) -> RunReport:
     last = fact.finished
     return _report(
         last.run,
@@ -169,15 +169,10 @@ def _finished(fact: RunFinished, queued_at: float) -> RunReport:
         queued_at=queued_at,
         ended_at=last.ended_at,
         tree=fact.tree,
-        counts=_counts(last.results.values()),
+        counts=Counter(result.outcome for result in last.results.values()),
         total=len(last.results),
         successor=last.successor,
     )
-
-
-def _withdrawn(fact: RunWithdrawn, queued_at: float, at: float) -> RunReport:
-    state, reason = RunState.CANCELLED, NOTHING_NEW
-    return _report(fact.run, state, reason=reason, queued_at=queued_at, ended_at=at, tree=fact.tree, is_withdrawn=True)
 
 
 def _wait_reason(lane: LaneState) -> str:
@@ -190,9 +185,52 @@ def _wait_reason(lane: LaneState) -> str:
     return lane.waits_for
 
 
-def _counts(results: Iterable[Result]) -> Mapping[Outcome, int]:
-    return Counter(result.outcome for result in results)
+class PastRuns:
+    """The past runs of one workspace; none if there is no history. The methods block."""
+
+    def __init__(self, path: Path, workspace: Path) -> None:
+        self._path = path
+        self._workspace = str(workspace)
+
+    def run(self, run_id: str) -> RunReport | None:
+        if not history_exists(self._path):
+            return None
+        with open_for_reading(self._path) as connection:
+            run = find_run(connection, run_id, self._workspace)
+        return None if run is None else _past_report(run)
+
+    def runs(self, query: RunsQuery, before: Position | None, limit: int) -> Sequence[RunReport]:
+        """Return the latest runs older than `before`, newest first."""
+        if not history_exists(self._path):
+            return ()
+        states = () if query.state is None else (query.state,)
+        with open_for_reading(self._path) as connection:
+            chosen = RunFilter(self._workspace, query.lane, states, before=before)
+            runs = recent_runs(connection, chosen, limit=limit)
+        return tuple(map(_past_report, runs))
+
+    def results(self, run_id: str) -> Sequence[Result]:
+        """Return all attempts, ordered by test: the history does not record the order of arrival."""
+        if not history_exists(self._path):
+            return ()
+        with open_for_reading(self._path) as connection:
+            run = find_run(connection, run_id, self._workspace)
+            attempts = results_of(connection, run.number) if run else ()
+        return tuple(attempt.result for attempt in attempts)
 
 
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else timestamp(seconds)
+def _past_report(run: PastRun) -> RunReport:
+    return RunReport(
+        id=run.id,
+        lane=run.lane,
+        trigger=run.trigger,
+        state=run.state,
+        reason=run.reason,
+        queued_at=run.queued_at,
+        ended_at=run.ended_at,
+        tree=run.tree,
+        counts=run.counts,
+        total=sum(run.counts.values()) if run.ended_at is not None else None,
+        selected=run.selected,
+        because=run.because,
+    )

@@ -108,6 +108,17 @@ def tests(number: int) -> str:
     return count(number, "test")
 
 
+def timestamp(seconds: float) -> str:
+    """Return a time in UTC with milliseconds, as documents and logs contain it."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def optional_timestamp(seconds: float | None) -> str | None:
+    return None if seconds is None else timestamp(seconds)
+
+
 def duration(seconds: float) -> str:
     seconds = max(seconds, 0.0)
     if seconds < 10:

@@ -26,11 +26,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from watchtest.core.text import clean
+from watchtest.core.text import clean, timestamp
 from watchtest.workspace.folder import make_folder
 
 
@@ -190,7 +189,7 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": clean(record.getMessage()),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 from watchtest.core.model import Entry, EntryKind, Outcome, Result, Snapshot
 from watchtest.core.recorded import Dependencies, FileFingerprint, ImportName, RunRecording
 from watchtest.selection.test_map import KINDS, TestMap
+from watchtest.workspace.folder import replace_file
 
 log = logging.getLogger(__name__)
 VERSION = 4
@@ -56,15 +56,7 @@ def save(file: Path, kept: SavedMap) -> None:
     }  # fmt: skip
     data = zlib.compress(json.dumps(document, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
     file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        with fresh.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)
+    replace_file(file, data)
 
 
 def load(file: Path) -> SavedMap | None:

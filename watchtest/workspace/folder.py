@@ -65,12 +65,15 @@ def make_folder(folder: Path) -> bool:
 
 def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write `content` to `path` so that readers see either the complete old file or the complete new one."""
-    temporary = path.with_name(f"{path.name}.new")
+    temporary = path.with_name(f".{path.name}.new")
     # There is only one writer, so an existing file is left over; and O_EXCL never writes through a link.
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -18,8 +18,7 @@ from watchtest.control.api.request_models import component_name
 from watchtest.control.api.requests import Refusal
 from watchtest.control.api.response_models import EVENTS
 from watchtest.control.client import RequestRefused
-from watchtest.control.event_messages import EventMessage
-from watchtest.control.feed import WAKE_BATCH, Feed
+from watchtest.control.feed import WAKE_BATCH, EventMessage, Feed
 from watchtest.core.events import BoxConnected, BoxLost, NoteAdded
 from watchtest.core.model import Lane, Outcome, Policy, Problem, Result
 

@@ -9,8 +9,7 @@ from support.control_server import TEST, Bench, play
 from support.watcher_states import BOX, Story, failed, passed
 
 from watchtest.control.feed import Feed
-from watchtest.control.metric_counts import BUCKETS, Histogram, MetricCounts
-from watchtest.control.metrics import Metrics
+from watchtest.control.metrics import BUCKETS, Histogram, MetricCounts, Metrics
 from watchtest.core.events import BoxConnected, BoxLost, ServicesChanged
 from watchtest.core.model import Lane, Outcome, Policy, Problem, RunState, ServiceInfo
 from watchtest.core.transitions import facts_of

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from watchtest.control.api.request_models import ApiModel, RunId
 from watchtest.core.model import Lane, Outcome, RunState, Trigger, Verdict
+from watchtest.views.status.status_document import Activity
 
-Activity = Literal["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]
 Time = Annotated[
     str,
     Field(

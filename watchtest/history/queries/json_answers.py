@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
 from enum import Enum
 
 from watchtest.core.model import Failure
+from watchtest.core.text import timestamp
 from watchtest.history.queries.run_queries import PastResult, PastRun, RunDetail
 from watchtest.history.store.columns import OUTCOMES, AttemptKind, Proof
 
@@ -53,7 +53,7 @@ def _field(name: str, value: object) -> object:
     if name == "codes" and isinstance(value, tuple):
         return [OUTCOMES[code].value for code in value]
     if (name == "at" or name.endswith("_at")) and isinstance(value, float):
-        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return timestamp(value)
     return to_json(value)
 
 

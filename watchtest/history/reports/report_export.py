@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
 from watchtest.core.model import Outcome
+from watchtest.core.text import timestamp
 from watchtest.history.queries.run_queries import PastResult, RunDetail
 
 SPEC_VERSION = "1.0.0"
@@ -123,7 +124,7 @@ def ctrf(detail: RunDetail, version: str, flaky: frozenset[str]) -> str:
         "reportFormat": "CTRF",
         "specVersion": SPEC_VERSION,
         "runId": run.id,
-        "timestamp": datetime.fromtimestamp(stop, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "timestamp": timestamp(stop),
         "generatedBy": f"watchtest {version}",
         "results": {
             "tool": {"name": "watchtest", "version": version},

@@ -14,9 +14,8 @@ from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
 from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, StopReason
 from watchtest.core.state import Broken, LaneState, State
-from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line
+from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line, optional_timestamp, timestamp
 from watchtest.views.lines.plain_lines import discard_output
-from watchtest.views.status.status_document import timestamp
 
 SCHEMA = "watchtest.event"
 SCHEMA_VERSION = 1
@@ -176,4 +175,4 @@ def _problem(problem: Problem) -> Object:
 
 def _retry_at(lane: LaneState) -> str | None:
     at = lane.activity.retry_at if isinstance(lane.activity, Broken) else None
-    return timestamp(at) if at is not None else None
+    return optional_timestamp(at)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from watchtest.core.text import one_line
+from watchtest.core.text import one_line, timestamp
 from watchtest.views.notify.notifications import DeliveryFailed, Notification
-from watchtest.views.status.status_document import timestamp
 
 LIMIT_S = 10.0
 TESTS_LISTED = 100

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from math import isfinite
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from watchtest.core.model import All, Failure, Lane, Location, Only, Outcome, Problem, Result, Run, ServiceInfo
 from watchtest.core.state import (
@@ -22,7 +21,17 @@ from watchtest.core.state import (
     Syncing,
     Working,
 )
-from watchtest.core.text import EXCERPT_LIMIT, ID_LIMIT, MESSAGE_LIMIT, clean, cut, cut_front, one_line
+from watchtest.core.text import (
+    EXCERPT_LIMIT,
+    ID_LIMIT,
+    MESSAGE_LIMIT,
+    clean,
+    cut,
+    cut_front,
+    one_line,
+    optional_timestamp,
+    timestamp,
+)
 from watchtest.core.verdict import file_of
 from watchtest.views.words import eta_s
 
@@ -33,6 +42,7 @@ OUTPUTS_LIMIT = 200_000
 """For all failures of a lane together: the file is written four times a second."""
 
 Document = dict[str, Any]
+Activity = Literal["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]
 SOURCES = {Lane.SAVE: "worktree", Lane.STAGE: "index", Lane.COMMIT: "head"}
 # The document has no count of its own for unexpected passes.
 COUNTED = {outcome: outcome.value for outcome in Outcome} | {Outcome.XPASSED: "passed"}
@@ -67,11 +77,7 @@ def document(
     }
 
 
-def timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def activity(lane: LaneState) -> str:
+def activity(lane: LaneState) -> Activity:
     """Return the activity of a lane as the document names it."""
     match lane.activity:
         case Starting():
@@ -123,10 +129,6 @@ def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document
     }
 
 
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else timestamp(seconds)
-
-
 def _code(lane: LaneState) -> Document:
     snapshot = lane.knowledge.snapshot
     run = lane.knowledge.run
@@ -144,7 +146,7 @@ def _pending(lane: LaneState) -> Document:
     # The changes of a run stay pending until the run is judged.
     carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
     pending = lane.pending | carried
-    return {"changes": len(pending.paths), "since": _time(pending.since)}
+    return {"changes": len(pending.paths), "since": optional_timestamp(pending.since)}
 
 
 def _scope(lane: LaneState) -> Document | None:
@@ -246,7 +248,7 @@ def _failure(known: KnownTest, failure: Failure, output: str, is_flaky: bool | N
         "id": cut(known.result.test, MESSAGE_LIMIT),
         **_failure_fields(failure),
         "new": known.is_new,
-        "since": _time(known.red_since),
+        "since": optional_timestamp(known.red_since),
         "flaky": is_flaky,
         "output": output,
     }
@@ -287,7 +289,7 @@ def lane_summary(lane: LaneState) -> Document:
     return {
         "activity": activity(lane),
         "verdict": lane.knowledge.verdict.value,
-        "verdict_at": _time(lane.knowledge.at),
+        "verdict_at": optional_timestamp(lane.knowledge.at),
         "reason": cut(lane.knowledge.reason, MESSAGE_LIMIT) or None,
         "run_id": lane.knowledge.run.id if lane.knowledge.run else None,
         "code": _code(lane),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from watchtest.core.model import Trigger, Verdict
 from watchtest.core.text import EXCERPT_LIMIT, MESSAGE_LIMIT
-from watchtest.views.status.status_document import FAILURES_LIMIT, SCHEMA, SCHEMA_VERSION
+from watchtest.views.status.status_document import FAILURES_LIMIT, SCHEMA, SCHEMA_VERSION, Activity
 
 Schema = dict[str, Any]
 
@@ -47,7 +47,7 @@ def status_schema() -> Schema:
 def _lane() -> Schema:
     return {
         "activity": _described(
-            {"enum": ["starting", "idle", "syncing", "running", "paused", "degraded", "stopped"]},
+            {"enum": list(get_args(Activity))},
             "What the watcher is doing.",
         ),
         "verdict": _described(

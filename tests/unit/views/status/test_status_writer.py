@@ -131,13 +131,13 @@ def test_a_leftover_of_a_killed_writer_is_no_obstacle_and_no_link_is_followed(fo
     precious = tmp_path / "precious"
     precious.write_text("mine")
     folder.mkdir()
-    (folder / "status.json.new").symlink_to(precious)
+    (folder / ".status.json.new").symlink_to(precious)
     (folder / "status.json").write_bytes(b'{"seq": "torn')
     with open_file(folder) as file:
         file.show(Story().state, NOON)
         assert read(folder)["seq"] == 1
     assert precious.read_text() == "mine"
-    assert not (folder / "status.json.new").exists()
+    assert not (folder / ".status.json.new").exists()
 
 
 def test_a_folder_that_was_swept_away_comes_back(folder: Path) -> None:

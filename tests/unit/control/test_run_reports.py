@@ -11,7 +11,7 @@ from support.control_server import bench, short_folder
 from support.history_records import FAILED, PASSED, SNAPSHOT
 
 from watchtest.control.api.request_models import RunsQuery
-from watchtest.control.past_runs import PastRuns
+from watchtest.control.run_reports import PastRuns
 from watchtest.core.model import All, Lane, Only, Policy, Run, RunState, Trigger
 from watchtest.errors import ControlError
 from watchtest.history.store.store import Store
