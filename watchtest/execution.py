@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from watchtest.agent.in_pytest.pytest_command import WARM_NOT_READY
+from watchtest.agent.in_pytest.pytest_command import NO_PYTEST, WARM_NOT_READY
 from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import (
@@ -33,7 +33,7 @@ from watchtest.core.text import names
 from watchtest.core.verdict import judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
-from watchtest.runners.pytest import NO_PYTEST, PytestRunner
+from watchtest.runners.pytest import PytestReader, PytestRunner, PythonRunner
 from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader, Runner
 from watchtest.runners.unittest import UnittestRunner
@@ -118,10 +118,10 @@ class TestExecutor:
         is_as_before = self._trials.are_as_before(inputs)
         self._trials.add(inputs)
         runners = await asyncio.to_thread(self.choose, context.snapshot)
-        others = [runner for runner in runners if not isinstance(runner, PytestRunner | UnittestRunner)]
+        others = [runner for runner in runners if not isinstance(runner, PythonRunner)]
         if not others or inputs.base is None or not self.selector.is_recording:
             return await self.selector.select(inputs)
-        python = [runner for runner in runners if isinstance(runner, PytestRunner | UnittestRunner)]
+        python = [runner for runner in runners if isinstance(runner, PythonRunner)]
         # With a plugin, pytest may find tests in files of any type.
         owned = group_by_runner(runners, inputs.known_tests | inputs.must_run, python[0].name if python else NOBODY)
         if owned[NOBODY]:
@@ -198,7 +198,7 @@ class TestExecutor:
             case UnittestRunner():
                 recording = self.selector.is_recording
                 command = UnittestCommand(context.python, runner.args, tests, runner.folder, recording)
-                yield (await self._run_job(command, runner.reader(), context, runner.env))[0]
+                yield (await self._run_job(command, PytestReader("unittest"), context, runner.env))[0]
             case _:
                 for invocation in runner.invocations(tests):
                     yield await self._command(runner, invocation, context)
@@ -223,7 +223,7 @@ class TestExecutor:
             first=_first(context.run),
             collects_all=_collects_all(context.run),
         )
-        execution, end = await self._run_job(command, runner.reader(), context, runner.env)
+        execution, end = await self._run_job(command, PytestReader(), context, runner.env)
         if end.exit_code == NO_PYTEST and not execution.promised:
             raise RunnerError(
                 f"pytest is not installed in the box ({context.python})",
@@ -266,7 +266,7 @@ class TestExecutor:
         log.info("run %s: %s again in a fresh process", context.run.id, "all" if tests is None else f"{len(tests)}")
         if tests is not None:
             some = replace(command, tests=tests, is_warm=False)
-            cold, _ = await self._run_job(some, runner.reader(), context, runner.env, is_check=True)
+            cold, _ = await self._run_job(some, PytestReader(), context, runner.env, is_check=True)
             if cold.stopped is not None:
                 return replace(cold, has_collected=False)  # it was to collect only a few tests
             settled = with_confirmed(warm, cold)
@@ -275,7 +275,7 @@ class TestExecutor:
                 return settled
         # Tests that pass alone may fail together with others, so the same run is repeated in a fresh process.
         again = replace(command, is_warm=False)
-        cold, _ = await self._run_job(again, runner.reader(), context, runner.env, is_check=True)
+        cold, _ = await self._run_job(again, PytestReader(), context, runner.env, is_check=True)
         only_warm = red_only_when_warm(warm, cold)
         if cold.stopped is None and confirms(cold, warm):
             self._trusted.add(context.environment)
@@ -291,7 +291,7 @@ class TestExecutor:
     ) -> bool:
         """Return whether the tests that failed only when warm pass in a second warm run, so that they are flaky."""
         unseen = replace(context, post=lambda _event: None)  # this run tests watchtest, not the code
-        again, end = await self._run_job(command, runner.reader(), unseen, runner.env)
+        again, end = await self._run_job(command, PytestReader(), unseen, runner.env)
         is_flaky = end.is_warm and passes_again(again, only_warm)
         if is_flaky:
             context.note(f"flaky: {_names(only_warm)} failed, and passed when the same run was repeated")
@@ -370,7 +370,7 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
         yield from ((runner, None) for runner in runners)
         return
     shares: dict[int, list[str]] = {}
-    heir = next((index for index, runner in enumerate(runners) if isinstance(runner, PytestRunner | UnittestRunner)), 0)
+    heir = next((index for index, runner in enumerate(runners) if isinstance(runner, PythonRunner)), 0)
     for test in run.selection.tests:
         owner = next((index for index, runner in enumerate(runners) if runner.claims(test)), heir)
         shares.setdefault(owner, []).append(test)

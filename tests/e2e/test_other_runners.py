@@ -22,8 +22,7 @@ from watchtest.errors import RunnerError
 from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.javascript.jest_runner import JestRunner
-from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.javascript.javascript_runner import JestRunner, VitestRunner
 from watchtest.runners.runner import InvocationEnd
 
 IN_FOLDER = "backend"
@@ -387,21 +386,21 @@ def test_a_tool_that_is_not_in_the_box_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_command_is_one_test_by_its_exit_code(tmp_path: Path) -> None:
-    green = carry_out(CommandRunner(("sh", "-c", "true"), name="lint"), tmp_path)
+    green = carry_out(CommandRunner(command=("sh", "-c", "true"), name="lint"), tmp_path)
     assert outcomes(green) == {"lint::run": "passed"}
     assert judge(green).state is RunState.PASSED
-    red = carry_out(CommandRunner("echo wrong here >&2; exit 5", name="lint"), tmp_path)
+    red = carry_out(CommandRunner(command="echo wrong here >&2; exit 5", name="lint"), tmp_path)
     assert judge(red).state is RunState.FAILED
     assert failure(red, "lint::run").message == "exit code 5\nwrong here"
 
 
 def test_a_command_takes_arguments_as_they_are(tmp_path: Path) -> None:
-    words = CommandRunner('printf "%s\\n"', args=("a b", "$HOME"), env={"X": "y"})
+    words = CommandRunner(command='printf "%s\\n"', args=("a b", "$HOME"), env={"X": "y"})
     assert carry_out(words, tmp_path).raw_output == "a b\n$HOME\n"
 
 
 def test_a_killed_command_is_an_error_and_not_red(tmp_path: Path) -> None:
-    broken = carry_out(CommandRunner(("sh", "-c", f"kill -{signal.SIGKILL.value} $$")), tmp_path)
+    broken = carry_out(CommandRunner(command=("sh", "-c", f"kill -{signal.SIGKILL.value} $$")), tmp_path)
     assert judge(broken).state is RunState.ERROR
 
 
@@ -414,19 +413,19 @@ def test_a_command_that_writes_junit_tells_its_tests(tmp_path: Path) -> None:
     )
     (tmp_path / "src").mkdir()
     (tmp_path / "src/d.c").touch()
-    runner = CommandRunner(("sh", "make it.sh"), name="unit", junit="out put.xml")
+    runner = CommandRunner(command=("sh", "make it.sh"), name="unit", junit="out put.xml")
     red = carry_out(runner, tmp_path)
     assert judge(red).state is RunState.FAILED
     assert red.results["unit::a.b.c"].duration_s == 0.5
     found = failure(red, "unit::a.b.d")
     assert (found.kind, found.message, place(found)) == ("E", "no <d>", ("src/d.c", 12))
-    lying = carry_out(CommandRunner(("sh", "make it.sh", "0"), name="unit", junit="out put.xml"), tmp_path)
+    lying = carry_out(CommandRunner(command=("sh", "make it.sh", "0"), name="unit", junit="out put.xml"), tmp_path)
     assert judge(lying).state is RunState.FAILED  # exit code 0 does not make red green
 
 
 def test_junit_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
     (tmp_path / "junit.xml").write_text('<testsuite><testcase name="old"/></testsuite>')
-    broken = carry_out(CommandRunner(("true",), junit="junit.xml"), tmp_path)
+    broken = carry_out(CommandRunner(command=("true",), junit="junit.xml"), tmp_path)
     assert broken.results == {}
     assert judge(broken).state is RunState.ERROR
     assert "it wrote no junit.xml" in judge(broken).reason
@@ -434,7 +433,7 @@ def test_junit_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> No
 
 def test_a_command_that_is_red_without_a_red_test_is_an_error(tmp_path: Path) -> None:
     script = "echo '<testsuite><testcase name=\"a\"/></testsuite>' >junit.xml; exit 3"
-    broken = carry_out(CommandRunner(script, name="unit", junit="junit.xml"), tmp_path)
+    broken = carry_out(CommandRunner(command=script, name="unit", junit="junit.xml"), tmp_path)
     assert broken.results["unit::a"].outcome is Outcome.PASSED
     assert judge(broken).state is RunState.ERROR
     assert "exited with 3 and reported no failure" in judge(broken).reason

@@ -17,8 +17,7 @@ from watchtest.core.model import Execution, Only
 from watchtest.core.verdict import file_of
 from watchtest.runners.cargo.cargo_runner import CargoRunner
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.javascript.jest_runner import JestRunner
-from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.javascript.javascript_runner import JestRunner, VitestRunner
 from watchtest.runners.runner import Change, Runner, Undecidable
 
 MORE = {

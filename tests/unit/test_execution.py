@@ -46,7 +46,7 @@ from watchtest.core.verdict import judge, learn
 from watchtest.execution import AnyRunner, RunContext, TestExecutor
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.javascript.jest_runner import JestRunner
+from watchtest.runners.javascript.javascript_runner import JestRunner
 from watchtest.runners.pytest import PytestRunner
 from watchtest.selection.selector import SelectionInput, Selector
 
@@ -80,8 +80,8 @@ class FakeSession:
         return self._ends(command)
 
 
-FIRST = CommandRunner(("first",), name="first")
-SECOND = CommandRunner(("second",), name="second")
+FIRST = CommandRunner(command=("first",), name="first")
+SECOND = CommandRunner(command=("second",), name="second")
 
 
 def executed(
@@ -154,7 +154,7 @@ def test_each_of_several_pytests_is_asked_for_the_tests_below_its_own_folder(tmp
 
 # -- what has to run -------------------------------------------------------------------------------
 
-LINT = CommandRunner(("lint",), name="lint")
+LINT = CommandRunner(command=("lint",), name="lint")
 LINTED = frozenset({"lint::run"})
 CHANGED = Snapshot("t2", {"a.json": Entry(EntryKind.FILE, 0o644, 1, "1")})
 

@@ -321,8 +321,7 @@ class NotifySettings(Section):
         default="", description='Local time without notifications, like "22:00-07:00"; a summary follows at its end.'
     )
     terminal: TerminalNotice = Field(
-        default="auto",
-        description="Fallback if the desktop cannot be reached: auto, bell, osc9, osc777, osc99 or off.",
+        default="auto", description="Fallback if the desktop cannot be reached: auto, bell, osc9, osc777, osc99 or off."
     )
     hook: Hook = Field(
         default="",
@@ -350,9 +349,7 @@ class ApiSettings(Section):
 class ReadySettings(Section):
     """When a service counts as ready: exactly one of tcp, http and command."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": [one]} for one in ("tcp", "http", "command")]},
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [one]} for one in ("tcp", "http", "command")]})
 
     tcp: Port | None = Field(default=None, description="Port in the box that accepts connections.")
     http: Url | None = Field(default=None, description="URL, as seen in the box, that returns a status below 400.")
@@ -396,7 +393,7 @@ class RunnerEntry(Section):
             "if": {"properties": {"kind": {"const": "command"}}},
             "then": {"required": ["command"], "properties": {"command": {"not": {"type": "null"}}}},
             "else": {"properties": {"command": {"type": "null"}, "junit": {"maxLength": 0}}},
-        },
+        }
     )
 
     kind: RunnerKindName = Field(description=f"{', '.join([*KINDS][:-1])} or {[*KINDS][-1]}.")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from watchtest.core.model import Execution, Failure, Only, Outcome, Result
 from watchtest.runners.command_report import FinalReader, ResultCollector
 from watchtest.runners.junit import InvalidJUnit, read_junit
-from watchtest.runners.runner import REPORT, Change, Execute, Invocation, InvocationEnd, Undecidable, proof, some_of
+from watchtest.runners.runner import (
+    REPORT,
+    Change,
+    Execute,
+    Invocation,
+    InvocationEnd,
+    ToolRunner,
+    Undecidable,
+    proof,
+    some_of,
+)
 from watchtest.runners.untrusted import text
 
 WHOLE = "run"
@@ -18,26 +27,18 @@ TAIL = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class CommandRunner:
+class CommandRunner(ToolRunner):
     """`command` is a shell command, or a list of arguments that is run without a shell."""
 
-    command: str | tuple[str, ...]
     name: str = "command"
-    folder: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    command: str | tuple[str, ...] = ()
     junit: str = ""
     """The path, relative to `folder`, of the JUnit XML that the command writes."""
 
     def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         if isinstance(self.command, str):
-            argv: tuple[str, ...] = (
-                "sh",
-                "-c",
-                f'{self.command} "$@"' if self.args else self.command,
-                "sh",
-                *self.args,
-            )
+            script = f'{self.command} "$@"' if self.args else self.command
+            argv: tuple[str, ...] = ("sh", "-c", script, "sh", *self.args)
         else:
             argv = (*self.command, *self.args)
         if self.junit:

@@ -61,10 +61,7 @@ class RunnerDetector:
     """Creates the runners for a snapshot: those given in the settings, or else the detected ones, which it caches."""
 
     def __init__(
-        self,
-        given: tuple[RunnerSpec, ...],
-        read: Callable[[str, Entry], bytes],
-        defaults: RunnerDefaults | None = None,
+        self, given: tuple[RunnerSpec, ...], read: Callable[[str, Entry], bytes], defaults: RunnerDefaults | None = None
     ) -> None:
         self._given = given
         self._read = read

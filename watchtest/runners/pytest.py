@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from watchtest.agent.in_pytest.pytest_command import NO_PYTEST
 from watchtest.agent.rows import RowKind, UntrustedRow
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result, StopReason
 from watchtest.core.text import FAILURE_TEXT_LIMIT, ID_LIMIT, NAME_LIMIT
 from watchtest.core.verdict import file_of
-from watchtest.runners.runner import InvocationEnd
+from watchtest.runners.runner import InvocationEnd, ToolRunner
 from watchtest.runners.untrusted import COLUMNS, number, seconds
-
-__all__ = ["NO_PYTEST", "PytestReader", "PytestRunner"]
 
 
 @dataclass(frozen=True, slots=True)
-class PytestRunner:
-    """Describes a run of pytest; the agent starts it with its plugin."""
-
-    args: tuple[str, ...] = ()
-    workers: int = 1
-    """If more than one, the tests run in parallel with pytest-xdist."""
-    folder: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    name: str = "pytest"
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        return ("-n", str(self.workers), *self.args) if self.workers > 1 else self.args
-
-    def reader(self) -> PytestReader:
-        return PytestReader()
+class PythonRunner(ToolRunner):
+    """Describes a run of a Python tool, which the agent starts."""
 
     def claims(self, test: str) -> bool:
         return file_of(test).endswith(".py") and (not self.folder or test.startswith(f"{self.folder}/"))
 
 
+@dataclass(frozen=True, slots=True)
+class PytestRunner(PythonRunner):
+    """The agent adds its own plugin."""
+
+    name: str = "pytest"
+    workers: int = 1
+    """If more than one, the tests run in parallel with pytest-xdist."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("-n", str(self.workers), *self.args) if self.workers > 1 else self.args
+
+
 class PytestReader:
-    """Reads the rows of one run."""
+    """Reads the rows of one run. Our loader for unittest reports the same rows."""
 
-    tool = "pytest"
-
-    def __init__(self) -> None:
+    def __init__(self, tool: str = "pytest") -> None:
+        self._tool = tool
         self._begin()
 
     def _begin(self) -> None:
@@ -93,7 +88,7 @@ class PytestReader:
     def execution(self, end: InvocationEnd) -> Execution:
         reason = end.reason
         if self._internal_error and not reason:
-            reason = f"{self.tool} had an internal error"
+            reason = f"{self._tool} had an internal error"
         return Execution(
             exit_code=end.exit_code,
             promised=frozenset(self.promised),

@@ -13,9 +13,7 @@ from types import MappingProxyType
 from watchtest.runners.cargo import cargo_runner
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go import go_runner
-from watchtest.runners.javascript import javascript_tools
-from watchtest.runners.javascript.jest_runner import JestRunner
-from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.javascript import javascript_runner
 from watchtest.runners.project_tree import DetectedProject, ProjectTree
 from watchtest.runners.pytest import PytestRunner
 from watchtest.runners.runner import Runner, RunnerSpec
@@ -51,11 +49,7 @@ class RunnerKind:
 
 
 def _pytest(spec: RunnerSpec, defaults: RunnerDefaults) -> AnyRunner:
-    return PytestRunner((*defaults.args, *spec.args), defaults.workers, spec.folder, spec.env, spec.title)
-
-
-def _unittest(spec: RunnerSpec, _: RunnerDefaults) -> AnyRunner:
-    return UnittestRunner(spec.args, spec.folder, spec.env, spec.title)
+    return PytestRunner(spec.title, spec.folder, (*defaults.args, *spec.args), spec.env, defaults.workers)
 
 
 def _go(spec: RunnerSpec, defaults: RunnerDefaults) -> AnyRunner:
@@ -63,7 +57,7 @@ def _go(spec: RunnerSpec, defaults: RunnerDefaults) -> AnyRunner:
 
 
 def _command(spec: RunnerSpec, _: RunnerDefaults) -> AnyRunner:
-    return CommandRunner(spec.command, spec.title, spec.folder, spec.args, spec.env, spec.junit)
+    return CommandRunner(spec.title, spec.folder, spec.args, spec.env, spec.command, spec.junit)
 
 
 def _plain(runner: CommonRunner) -> Create:
@@ -71,17 +65,17 @@ def _plain(runner: CommonRunner) -> Create:
 
 
 def _javascript(tool: str, runner: CommonRunner) -> RunnerKind:
-    return RunnerKind(2, _plain(runner), javascript_tools.MANIFEST, partial(javascript_tools.detect, tool=tool))
+    return RunnerKind(2, _plain(runner), javascript_runner.MANIFEST, partial(javascript_runner.detect, tool=tool))
 
 
 KINDS: Mapping[str, RunnerKind] = MappingProxyType(
     {
         "pytest": RunnerKind(1, _pytest),
-        "unittest": RunnerKind(1, _unittest),
+        "unittest": RunnerKind(1, _plain(UnittestRunner)),
         "go": RunnerKind(4, _go, go_runner.MANIFEST, go_runner.detect),
         "cargo": RunnerKind(3, _plain(cargo_runner.CargoRunner), cargo_runner.MANIFEST, cargo_runner.detect),
-        "vitest": _javascript("vitest", VitestRunner),
-        "jest": _javascript("jest", JestRunner),
+        "vitest": _javascript("vitest", javascript_runner.VitestRunner),
+        "jest": _javascript("jest", javascript_runner.JestRunner),
         "command": RunnerKind(0, _command),
     }
 )

@@ -117,8 +117,18 @@ class Change:
         return frozenset(map(file_of, self.known))
 
 
+@dataclass(frozen=True, slots=True)
+class ToolRunner:
+    """The base of all runners: a test tool in one folder of the workspace."""
+
+    name: str = ""
+    folder: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
 class Runner(Protocol):
-    """A test tool in one folder of the workspace."""
+    """A runner whose commands the box runs as they are; Python's tools are started by the agent."""
 
     @property
     def name(self) -> str: ...

@@ -1,17 +1,15 @@
-"""Runs unittest, which reports the same rows as our pytest plugin, and detects projects that use nothing else."""
+"""Describes a run of unittest, and detects projects that use nothing else."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from watchtest.core.impact_rules import CONFTEST, PYTEST_FILES
-from watchtest.core.verdict import file_of
-from watchtest.runners.pytest import PytestReader
+from watchtest.runners.pytest import PythonRunner
 
-__all__ = ["UnittestReader", "UnittestRunner", "uses_only_unittest"]
 FILE_LIMIT = 200
 """This many test files are read; they stand for all."""
 BYTE_LIMIT = 256 * 1024
@@ -29,26 +27,11 @@ IMPORTS_UNITTEST = re.compile(
 TEST_CASE = re.compile(rb"\b(?:IsolatedAsyncio)?TestCase\b")
 
 
-class UnittestReader(PytestReader):
-    """Reads the rows of one run of unittest."""
-
-    tool = "unittest"
-
-
 @dataclass(frozen=True, slots=True)
-class UnittestRunner:
-    """Describes a run of unittest; the agent's loader does what `python -m unittest discover` does."""
+class UnittestRunner(PythonRunner):
+    """The agent's loader does what `python -m unittest discover` does."""
 
-    args: tuple[str, ...] = ()
-    folder: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
     name: str = "unittest"
-
-    def reader(self) -> UnittestReader:
-        return UnittestReader()
-
-    def claims(self, test: str) -> bool:
-        return file_of(test).endswith(".py") and (not self.folder or test.startswith(f"{self.folder}/"))
 
 
 def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bool:

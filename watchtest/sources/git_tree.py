@@ -120,10 +120,7 @@ class GitTree:
         """Return variables that make git write objects into the scratch folder and read those of the repository."""
         objects = self._scratch / "objects"
         objects.mkdir(exist_ok=True)
-        variables = {
-            "GIT_OBJECT_DIRECTORY": str(objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self._git.objects()),
-        }
+        variables = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self._git.objects())}
         return variables | ({"GIT_INDEX_FILE": str(index)} if index is not None else {})
 
     def _entries(self, rows: list[TreeRow]) -> tuple[dict[str, Entry], tuple[ExcludedPath, ...]]:

@@ -26,7 +26,7 @@ from watchtest.selection.by_runner import (
 )
 from watchtest.selection.selector import SelectionInput
 
-LINT = CommandRunner(("lint",), name="lint")
+LINT = CommandRunner(command=("lint",), name="lint")
 
 
 class Telling(GoRunner):

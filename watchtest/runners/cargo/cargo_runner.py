@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
@@ -28,6 +28,7 @@ from watchtest.runners.runner import (
     Execute,
     Invocation,
     ReportReader,
+    ToolRunner,
     is_below,
     report_of,
 )
@@ -87,13 +88,10 @@ def _toml(content: bytes) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class CargoRunner:
+class CargoRunner(ToolRunner):
     """One package or workspace in `folder`. Test ids are `<crate>/<target>::<path of the test>`."""
 
     name: str = "cargo"
-    folder: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
 
     def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
         if tests is None:

@@ -7,14 +7,14 @@ Results from Go's own cache are accepted: it is keyed by content and only holds 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from watchtest.core.model import Only
 from watchtest.runners.go import go_packages
 from watchtest.runners.go.go_events import GoReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree
-from watchtest.runners.runner import FILTER_LIMIT, REPORT, Change, Execute, Invocation, report_of
+from watchtest.runners.runner import FILTER_LIMIT, REPORT, Change, Execute, Invocation, ToolRunner, report_of
 
 MANIFEST = "go.mod"
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
@@ -29,13 +29,10 @@ def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
 
 
 @dataclass(frozen=True, slots=True)
-class GoRunner:
+class GoRunner(ToolRunner):
     """One module in `folder`."""
 
     name: str = "go"
-    folder: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 300.0
     """The box's limit of a run. Go ends a package a little earlier, and then prints the stacks of all goroutines."""
 

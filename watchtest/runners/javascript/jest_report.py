@@ -1,4 +1,4 @@
-"""Reads the JSON report of Jest, which Vitest writes as well. Starts nothing. All input comes from the box."""
+"""Reads the JSON report of Jest, which Vitest writes as well, and finds locations in JavaScript stacks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result
 from watchtest.runners.command_report import FinalReader, ResultCollector
-from watchtest.runners.javascript import javascript_tools
 from watchtest.runners.runner import Invocation, InvocationEnd
-from watchtest.runners.untrusted import COLUMNS, inside, name, number, seconds, tables, text
+from watchtest.runners.untrusted import COLUMNS, inside, location, name, number, seconds, tables, text
 
 OUTCOMES = {
     "passed": Outcome.PASSED,
@@ -21,6 +21,7 @@ OUTCOMES = {
     "todo": Outcome.SKIPPED,
     "disabled": Outcome.SKIPPED,
 }
+SEPARATOR = " > "
 PLACEHOLDER = "STACK_TRACE_ERROR"
 """Vitest writes this instead of a message when a test times out; its text output contains the message."""
 EXITED = re.compile(r"process\.exit (?:called with|unexpectedly called with) \"?(\w+)\"?")
@@ -56,7 +57,7 @@ class JestReader(FinalReader):
         found = EXITED.search(self._output)
         if found is None or end.stopped is not None:
             return f"{self._tool} ended with exit code {end.exit_code} and wrote no report"
-        stack = javascript_tools.frames(self._output[found.end() :], self._root, self._invocation.folder)
+        stack = frames(self._output[found.end() :], self._root, self._invocation.folder)
         for at, column in stack[:1]:
             message = f"process.exit({found[1]}) was called"
             collected.error(
@@ -80,7 +81,7 @@ class JestReader(FinalReader):
     def _results(self, file: str, raw: dict[str, Any]) -> Iterator[Result]:
         titles = raw.get("ancestorTitles")
         parts = [*(titles if isinstance(titles, list) else ()), raw.get("title")]
-        test = f"{file}::{name(javascript_tools.SEPARATOR.join(part for part in parts if isinstance(part, str)))}"
+        test = f"{file}::{name(SEPARATOR.join(part for part in parts if isinstance(part, str)))}"
         status = raw.get("status")
         outcome = OUTCOMES.get(status) if isinstance(status, str) else None
         if outcome is None:
@@ -97,8 +98,8 @@ class JestReader(FinalReader):
     def _failure(self, file: str, test: str, raw: dict[str, Any]) -> Failure:
         messages = raw.get("failureMessages")
         error = text("\n".join(map(text, messages[:20]))) if isinstance(messages, list) else ""
-        kind, message = javascript_tools.split(error)
-        own = javascript_tools.frames(error, self._root, self._invocation.folder)
+        kind, message = split_error(error)
+        own = frames(error, self._root, self._invocation.folder)
         where, column = next(((at, column) for at, column in own if at.file == file), (None, None))
         if where is None:
             where, column = _location(file, raw.get("location"))
@@ -110,18 +111,18 @@ class JestReader(FinalReader):
     def _printed_message(self, test: str) -> str:
         """Return the message of a test from the text output, below `FAIL  file > suite > title`."""
         file, _, titles = test.partition("::")
-        heading = re.escape(f"{self._inner(file)}{javascript_tools.SEPARATOR}{titles}")
+        heading = re.escape(f"{self._inner(file)}{SEPARATOR}{titles}")
         found = re.search(rf"^\s*FAIL +{heading}\n(?:[A-Z]\w*: )?(.+)$", self._output, re.MULTILINE)
         return found[1].strip() if found else ""
 
     def _suite_failure(self, file: str, reported: str) -> Failure:
         printed = self._printed_suite(file)
         error = HEADING.sub("", reported).strip() or printed
-        kind, message = javascript_tools.split(error.rpartition(DETAILS)[2].strip())
-        own = javascript_tools.frames(error, self._root, self._invocation.folder)
+        kind, message = split_error(error.rpartition(DETAILS)[2].strip())
+        own = frames(error, self._root, self._invocation.folder)
         near = next((frame for frame in own if frame[0].file == file), None) or next(iter(own), None)
-        parser = javascript_tools.parser_error(error, self._root, self._invocation.folder)
-        at = near or parser or next(iter(javascript_tools.frames(printed, self._root, self._invocation.folder)), None)
+        parser = parser_error(error, self._root, self._invocation.folder)
+        at = near or parser or next(iter(frames(printed, self._root, self._invocation.folder)), None)
         where, column = at or (Location(file, 1), None)
         return Failure(kind, message or "it could not be run", where, column, crash=where, text=printed or error)
 
@@ -150,3 +151,58 @@ def _parsed(report: bytes | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+MARK = "\x01"
+"""Replaces the path of the workspace while a text is parsed, because that path may contain any character."""
+FRAME = re.compile(
+    rf"^\s*(?:at|\u276f) (?:[^{MARK}\n]*{MARK}(?P<own>[^{MARK}\n]+?)|"
+    rf"(?:[^{MARK}\n]*[( ])?(?P<near>[^\s():/{MARK}][^():\s{MARK}]*))"
+    r":(?P<line>\d{1,9}):(?P<column>\d{1,9})\)?\s*$",
+    re.MULTILINE,
+)
+PARSER_ERROR = re.compile(
+    rf"(?:{MARK}(?P<own>[^:\n{MARK}]+)|(?:^|[\s\[(])(?P<near>[^\s:()\[\]/{MARK}][^\s:()\[\]{MARK}]*\.[cm]?[jt]sx?))"
+    r":(?P<line>\d{1,9}):(?P<column>\d{1,9})"
+)
+BABEL = re.compile(rf"{MARK}(?P<own>[^:\n{MARK}]+)(?P<near>(?!))?: .*\((?P<line>\d{{1,9}}):(?P<column>\d{{1,9}})\)")
+NOT_OWN = "node_modules/"
+STACK = re.compile(r"\n\s+(?:at|\u276f) |\n\s*(?:> *)?\d+ ?\| ")
+"""Where a message ends: at its stack, or at the excerpt of the source."""
+KIND = re.compile(r"^(?:Uncaught )?([A-Z]\w*(?:Error|Exception)|Error)(?: \[[^\]]*\])?(?:: |$)")
+
+
+def frames(stack: str, root: str, folder: str) -> list[tuple[Location, int | None]]:
+    """Return the locations in the workspace's own files, deepest first, each with its column."""
+    found = [_frame_location(frame, folder) for frame in FRAME.finditer(_marked(stack, root))]
+    return [(at, number(column, COLUMNS)) for at, column in found if at is not None]
+
+
+def parser_error(message: str, root: str, folder: str) -> tuple[Location, int | None] | None:
+    """Return the location that a parser reports, outside of any stack. Babel counts columns from 0."""
+    for expression, first in ((PARSER_ERROR, 1), (BABEL, 0)):
+        for found in expression.finditer(_marked(message, root)):
+            at, column = _frame_location(found, folder)
+            if at is not None:
+                return at, number(int(column) + 1 - first, COLUMNS)
+    return None
+
+
+def _marked(message: str, root: str) -> str:
+    base = root.rstrip("/") + "/"
+    clean = message.replace(MARK, "")
+    return clean.replace(f"file://{quote(base)}", MARK).replace(f"file://{base}", MARK).replace(base, MARK)
+
+
+def _frame_location(found: re.Match[str], folder: str) -> tuple[Location | None, str]:
+    path, base = (found["own"], "") if found["own"] else (found["near"], folder)
+    return (None if NOT_OWN in path else location(path, found["line"], "", base)), found["column"]
+
+
+def split_error(error: str) -> tuple[str, str]:
+    """Return the kind and the message of an error, without its stack."""
+    message = STACK.split(error, maxsplit=1)[0].strip()
+    kind = KIND.match(message)
+    if kind is None:
+        return "Error", message
+    return kind[1], message[kind.end() :].strip() or message

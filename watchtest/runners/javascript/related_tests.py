@@ -14,12 +14,12 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
-from watchtest.runners.javascript.javascript_tools import LAUNCHER, SUFFIXES
 from watchtest.runners.runner import Change, Undecidable, is_below, proof
 from watchtest.runners.untrusted import inside, tables
 
 FILE_LIMIT = 10
 """For more files than this, running everything is faster than the queries."""
+SUFFIXES = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 SNAPSHOTS = "__snapshots__"
 SNAPSHOT = ".snap"
 MOCKS = "__mocks__"
@@ -28,8 +28,6 @@ SETTINGS = re.compile(r"(^\.)|(\.config\.[cm]?[jt]sx?$)|(^(jest|vitest|vite|babe
 """The names of files that configure a tool."""
 GLOB_CHARACTER = re.compile(r"([][(){}*?!+@|])")
 ESCAPED = r"\\\1"
-TO_REPORT = f'exec >"$1"; shift; {LAUNCHER}'
-"""Starts a tool whose stdout is the report."""
 
 
 def sources_and_snapshots(change: Change, folder: str) -> tuple[list[str], dict[str, str]]:

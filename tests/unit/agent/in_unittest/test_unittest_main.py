@@ -20,8 +20,8 @@ from watchtest.agent.code.fingerprints import fingerprint_of
 from watchtest.agent.in_unittest import unittest_main
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
+from watchtest.runners.pytest import PytestReader
 from watchtest.runners.runner import InvocationEnd
-from watchtest.runners.unittest import UnittestReader
 from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 
 OTHERS = [f"python3.{minor}" for minor in range(8, 16) if minor != sys.version_info.minor]
@@ -134,7 +134,7 @@ class Ended:
     code: int
     rows: list[dict[str, Any]]
     output: str
-    reports: UnittestReader
+    reports: PytestReader
 
     @property
     def promised(self) -> set[str]:
@@ -193,7 +193,7 @@ def run(
     os.close(stacks)
     with os.fdopen(results, encoding="ascii") as stream:
         rows = [json.loads(line) for line in stream]
-    reports = UnittestReader()
+    reports = PytestReader("unittest")
     reports.take(rows)
     return Ended(done.returncode, rows, done.stdout, reports)
 

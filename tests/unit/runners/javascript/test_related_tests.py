@@ -11,8 +11,7 @@ import pytest
 from support import TESTS
 from support.recorded_answers import ROOT, Answers, changed, narrowed
 
-from watchtest.runners.javascript.jest_runner import JestRunner
-from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.javascript.javascript_runner import JestRunner, VitestRunner
 from watchtest.runners.runner import Change, Invocation, InvocationEnd, Undecidable
 
 CONFIG = json.loads((TESTS / "support" / "recorded" / "jest_config_30.json").read_text(encoding="utf-8"))

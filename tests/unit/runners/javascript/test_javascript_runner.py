@@ -12,9 +12,8 @@ from support import TESTS
 
 from watchtest.core.model import Execution, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.javascript import javascript_tools as javascript
-from watchtest.runners.javascript.jest_runner import JestRunner
-from watchtest.runners.javascript.vitest_runner import VitestRunner
+from watchtest.runners.javascript.javascript_runner import JestRunner, VitestRunner, selected
+from watchtest.runners.javascript.jest_report import SEPARATOR, frames
 from watchtest.runners.runner import REPORT, InvocationEnd
 
 RECORDED = TESTS / "support" / "recorded"
@@ -125,26 +124,26 @@ def test_an_error_outside_of_any_test_is_an_error() -> None:
     ],
 )
 def test_frames_of_the_workspace_are_found(line: str, place: tuple[str, int, int] | None) -> None:
-    found = [(at.file, at.line, column) for at, column in javascript.frames(f"Error: x\n{line}\n", ROOT, "web")]
+    found = [(at.file, at.line, column) for at, column in frames(f"Error: x\n{line}\n", ROOT, "web")]
     assert found == ([place] if place else [])
 
 
 def test_a_folder_with_odd_letters_is_still_the_workspace() -> None:
     stack = "Error: x\n    at f (file:///work%20space%20%28x%29/a.mjs:1:2)\n    at /work space (x)/b.ts:3:4\n"
-    assert [at.file for at, _ in javascript.frames(stack, "/work space (x)", "")] == ["a.mjs", "b.ts"]
+    assert [at.file for at, _ in frames(stack, "/work space (x)", "")] == ["a.mjs", "b.ts"]
 
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=3))
 def test_the_expression_for_a_test_matches_its_full_name(titles: list[str]) -> None:
-    name = javascript.SEPARATOR.join(titles)
-    _, expression = javascript.selected([f"a.test.js::{name}"])
+    name = SEPARATOR.join(titles)
+    _, expression = selected([f"a.test.js::{name}"])
     assert re.search(expression, " ".join(titles))
 
 
 def test_selections_of_both_tools_name_files_from_their_folder() -> None:
     tests = ("web/src/a.test.ts::x > y", "web/src/b.test.ts::z")
     [vitest] = VitestRunner(folder="web").invocations(tests)
-    assert vitest.argv[-3:] == ("src/a.test.ts", "src/b.test.ts", r"--testNamePattern=^(x(\s|\s>\s)y|z)$")
+    assert vitest.argv[-3:] == (r"--testNamePattern=^(x(\s|\s>\s)y|z)$", "src/a.test.ts", "src/b.test.ts")
     [jest] = JestRunner(folder="web").invocations(tests)
     assert jest.argv[-3:] == ("--runTestsByPath", "src/a.test.ts", "src/b.test.ts")
     [whole] = JestRunner(folder="web").invocations(("web/src/a.test.ts",))
