@@ -16,9 +16,8 @@ from typing import Any
 
 from watchtest import __version__, exit_codes
 from watchtest.boxes.protocols import BoxProvider
-from watchtest.config import Config
-from watchtest.config.changed_files import ConfigChangeNotice
-from watchtest.config.project import Project
+from watchtest.config import Config, Project
+from watchtest.config.loader import ConfigChangeNotice
 from watchtest.control.address import socket_paths, token_file
 from watchtest.control.gateway import ApiContext, Explain, Gateway
 from watchtest.control.run_reports import PastRuns

@@ -33,10 +33,9 @@ from watchtest.core.text import names
 from watchtest.core.verdict import judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
-from watchtest.runners.pytest import PytestReader, PytestRunner, PythonRunner
+from watchtest.runners.python import PytestReader, PytestRunner, PythonRunner, UnittestRunner
 from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader, Runner
-from watchtest.runners.unittest import UnittestRunner
 from watchtest.selection.by_runner import (
     NOBODY,
     RunnerSelection,

@@ -17,7 +17,7 @@ from watchtest.core.model import All, Execution, Lane, Result, Run, RunState, Tr
 from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import judge
 from watchtest.execution import RunContext, TestExecutor, Warm
-from watchtest.runners.pytest import PytestRunner
+from watchtest.runners.python import PytestRunner
 from watchtest.selection.selector import SelectionInput, Selector
 
 ZYGOTE = "'watchtest_agent.warm.zygote'"

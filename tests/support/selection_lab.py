@@ -21,7 +21,7 @@ from watchtest.agent.in_pytest import pytest_command
 from watchtest.core.model import All, Entry, EntryKind, Selection, Snapshot
 from watchtest.core.recorded import FileFingerprint
 from watchtest.core.verdict import file_of
-from watchtest.runners.pytest import PytestReader
+from watchtest.runners.python import PytestReader
 from watchtest.runners.runner import InvocationEnd
 from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 from watchtest.selection.selector import SelectionInput, Selector

@@ -47,7 +47,7 @@ from watchtest.execution import AnyRunner, RunContext, TestExecutor
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
 from watchtest.runners.javascript.javascript_runner import JestRunner
-from watchtest.runners.pytest import PytestRunner
+from watchtest.runners.python import PytestRunner
 from watchtest.selection.selector import SelectionInput, Selector
 
 RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxProvider, ExecMode, StopSignal
 from watchtest.client.status_file import is_locked, load_status
-from watchtest.config.project import Project
+from watchtest.config import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
 from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_provider

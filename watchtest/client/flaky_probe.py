@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from watchtest.boxes.protocols import BoxProvider, StopSignal
-from watchtest.config.project import Project
+from watchtest.config import Project
 from watchtest.core.events import EVERYTHING, Event, Halted, Judged, SnapshotTaken, StartRun, TestsCollected, TestsEnded
 from watchtest.core.model import Entry, Lane, Only, Result, Run, RunState, Snapshot, Trigger
 from watchtest.core.verdict import judge

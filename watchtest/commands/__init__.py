@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    from watchtest.config import LoadedConfig
-    from watchtest.config.project import Project
+    from watchtest.config import LoadedConfig, Project
 
 COMMANDS = (
     "watch",
@@ -135,7 +134,7 @@ def load_settings(arguments: argparse.Namespace, more: Mapping[str, object] | No
 
 def load_project(arguments: argparse.Namespace, more: Mapping[str, object] | None = None) -> Project:
     """Return the workspace with its settings, the environment and the user's folders."""
-    from watchtest.config.project import Project
+    from watchtest.config import Project
     from watchtest.workspace.user_dirs import user_dirs
 
     folder, loaded = load_settings(arguments, more)

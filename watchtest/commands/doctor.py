@@ -26,7 +26,7 @@ from watchtest.errors import WatchtestError
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_check import Remark
     from watchtest.boxes.protocols import BoxProvider
-    from watchtest.config.project import Project
+    from watchtest.config import Project
     from watchtest.core.model import BoxInfo
 
 GOOD, WARNING, BAD = "good", "warning", "bad"

@@ -26,7 +26,7 @@ from watchtest.exit_codes import OF_RUN, TIMED_OUT
 
 if TYPE_CHECKING:
     from watchtest.boxes.protocols import BoxProvider
-    from watchtest.config.project import Project
+    from watchtest.config import Project
     from watchtest.core.model import Lane, Result
     from watchtest.core.state import State
     from watchtest.sources.git_tree import GitTree

@@ -5,19 +5,18 @@
     layers         reads one layer: a file, the environment or the command line
     problems       turns pydantic's errors into our messages
     toml_literal   formats a value as TOML
-    changed_files  notices that a config file was saved while the watcher runs
-    project        the workspace with its settings and the user's environment
 
 Nothing here reads the environment, the home folder or the current folder by itself; they are arguments.
 """
 
 from watchtest.config.keys import Config, ReadySettings, RunnerEntry, ServiceSettings, json_schema, keys
 from watchtest.config.layers import SettingOrigin
-from watchtest.config.loader import LoadedConfig, load
+from watchtest.config.loader import LoadedConfig, Project, load
 
 __all__ = [
     "Config",
     "LoadedConfig",
+    "Project",
     "ReadySettings",
     "RunnerEntry",
     "ServiceSettings",

@@ -5,7 +5,7 @@ Each value keeps its origin. All problems of all layers are reported together in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,13 +23,27 @@ from watchtest.config.layers import (
 )
 from watchtest.config.problems import Contradiction, contradictions_in
 from watchtest.config.toml_literal import dotted, literal, shortened
-from watchtest.errors import ConfigError
+from watchtest.core.events import Event, SourceChanged
+from watchtest.core.state import State
+from watchtest.errors import ConfigError, WatchtestError
+from watchtest.workspace.user_dirs import UserDirs
 
 WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
 USER_FILE = "config.toml"
 DEFAULT = SettingOrigin("default", "default")
 NO_TABLE = "has no [tool.watchtest] table; add one or name another file"
+RESTART = "restart to apply them (`watchtest restart`, or quit and start again)"
 RANKS: tuple[LayerName, ...] = ("default", "user", "workspace", "environment", "flag")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a command works on, all of which comes from outside the program."""
+
+    workspace: Path
+    config: Config
+    environ: Mapping[str, str]
+    dirs: UserDirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +194,30 @@ def _contradiction(
         f"{origins[blamed].place}: {blamed} = {value(blamed)}: "
         f"must be {bound} {other}, which is {value(other)} ({origins[other]})"
     )
+
+
+@dataclass(slots=True)
+class ConfigChangeNotice:
+    """A view of the loop: notices that a config file was saved, because a watcher keeps the settings it started with.
+
+    `reload` returns the settings that are in the files now.
+    """
+
+    config: Config
+    reload: Callable[[], Config]
+    say: Callable[[str], None]
+    _last: str = ""
+
+    def show(self, _before: State, _after: State, event: Event | None) -> None:
+        if isinstance(event, SourceChanged) and event.paths.intersection(WORKSPACE_FILES):
+            text = self._notice()
+            if text and text != self._last:
+                self.say(text)
+            self._last = text
+
+    def _notice(self) -> str:
+        try:
+            is_same = self.reload() == self.config
+        except WatchtestError as error:
+            return f"the settings have changed, but are invalid: {error.message}"
+        return "" if is_same else f"the settings have changed: {RESTART}"

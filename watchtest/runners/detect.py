@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from watchtest.core.impact_rules import CONFTEST, PYTEST_FILES, PYTEST_TABLES, SETTINGS
@@ -13,7 +14,6 @@ from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.runners.project_tree import ProjectTree, in_folder
 from watchtest.runners.registry import KINDS, AnyRunner, RunnerDefaults
 from watchtest.runners.runner import RunnerSpec
-from watchtest.runners.unittest import uses_only_unittest
 
 PROJECT_LIMIT = 20
 PYTHON_TEST = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py$")
@@ -55,6 +55,44 @@ def python_runner(paths: Collection[str], read: Callable[[str], bytes]) -> str:
     if not has_settings and has_tests and uses_only_unittest(paths, read):
         return "unittest"
     return "pytest" if has_settings or has_tests else ""
+
+
+FILE_LIMIT = 200
+"""This many test files are read; they stand for all."""
+BYTE_LIMIT = 256 * 1024
+PYTHON_SETTINGS = re.compile(
+    r"(?:.*/)?(?:pyproject\.toml|setup\.(?:cfg|py)|tox\.ini|noxfile\.py|Pipfile|environment\.ya?ml"
+    r"|[^/]*requirements[^/]*\.(?:txt|in)|requirements/[^/]*\.(?:txt|in))"
+)
+TEST_FILE = re.compile(r"(?:test[^/]*|[^/]*_tests?)\.py")
+PYTEST = re.compile(rb"(?m)^[^#\n]*\bpytest\b")
+IMPORTS_PYTEST = re.compile(rb"(?m)^\s*(?:import|from)\s+_?pytest\b")
+WRITTEN_FOR_PYTEST = re.compile(rb"(?m)^(?:(?:async\s+)?def\s+test|class\s+Test\w*\s*(?:\(\s*(?:object)?\s*\))?\s*:)")
+IMPORTS_UNITTEST = re.compile(
+    rb"(?m)^\s*(?:import\s+(?:[\w., ]*\b)?unittest\b(?!\.mock)|from\s+unittest(?:\.case)?\s+import)"
+)
+TEST_CASE = re.compile(rb"\b(?:IsolatedAsyncio)?TestCase\b")
+
+
+def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bool:
+    """Tell whether the tests are written for unittest and nothing mentions pytest.
+
+    In doubt the answer is no, because pytest runs unittest's tests as well. `paths` are the files of the project, POSIX
+    and relative. Reads the settings near the top and a limited number of test files.
+    """
+    files = sorted(paths)
+    if any(PurePosixPath(path).name in (CONFTEST, *PYTEST_FILES) for path in files):
+        return False
+    settings = [path for path in files if path.count("/") <= 1 and PYTHON_SETTINGS.fullmatch(path)]
+    if any(PYTEST.search(read(path)[:BYTE_LIMIT]) for path in settings[:FILE_LIMIT]):
+        return False
+    has_test_case = False
+    for path in [path for path in files if TEST_FILE.fullmatch(PurePosixPath(path).name)][:FILE_LIMIT]:
+        content = read(path)[:BYTE_LIMIT]
+        if IMPORTS_PYTEST.search(content) or WRITTEN_FOR_PYTEST.search(content):
+            return False
+        has_test_case |= bool(IMPORTS_UNITTEST.search(content) and TEST_CASE.search(content))
+    return has_test_case
 
 
 class RunnerDetector:

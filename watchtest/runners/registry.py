@@ -15,9 +15,8 @@ from watchtest.runners.command import CommandRunner
 from watchtest.runners.go import go_runner
 from watchtest.runners.javascript import javascript_runner
 from watchtest.runners.project_tree import DetectedProject, ProjectTree
-from watchtest.runners.pytest import PytestRunner
+from watchtest.runners.python import PytestRunner, UnittestRunner
 from watchtest.runners.runner import Runner, RunnerSpec
-from watchtest.runners.unittest import UnittestRunner
 
 AnyRunner = PytestRunner | UnittestRunner | Runner
 

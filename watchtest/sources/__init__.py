@@ -8,8 +8,7 @@
     secret_files  names of files that probably hold secrets
     ignore        which paths are left out of the box
     walk          lists the working tree folder by folder
-    head          adds HEAD, the branch and the dirty flag to a snapshot
-    worktree      takes snapshots of the working tree
+    worktree      takes snapshots of the working tree, with HEAD, the branch and the dirty flag
     git_tree      takes snapshots of the index, of HEAD or of a given tree
     inotify, streams   report changed paths: inotify (Linux), watchfiles (elsewhere), polling (where neither works)
     subscription  keeps one such stream open for the folders that matter

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from watchtest.config.project import Project
+from watchtest.config import Project
 from watchtest.core.events import EVERYTHING, Event, SourceBlocked, SourceChanged
 from watchtest.core.model import Lane
 from watchtest.errors import WorkspaceError

@@ -13,7 +13,7 @@ from support.recorded_answers import ROOT, changed
 from watchtest.core.model import All, Entry, EntryKind, Only, Selection, Snapshot
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
-from watchtest.runners.pytest import PytestRunner
+from watchtest.runners.python import PytestRunner
 from watchtest.runners.runner import Change, Execute, Invocation, InvocationEnd, Rule, Undecidable
 from watchtest.selection.by_runner import (
     NOBODY,

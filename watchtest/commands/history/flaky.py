@@ -38,7 +38,7 @@ from watchtest.workspace.folder import FOLDER, make_folder
 
 if TYPE_CHECKING:
     from watchtest.client.flaky_probe import Repeat
-    from watchtest.config.project import Project
+    from watchtest.config import Project
 
 DEFAULT_TIMES = 20
 LOCK_LIMIT_S = 600.0

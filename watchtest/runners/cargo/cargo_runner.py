@@ -18,8 +18,7 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.runners.cargo import cargo_crates
-from watchtest.runners.cargo.cargo_doctests import DoctestReader
-from watchtest.runners.cargo.cargo_events import CargoReader
+from watchtest.runners.cargo.cargo_events import CargoReader, DoctestReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
 from watchtest.runners.runner import (
     FILTER_LIMIT,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from watchtest.config.project import Project
+from watchtest.config import Project
 from watchtest.core.text import encodable, one_line
 from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.hook import Hook

@@ -20,7 +20,7 @@ from watchtest.agent.code.fingerprints import fingerprint_of
 from watchtest.agent.in_unittest import unittest_main
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.pytest import PytestReader
+from watchtest.runners.python import PytestReader
 from watchtest.runners.runner import InvocationEnd
 from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from watchtest.config import Config, load
-from watchtest.config.project import Project
+from watchtest.config import Config, Project, load
 from watchtest.errors import ConfigError
 from watchtest.views.notify.channels import build_notifier, describe_channels
 from watchtest.views.notify.dbus_channel import DbusChannel

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from support.session_bus import FakeDaemon, session_bus
 
-from watchtest.config import Config
-from watchtest.config.project import Project
+from watchtest.config import Config, Project
 from watchtest.core.model import Lane, Verdict
 from watchtest.views.notify.channels import describe_channels
 from watchtest.views.notify.dbus_channel import DbusChannel

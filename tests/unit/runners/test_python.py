@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.verdict import judge
-from watchtest.runners.pytest import PytestReader
+from watchtest.runners.python import PytestReader
 from watchtest.runners.runner import InvocationEnd
 
 JSON = st.recursive(

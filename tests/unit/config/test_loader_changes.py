@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.watcher_states import Story
 
 from watchtest.config import Config
-from watchtest.config.changed_files import RESTART, ConfigChangeNotice
+from watchtest.config.loader import RESTART, ConfigChangeNotice
 from watchtest.errors import ConfigError
 
 

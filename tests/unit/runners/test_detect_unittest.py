@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.runners.unittest import FILE_LIMIT, uses_only_unittest
+from watchtest.runners.detect import FILE_LIMIT, uses_only_unittest
 
 CASE = b"import unittest\n\nclass Sums(unittest.TestCase):\n    def test_sum(self):\n        pass\n"
 PROJECT = {"pyproject.toml": b"[project]\nname = 'sums'\n", "sums.py": b"", "tests/test_sums.py": CASE}

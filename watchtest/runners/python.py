@@ -1,4 +1,4 @@
-"""Runs pytest with our plugin, and reads the rows that the plugin reports. All input comes from the box."""
+"""Describes runs of pytest and unittest, and reads the rows that our plugin and loader report from the box."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ class PytestRunner(PythonRunner):
     @property
     def arguments(self) -> tuple[str, ...]:
         return ("-n", str(self.workers), *self.args) if self.workers > 1 else self.args
+
+
+@dataclass(frozen=True, slots=True)
+class UnittestRunner(PythonRunner):
+    """The agent's loader does what `python -m unittest discover` does."""
+
+    name: str = "unittest"
 
 
 class PytestReader:
