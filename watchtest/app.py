@@ -41,12 +41,12 @@ from watchtest.sources.triggers import git_events, save_events, watch_timing
 from watchtest.sources.worktree import Worktree
 from watchtest.views import words
 from watchtest.views.dashboard.dashboard import Dashboard, has_screen
-from watchtest.views.dashboard.header import SIGNS
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
 from watchtest.views.notify.channels import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
+from watchtest.views.status.status_words import SIGNS
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.wiring import (
     build_git_tree,

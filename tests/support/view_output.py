@@ -1,4 +1,4 @@
-"""What the views show of a story: rows of the dashboard, plain lines, the status document."""
+"""Renders a story in the views: rows of the dashboard, plain lines, the status document."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from watchtest.views.status.status_schema import status_schema
 
 
 def screen(state: State, width: int, height: int, now: float, view: ViewState | None = None) -> list[str]:
-    """The rows as a terminal would show them, without blanks at their ends."""
+    """Return the rows as a terminal shows them, without trailing blanks."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, color_system=None, highlight=False, legacy_windows=False)
     console.print(
@@ -37,7 +37,7 @@ def screen(state: State, width: int, height: int, now: float, view: ViewState | 
     return [row.rstrip() for row in rows]
 
 
-def said(story: Story) -> str:
+def plain_output(story: Story) -> str:
     stream = io.StringIO()
     plain = PlainLines(stream, local=time.gmtime)
     for before, after, event in story.steps:
@@ -46,8 +46,8 @@ def said(story: Story) -> str:
 
 
 def lines(story: Story) -> list[str]:
-    """Without their times."""
-    return [line.partition(" ")[2] for line in said(story).splitlines()]
+    """Return the plain lines without their times."""
+    return [line.partition(" ")[2] for line in plain_output(story).splitlines()]
 
 
 WRITER = WriterInfo(pid=7, host="host", version="0.1.0", started_at=NOON, pid_start=99, boot_id="b00t")

@@ -1,4 +1,4 @@
-"""The dashboard over the socket, and what its keys are as requests: screen, output, policy, again, matching."""
+"""The dashboard over the control socket, and the API requests of its keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def ran(watcher: Bench, outcome: Outcome) -> None:
     await watcher.end_of((await watcher.post("/runs", {"policy": "all"}))["id"])
 
 
-def test_the_screen_is_as_high_as_asked_and_tells_what_keys_need() -> None:
+def test_the_screen_has_the_requested_height_and_what_the_keys_need() -> None:
     async def story(watcher: Bench) -> None:
         await ran(watcher, Outcome.FAILED)
         screen = await watcher.get("/screen?height=15&filter=one&chosen=0")
@@ -57,8 +57,8 @@ def test_a_screen_is_answered_when_there_is_something_new() -> None:
 
 def test_a_policy_counts_until_told_otherwise() -> None:
     async def story(watcher: Bench) -> None:
-        told = await watcher.post("/policy", {"policy": "failed"})
-        assert told == {"lane": "save", "policy": "failed", "configured": "all"}
+        answer = await watcher.post("/policy", {"policy": "failed"})
+        assert answer == {"lane": "save", "policy": "failed", "configured": "all"}
         assert watcher.loop.state.top.policy_override is Policy.FAILED
         assert (await watcher.post("/policy", {"policy": "configured"}))["policy"] == "all"
         assert watcher.loop.state.top.policy_override is None
@@ -133,14 +133,14 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
             assert TEST in await backend.output(ViewState())
             await watcher.until("the help is there", lambda: "run all tests" in shown(ViewState(panel="help")))
             backend.perform(Action.CANCEL, ViewState())
-            await watcher.until("it is told that nothing runs", lambda: "nothing is running" in shown())
+            await watcher.until("it shows that nothing runs", lambda: "nothing is running" in shown())
             backend.perform(Action.FAILED, ViewState())
             await watcher.until("it runs", lambda: len(watcher.runs.started) == 2)
             assert isinstance(watcher.runs.started[-1].run.selection, Only)
             watcher.runs.outcomes.put_nowait(Outcome.PASSED)
             await watcher.until("it is green", lambda: "PASSED 1 test" in shown())
             elsewhere.is_gone = True
-            await watcher.until("it is told so", lambda: "no watcher runs here" in shown())
+            await watcher.until("it shows that", lambda: "no watcher runs here" in shown())
             assert backend.rows(ViewState(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
             elsewhere.is_gone = False
             await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
@@ -181,7 +181,7 @@ def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_t
     assert time.monotonic() - began < 20
 
 
-def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_tell() -> None:
+def test_an_attached_terminal_shows_the_notifications_of_a_watcher_without_one() -> None:
     async def story() -> list[str]:
         written: list[str] = []
         relay = NotificationRelay()
@@ -205,7 +205,7 @@ def test_a_terminal_that_is_attached_is_told_what_a_watcher_without_one_cannot_t
         await notifier.close(5.0)
         return written
 
-    told, taken_back, rung = asyncio.run(story())
-    assert told.startswith("\x1b]99;")
-    assert "p=close" in taken_back
+    shown, withdrawn, rung = asyncio.run(story())
+    assert shown.startswith("\x1b]99;")
+    assert "p=close" in withdrawn
     assert rung == "\a"

@@ -88,10 +88,8 @@ def failure_rows(lane: LaneState, view: ViewState, room: int, context: ScreenCon
         output = _command_output(lane.activity.problem.message, room // 2 if blocks else room)
         return [*output, *_fit(blocks, room - len(output), view.selected)]
     if not blocks and lane.knowledge.verdict is Verdict.ERROR and lane.runs.last:
-        raw = tail(lane.runs.last.raw_output, max(room - 1, 0)) if room > 1 else ()
-        return [StyledRow(left=((" end of the runner's output:", "bold"),)), *(text_row(f"  {line}") for line in raw)][
-            :room
-        ]
+        raw = tail(lane.runs.last.raw_output, room - 1) if room > 1 else ()
+        return [text_row("end of the runner's output:", "bold"), *(text_row(f"  {line}") for line in raw)][:room]
     return _fit(blocks, room, view.selected)
 
 

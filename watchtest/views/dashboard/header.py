@@ -9,9 +9,9 @@ from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, S
 from watchtest.core.text import age, count, duration, short, tests
 from watchtest.views import words
 from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row, wrapping_row
+from watchtest.views.status.status_words import SIGNS
 from watchtest.views.words import eta_s
 
-SIGNS = {Verdict.PASSED: "✔", Verdict.FAILED: "✘", Verdict.ERROR: "✘", Verdict.NO_TESTS: "○", Verdict.UNKNOWN: "?"}
 BANDS = {
     Verdict.PASSED: "bold black on green",
     Verdict.FAILED: "bold white on red",

@@ -1,4 +1,4 @@
-"""What the pager shows, which programs are started for it, and how long a run will still take."""
+"""The text for the pager, the commands of pagers and editors, and the remaining time of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_editor_is_told_the_line_in_its_own_way(command: str, words: list[str
     assert editor({"EDITOR": "x", "VISUAL": command}, everything, "a b.py", 7) == words
 
 
-def test_without_a_wish_there_is_what_the_system_has() -> None:
+def test_without_a_setting_the_installed_programs_are_used() -> None:
     assert editor({}, everything, "a.py", 7) == ["editor", "+7", "a.py"]
     assert editor({}, nothing, "a.py", 7) == []
     assert pager({}, everything) == ["less", "-+F"]
@@ -62,7 +62,7 @@ def test_the_page_holds_every_failure_whole_and_no_control_sequence() -> None:
     assert "No failures" in output_text(Story().run("t1", passed(A)).state.top, ViewState())
 
 
-def test_the_rest_of_a_run_is_told_by_what_its_tests_took_before() -> None:
+def test_the_remaining_time_is_estimated_from_earlier_durations() -> None:
     names = [f"tests/test_a.py::test_{number}" for number in range(20)]
     story = Story().run("t1", *map(passed, names))
     assert eta_s(story.state.top, NOON) is None
@@ -74,7 +74,7 @@ def test_the_rest_of_a_run_is_told_by_what_its_tests_took_before() -> None:
     assert eta_s(story.state.top, began + 4.0) == pytest.approx(4.0, rel=0.3)
 
 
-def test_of_tests_that_nobody_knows_nothing_is_told_at_first() -> None:
+def test_the_remaining_time_of_unknown_tests_is_unknown_at_first() -> None:
     story = Story().change("x.py").sync("t1").collect(A, B)
     assert eta_s(story.state.top, story.now) is None
     story.results(passed(A))

@@ -49,7 +49,7 @@ def test_keys_arrive_one_by_one_and_sequences_do_not(terminal: tuple[int, int]) 
             assert not termios.tcgetattr(ours)[0] & termios.IXON
             os.write(user, b"r\x1b[A\x1bOP\x1b[15~\x1b")
             await asyncio.wait_for(is_escaped.wait(), 10)
-            os.write(user, b"\x13q")  # Ctrl-S, of somebody who is used to save
+            os.write(user, b"\x13q")  # Ctrl-S, pressed out of habit
             await asyncio.wait_for(is_over.wait(), 10)
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The dashboard's screens, compared whole at three sizes, without colour and with a fixed clock."""
+"""Whole screens of the dashboard at three sizes, without colour and with a fixed clock."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_wide_characters_do_not_break_the_edge() -> None:
 
 
 def drawing_cost(passing: int) -> float:
-    """The least processor time of several drawings of a screen with 200 red tests and so many green ones."""
+    """Return the least processor time of drawing a screen with 200 red tests and `passing` green ones."""
     results = [passed(f"{T}{number}") for number in range(passing)] + [failed(f"{T}x{number}") for number in range(200)]
     story = Story().run("t1", *results)
     console = Console(file=io.StringIO(), width=200, height=50, force_terminal=True)
@@ -266,7 +266,7 @@ def test_a_screen_of_ten_thousand_tests_costs_little_more_than_one_of_hundreds()
     assert drawing_cost(9_800) < 5 * drawing_cost(100)
 
 
-def test_a_screen_of_thousands_of_long_failures_holds_nobody_up() -> None:
+def test_a_screen_of_thousands_of_long_failures_is_drawn_quickly() -> None:
     message = "assert 1 == 2\n" + "\n".join(f"  - line {number} of a long difference" for number in range(200))
     story = Story().run("t1", *(failed(f"{T}{number}", number + 1, message) for number in range(2_000)))
     began = time.perf_counter()
@@ -350,7 +350,7 @@ def test_the_chosen_failure_is_shown_at_length_and_the_others_by_their_heads() -
         assert any("▸" in row for row in screen(story.state, 60, 15, story.now, ViewState(selected=number)))
 
 
-def test_a_filter_shows_what_matches_be_it_red_or_not() -> None:
+def test_a_filter_shows_red_and_green_tests_that_match() -> None:
     story = red_story()
     rows = screen(story.state, 80, 24, story.now, ViewState(filter="CART _b", is_typing=True))
     assert " ✘ tests/test_cart.py:14  test_b  new" in rows
@@ -380,9 +380,9 @@ def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
     story = red_story()
     context = ScreenContext(flaky=frozenset({T + "b"}))
     rows = screen_rows(story.state, now=story.now, height=24, context=context)
-    said = ["".join(text for text, _ in row.left) for row in rows]
-    assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in said
-    assert " ✘ tests/test_cart.py:40  test_c  new" in said
+    shown = ["".join(text for text, _ in row.left) for row in rows]
+    assert " ✘ tests/test_cart.py:14  test_b  new · flaky" in shown
+    assert " ✘ tests/test_cart.py:40  test_c  new" in shown
 
 
 def bands(story: Story) -> str:

@@ -1,4 +1,4 @@
-"""`watch --json-lines`: every line is an object of the schema, and tells what the plain line tells."""
+"""`watch --json-lines`: every line matches the schema and reports what the plain lines report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALIDATOR = jsonschema.Draft202012Validator(event_schema())
 SCRIPTED = {branch["properties"]["event"]["const"] for branch in event_schema()["oneOf"]}
 
 
-def said(story: Story) -> list[dict[str, Any]]:
+def json_objects(story: Story) -> list[dict[str, Any]]:
     stream = io.StringIO()
     view = JsonLines(stream)
     for step in story.steps:
@@ -59,7 +59,7 @@ def test_a_red_run_and_a_green_one() -> None:
     story = Story().change().box().sync("3f2a91c4d5e6").collect(A, B).results(failed(A)).results(passed(B))
     story.end("3f2a91c4d5e6", [failed(A), passed(B)])
     story.run("77aa91c4d5e6", passed(A), passed(B))
-    objects = said(story)
+    objects = json_objects(story)
     one = ["changed", "started"]
     tests = ["collected", "result", "result", "ended"]
     assert kinds(objects) == ["began", *one, "box", *tests, *one, *tests]
@@ -105,7 +105,7 @@ def test_every_kind_of_line_that_the_schema_knows_is_told_and_holds_to_it() -> N
     )
     story.on(BoxLost(Lane.SAVE, story.now, Problem("gone", "the container vanished")))
     story.on(QuitRequested(Lane.SAVE, story.now))
-    objects = said(story)
+    objects = json_objects(story)
     assert set(kinds(objects)) == SCRIPTED
     assert kinds(objects)[-1] == "leaving"
     assert [each["text"] for each in objects if each["event"] == "note"] == ["pip installs"]
@@ -115,7 +115,7 @@ def test_every_kind_of_line_that_the_schema_knows_is_told_and_holds_to_it() -> N
 def test_a_run_with_nothing_to_do_is_no_new_verdict() -> None:
     story = Story().run("t1", passed(A)).change("a.py")
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Unchanged(snapshot("t1"))))
-    end = said(story)[-1]
+    end = json_objects(story)[-1]
     assert (end["event"], end["state"], end["verdict"], end["tree"]) == ("ended", "unchanged", "passed", "t1")
 
 
@@ -123,13 +123,13 @@ def test_what_was_owed_and_never_reported_is_told_before_the_end() -> None:
     story = Story().change().sync("t1").collect(A, B).results(passed(A))
     execution = Execution(0, frozenset({A, B}), {A: passed(A)})
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Judged(snapshot("t1"), execution)))
-    end = said(story)[-1]
+    end = json_objects(story)[-1]
     assert (end["event"], end["state"]) == ("ended", "error")
 
 
 def test_a_checkout_of_thousands_of_files_is_a_bounded_line() -> None:
     paths = {f"folder/file{number}.py" for number in range(5000)}
-    changed = said(Story().change(*paths))[1]
+    changed = json_objects(Story().change(*paths))[1]
     assert (changed["count"], len(changed["paths"]), changed["everything"]) == (5000, 100, False)
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 
 from support import TESTS
-from support.view_output import lines, said
+from support.view_output import lines, plain_output
 from support.watcher_states import BOX, LOST, Story, failed, passed, skipped, start
 
 from watchtest.core.events import (
@@ -37,7 +37,7 @@ def test_a_red_run_and_a_green_one_word_for_word() -> None:
     story = Story().change().box().sync("3f2a91c4d5e6").collect(A, B).results(failed(A)).results(passed(B))
     story.end("3f2a91c4d5e6", [failed(A), passed(B)])
     story.run("77aa91c4d5e6", passed(A), passed(B))
-    assert said(story) == (
+    assert plain_output(story) == (
         "22:13:21 starting\n"
         "22:13:21 syncing · run s.1 · save · all tests\n"
         "22:13:21 box: docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1\n"
@@ -61,13 +61,13 @@ def test_a_save_during_a_run_waits_and_starts_the_next_one() -> None:
     ]
 
 
-def test_a_save_without_new_content_is_said() -> None:
+def test_a_save_without_new_content_is_reported() -> None:
     story = Story().run("t1", passed(A)).change("a.py")
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Unchanged(story.state.top.knowledge.snapshot)))  # type: ignore[arg-type]
     assert lines(story)[-1] == "no content changed, nothing to run"
 
 
-def test_notes_are_said_once() -> None:
+def test_notes_are_shown_once() -> None:
     story = Story().change()
     for text in ("setup: pip install", "setup: pip install", "setup: done\x1b[2J"):
         story.on(NoteAdded(Lane.SAVE, story.now, text))
@@ -79,7 +79,7 @@ def test_notes_are_said_once() -> None:
     ]
 
 
-def test_a_warning_is_said_by_the_side_of_what_a_run_is_busy_with() -> None:
+def test_a_warning_is_shown_besides_the_notes_of_a_run() -> None:
     story = Story().change()
     story.on(NoteAdded(Lane.SAVE, story.now, "setup: pip install"))
     story.on(NoteAdded(Lane.SAVE, story.now, "left out .env: may hold secrets", is_kept=True))
@@ -87,7 +87,7 @@ def test_a_warning_is_said_by_the_side_of_what_a_run_is_busy_with() -> None:
     assert lines(story)[2:] == ["setup: pip install", "left out .env: may hold secrets"]
 
 
-def test_a_box_says_what_it_does_not_isolate_and_how_it_was_had() -> None:
+def test_a_box_says_what_it_does_not_isolate_and_where_it_comes_from() -> None:
     box = replace(BOX, engine="local", id="", image="", python="", isolation="network", notes=("adopted",), restarts=2)
     assert lines(Story().box(box)) == ["box: local · running · 2 restarts · not isolated: network · adopted"]
 
@@ -117,7 +117,7 @@ def test_a_run_that_cannot_be_read_shows_the_end_of_its_output() -> None:
     assert said_lines[3:] == [f"  | line {number}" for number in range(31, 50)] + ["  | Segmentation fault"]
 
 
-def test_what_a_run_owed_is_said_before_the_verdict() -> None:
+def test_failures_without_a_report_are_listed_before_the_verdict() -> None:
     broken = Result("tests/test_b.py", Outcome.ERROR, 0.0, Failure("collection", "SyntaxError: bad"))
     story = Story().change().sync("t1").collect(A).results(failed(A))
     story.end("t1", [failed(A)], exit_code=2, collection_errors=(broken,))
@@ -148,7 +148,7 @@ def test_commands_are_answered() -> None:
     ]
 
 
-def test_a_run_that_is_given_up_for_a_change_says_which() -> None:
+def test_a_superseded_run_names_the_change() -> None:
     story = Story().change("a.py").sync("t1").collect(A).change("b.py")
     story.on(SourceCompared(Lane.SAVE, story.now, "s.1", frozenset())).on(
         SourceCompared(Lane.SAVE, story.now, "s.1", frozenset({"b.py"}))

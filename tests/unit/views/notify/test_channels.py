@@ -1,4 +1,4 @@
-"""`[notify]`: what is accepted, what is said of what is not, which ways to the user follow from it."""
+"""The settings of `[notify]`: their validation, and the channels that follow from them."""
 
 from __future__ import annotations
 

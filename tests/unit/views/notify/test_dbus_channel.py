@@ -1,4 +1,4 @@
-"""Notifications over a real bus to a daemon of our own: in place, harmless, and through whatever dies."""
+"""Notifications over a real bus to a test daemon: replaced in place, escaped, and robust against restarts."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_bus_that_dies_and_comes_back_is_used_again(folder: Path) -> None:
                 assert daemon.standing == {7: GREEN.title}
             await channel.close()
         del first
-        gc.collect()  # what nobody has asked for complains when it goes
+        gc.collect()  # exceptions that were never retrieved are reported on collection
         assert complaints == []
 
     asyncio.run(asyncio.wait_for(story(), LIMIT_S))
@@ -191,8 +191,8 @@ def test_doctor_tells_who_would_show_a_notification_and_shows_none(address: str)
             {"DBUS_SESSION_BUS_ADDRESS": address, "TERM": "xterm"},
             UserDirs(Path("/cache"), Path("/state")),
         )
-        [(nobody, why)] = await describe_channels(project, io.StringIO())
-        assert (nobody, "org.freedesktop.Notifications" in why) == ("", True)
+        [(shown, why)] = await describe_channels(project, io.StringIO())
+        assert (shown, "org.freedesktop.Notifications" in why) == ("", True)
         async with FakeDaemon(address, name="wall\x1b[31mpaper") as daemon:
             assert await describe_channels(project, io.StringIO()) == [("on the desktop, by wallpaper", "")]
         assert daemon.calls == []

@@ -1,4 +1,4 @@
-"""Delivery never raises, never delays, and its failure is said once. Bus and terminal are real, or really absent."""
+"""Delivery never raises or delays, and its failure is shown once. Bus and terminal are real, or really absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal is told: the right sequence for it, and never a byte that a test's name has chosen."""
+"""A terminal gets the sequence that it supports, and never a control character from the name of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through a real tmux to the terminal around it: the whole sequence where it may pass, else the bell alone."""
+"""A real tmux passes the sequence on to the terminal around it if allowed, and otherwise only the bell."""
 
 from __future__ import annotations
 

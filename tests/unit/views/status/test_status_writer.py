@@ -1,4 +1,4 @@
-"""The status file on a real disk: whole at every moment, never lost, never in the way."""
+"""The status file on a real disk: complete at every moment, and no obstacle to the watcher."""
 
 from __future__ import annotations
 
