@@ -105,9 +105,9 @@ class Story:
         self.now += 0.1
         return self.on(TestsCollected(self.lane, self.now, self.working.run.id, frozenset(tests)))
 
-    def results(self, *results: Result) -> Story:
+    def results(self, *results: Result, is_check: bool = False) -> Story:
         self.now += 0.1
-        return self.on(TestsEnded(self.lane, self.now, self.working.run.id, results))
+        return self.on(TestsEnded(self.lane, self.now, self.working.run.id, results, is_check))
 
     def end(
         self,

@@ -238,6 +238,8 @@ class ResultsArrived(RunFact):
     results: tuple[Result, ...]
     is_check: bool
     """They come from a second run in a fresh process, which confirms the first."""
+    confirmed: frozenset[str]
+    """The tests that failed in the first run, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +409,10 @@ def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFa
         case TestsEnded(run=of) if of == run.id:
             if isinstance(working.phase, Syncing):
                 yield TestsBegan(run)
-            yield ResultsArrived(run, event.results, event.is_check)
+            earlier = working.phase.results if event.is_check and isinstance(working.phase, Executing) else {}
+            red = [result.test for result in event.results if result.outcome.is_red]
+            confirmed = frozenset(test for test in red if test in earlier and earlier[test].outcome.is_red)
+            yield ResultsArrived(run, event.results, event.is_check, confirmed)
         case RunEnded(run=of, ending=Unchanged(snapshot=snapshot)) if of == run.id:
             yield RunWithdrawn(run, snapshot.id, working.since)
         case RunEnded(run=of) if of == run.id and now.runs.last is not None:

@@ -98,8 +98,9 @@ def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]:
             yield f"selected {words.selection(run.selection)}"
         case transitions.TestsPromised(total=total):
             yield f"running {tests(total)}"
-        case transitions.ResultsArrived(results=results):
-            yield from (words.failure_line(result) for result in results if result.outcome.is_red)
+        case transitions.ResultsArrived(results=results, confirmed=confirmed):
+            red = (result for result in results if result.outcome.is_red)
+            yield from (words.failure_line(result) for result in red if result.test not in confirmed)
         case transitions.RunFinished():
             yield from _finished(fact, lane, at)
         case transitions.RunWithdrawn():

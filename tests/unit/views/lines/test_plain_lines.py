@@ -51,6 +51,12 @@ def test_a_red_run_and_a_green_one_word_for_word() -> None:
     )
 
 
+def test_a_failure_that_a_fresh_process_confirms_is_printed_once() -> None:
+    story = Story().change().sync("t1").collect(A, B).results(failed(A), passed(B))
+    story.results(failed(A), failed(B), is_check=True).end("t1", [failed(A), failed(B)])
+    assert [line.split()[1] for line in lines(story) if line.startswith("FAILED")] == [A, B]
+
+
 def test_a_save_during_a_run_waits_and_starts_the_next_one() -> None:
     story = Story().change().sync("t1").collect(A)
     story.change("a.py", "b.py", "c.py", "d.py", "e.py").end("t1", [passed(A)])
