@@ -33,12 +33,16 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     try:
         match words:
-            case ["status", "--line"]:
-                return _print_status_line(".")
-            case ["-C" | "--workspace", folder, "status", "--line"]:
-                return _print_status_line(folder)
+            case ["status", "--line"] | ["-C" | "--workspace", _, "status", "--line"]:
+                from watchtest.client.status_file import print_status_line
+
+                return print_status_line(words[1] if len(words) > 2 else ".")
             case _:
-                return _run(_with_command(words))
+                words = _with_command(words)
+                start = _after_global_options(words)
+                command = next((word for word in words[start:] if not word.startswith("-")), None)
+                arguments = _parser(command).parse_args(words)
+                return int(arguments.run(arguments))
     except WatchtestError as error:
         from watchtest.core.text import clean
 
@@ -64,24 +68,12 @@ def main(argv: list[str] | None = None) -> int:
         return exit_codes.BUG
 
 
-def _print_status_line(folder: str) -> int:
-    from watchtest.client.status_file import print_status_line
-
-    return print_status_line(folder)
-
-
-def _run(argv: list[str]) -> int:
-    arguments = _parser(_command_of(argv)).parse_args(argv)
-    return int(arguments.run(arguments))
-
-
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """Return the parser with the command that is needed; with all commands for the help and for an unknown one."""
     import argparse
-    import importlib
     from pathlib import Path
 
-    from watchtest.commands import COMMANDS, CommandHelp
+    from watchtest.commands import COMMANDS, CommandHelp, add_module
 
     parser = argparse.ArgumentParser(
         prog="watchtest",
@@ -98,26 +90,16 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     parser.set_defaults(main=main)  # for `watchtest help COMMAND`, which is `watchtest COMMAND --help`
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
-        importlib.import_module(f"watchtest.commands.{name}").add_to(subparsers)
+        add_module(subparsers, name)
     return parser
 
 
 def _after_global_options(argv: list[str]) -> int:
     """Return the position of the command: behind -C, --workspace and --config."""
     start = 0
-    while start < len(argv):
-        word = argv[start]
-        if word in OPTIONS_WITH_VALUE:
-            start += 2
-        elif word.startswith(("-C", "--workspace=", "--config=")):
-            start += 1
-        else:
-            break
+    while start < len(argv) and argv[start].startswith(("-C", "--workspace", "--config")):
+        start += 2 if argv[start] in OPTIONS_WITH_VALUE else 1
     return start
-
-
-def _command_of(argv: list[str]) -> str | None:
-    return next((word for word in argv[_after_global_options(argv) :] if not word.startswith("-")), None)
 
 
 def _with_command(argv: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.commands import config as command
+from watchtest.commands import add_module
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def watchtest(workspace: Path | None, *words: str) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("-C", "--workspace", type=Path)
     parser.add_argument("--config", type=Path)
-    command.add_to(parser.add_subparsers(dest="command"))
+    add_module(parser.add_subparsers(dest="command"), "config")
     arguments = parser.parse_args([*(["-C", str(workspace)] if workspace else []), *words])
     code = arguments.run(arguments)
     assert isinstance(code, int)

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from watchtest.client.status_file import is_locked, load_status
+from watchtest.client.status_file import is_locked, is_watched, last_status
 from watchtest.control.address import socket_paths
 from watchtest.control.client import ControlClient
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
@@ -143,7 +143,7 @@ class BackgroundWatcher:
         self.state_folder = folder / FOLDER
 
     def is_watched(self) -> bool:
-        return is_locked(self.state_folder / "lock") is True
+        return is_watched(self.folder)
 
     def process(self) -> WatcherProcess | None:
         """Return the process that watches; None if there is none, or if it cannot be identified yet."""
@@ -260,10 +260,7 @@ class BackgroundWatcher:
             ) from error
 
     def _writer(self) -> dict[str, Any]:
-        try:
-            writer = load_status(self.state_folder / "status.json")["writer"]
-        except WorkspaceError:
-            return {}
+        writer = last_status(self.folder).get("writer")
         return writer if isinstance(writer, dict) else {}
 
     def _answering_pid(self) -> int | None:

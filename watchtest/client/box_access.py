@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxProvider, ExecMode, StopSignal
-from watchtest.client.status_file import is_locked, load_status
+from watchtest.client.status_file import is_watched, last_status
+from watchtest.client.watcher import AT_WORK
 from watchtest.config import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
@@ -26,14 +26,12 @@ from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER, make_folder
 
 POLL_S = 0.2
-AT_WORK = ("starting", "syncing", "running")
 Say = Callable[[str], None]
 
 
 def run_in_box(project: Project, argv: list[str], mode: ExecMode, say: Say) -> int:
     """Run a command in the box of the save lane, and return its exit code."""
-    provider = provider_in_use(project, say)
-    try:
+    with closing(provider_in_use(project, say)) as provider:
         environment = prepare_box(project, provider, say)
         code = provider.execute(argv, environment.variables, environment.path_first, mode)
         if code == 0 and mode is ExecMode.ATTACHED:
@@ -41,13 +39,11 @@ def run_in_box(project: Project, argv: list[str], mode: ExecMode, say: Say) -> i
         elif mode is ExecMode.TERMINAL:
             manual_changes.record(project.workspace, ["(what was typed in `watchtest shell`)"])
         return code
-    finally:
-        provider.close()
 
 
 def provider_in_use(project: Project, say: Say) -> BoxProvider:
     """Return the provider that the running watcher uses, unless the settings or a flag name another engine."""
-    box = _status(project).get("box") if is_watched(project.workspace) else None
+    box = last_status(project.workspace).get("box") if is_watched(project.workspace) else None
     engine = box.get("engine") if isinstance(box, dict) else None
     if project.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
         settings = project.config.box.model_copy(update={"engine": engine})
@@ -105,7 +101,7 @@ def _wait_for_watcher(project: Project, provider: BoxProvider, say: Say) -> None
     while not provider.is_prepared():
         if not is_watched(project.workspace):
             raise BoxError("the watcher ended before the box was ready", hint="try again")
-        if provider.inspect() is not None and _status(project).get("activity") not in AT_WORK:
+        if provider.inspect() is not None and last_status(project.workspace).get("activity") not in AT_WORK:
             say("the watcher could not set up the box; continuing with the box as it is")
             return
         if time.monotonic() > deadline:
@@ -114,16 +110,3 @@ def _wait_for_watcher(project: Project, provider: BoxProvider, say: Say) -> None
             say("waiting for the watcher to set up the box")
             has_reported = True
         time.sleep(POLL_S)
-
-
-def is_watched(workspace: Path) -> bool:
-    """Return whether a watcher holds the lock; it may not have written its status yet."""
-    return is_locked(workspace / FOLDER / "lock") is True
-
-
-def _status(project: Project) -> dict[str, Any]:
-    """Return what the watcher wrote last; empty if there is nothing that can be read."""
-    try:
-        return load_status(project.workspace / FOLDER / "status.json")
-    except WorkspaceError:
-        return {}

@@ -93,6 +93,19 @@ def load_status(path: AnyPath) -> Document:
     return document
 
 
+def last_status(workspace: AnyPath) -> Document:
+    """Return what the watcher of a workspace wrote last; empty if there is nothing that can be read."""
+    try:
+        return load_status(os.path.join(workspace, FOLDER, "status.json"))
+    except WorkspaceError:
+        return {}
+
+
+def is_watched(workspace: AnyPath) -> bool:
+    """Return whether a watcher holds the lock; it may not have written its status yet."""
+    return is_locked(os.path.join(workspace, FOLDER, "lock")) is True
+
+
 def of_lane(document: Document, lane: str | None) -> Document:
     """Return the document with this lane at the top level, as if it were the only one that is on."""
     if lane is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from watchtest.client.status_file import is_locked
+from watchtest.client.status_file import is_watched
 from watchtest.control.address import socket_paths
 from watchtest.control.client import TIMEOUT_S, ControlClient, RequestRefused, WatcherUnreachable
 from watchtest.core.text import one_line
@@ -59,13 +61,13 @@ class Watcher:
     def _retry_while_starting(self, request: Callable[[], Report]) -> Report:
         deadline = time.monotonic() + self._start_limit_s
         while True:
-            is_watched = is_locked(self.folder / FOLDER / "lock")
+            is_running = is_watched(self.folder)
             try:
                 return request()
             except RequestRefused:
                 raise
             except WatcherUnreachable as error:
-                if is_watched is not True:
+                if not is_running:
                     raise ControlError(
                         f"no watcher is running on {self.folder}",
                         hint="start one with `watchtest` or `watchtest start`; `watchtest watch --once` needs none",
@@ -76,6 +78,15 @@ class Watcher:
                         hint=f"`watchtest watch --once` never does; otherwise see {FOLDER}/watchtest.log",
                     ) from error
             time.sleep(POLL_S)
+
+
+def from_workspace(test: str, workspace: Path) -> str:
+    """Turn a file or test id relative to the current folder into one relative to the workspace."""
+    file, separator, rest = test.partition("::")
+    path = Path(os.path.normpath(Path.cwd() / file))
+    if (path.exists() or file.startswith(".")) and path.is_relative_to(workspace):
+        file = path.relative_to(workspace).as_posix()
+    return f"{file}{separator}{rest}"
 
 
 VERDICT_POLL_S = 0.03
@@ -98,8 +109,7 @@ def wait_for_verdict(arguments: argparse.Namespace) -> tuple[Report, bool]:
         timeout_s=TIMEOUT_S if limit_s is None else min(max(limit_s, 0.1), TIMEOUT_S),
         start_limit_s=LONG_START_S if limit_s is None else max(limit_s, START_LIMIT_S),
     )
-    body: dict[str, object] = {"lane": arguments.lane} if arguments.lane else {}
-    rest = watcher.post("/look", body)
+    rest = watcher.post("/look", {"lane": arguments.lane})
     lane, pause_s, reported = rest["lane"], VERDICT_POLL_S, ""
     while True:
         if rest["settled"]:

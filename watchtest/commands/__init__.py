@@ -1,8 +1,13 @@
-"""The commands, one module each: `add_to(subparsers)` declares the options, `run(arguments)` returns the exit code."""
+"""The commands, one module each: `add_options(parser)` declares the options, `run(arguments)` returns the exit code.
+
+A command without options has no `add_options`. A command with verbs adds them there; each verb has a `run` of its own.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import json
 import os
 import sys
 
@@ -19,38 +24,13 @@ if TYPE_CHECKING:
 
     from watchtest.config import LoadedConfig, Project
 
+# fmt: off
 COMMANDS = (
-    "watch",
-    "start",
-    "stop",
-    "restart",
-    "attach",
-    "status",
-    "run",
-    "cancel",
-    "pause",
-    "resume",
-    "policy",
-    "output",
-    "edit",
-    "gate",
-    "history",
-    "why",
-    "exec",
-    "shell",
-    "logs",
-    "snapshot",
-    "reset",
-    "sync",
-    "doctor",
-    "ps",
-    "prune",
-    "init",
-    "config",
-    "api",
-    "demo",
-    "help",
+    "watch", "start", "stop", "restart", "attach", "status", "run", "cancel", "pause", "resume", "policy", "output",
+    "edit", "gate", "history", "why", "exec", "shell", "logs", "snapshot", "reset", "sync", "doctor", "ps", "prune",
+    "init", "config", "api", "demo", "help",
 )
+# fmt: on
 """Every command, in the order of the help."""
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -62,6 +42,14 @@ class CommandHelp(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return super()._fill_text(text, width, indent) if "\n" not in text else text
+
+
+def add_module(subparsers: Subparsers, name: str) -> None:
+    """Import the module of a command and add the command."""
+    module = importlib.import_module(f"watchtest.commands.{name}")
+    parser = add_command(subparsers, name, getattr(module, "run", None), module.__doc__)
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
 
 
 def add_command(
@@ -147,6 +135,10 @@ def _trigger_setting(option: str) -> tuple[str, str]:
         hint = f"write one of {', '.join(LANES)}, =, and a policy"
         raise UsageError(f"--trigger {option}: not a trigger", hint=hint)
     return f"triggers.{name}", policy
+
+
+def print_json(document: object) -> None:
+    print(json.dumps(document, indent=2))
 
 
 def say(text: str) -> None:

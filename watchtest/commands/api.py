@@ -13,15 +13,14 @@ import json
 
 from watchtest import __version__
 from watchtest.client.watcher import Watcher
-from watchtest.commands import Subparsers, add_command
+from watchtest.commands import add_command
 from watchtest.errors import ControlError
 from watchtest.workspace.folder import find_workspace
 
 TURN_ON = 'set api.listen = "127.0.0.1:7357" (port 0 picks a free one) and restart the watcher'
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "api", None, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="api_action", metavar="show|url|token|openapi", required=True)
     show = add_command(verbs, "show", _show, _show.__doc__)
     show.add_argument("--json", action="store_true", help="print JSON, with versions and limits")

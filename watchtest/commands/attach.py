@@ -11,12 +11,7 @@ import argparse
 import os
 
 from watchtest.client.watcher import Watcher
-from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
-
-
-def add_to(subparsers: Subparsers) -> None:
-    add_command(subparsers, "attach", run, __doc__)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,6 @@ import argparse
 from urllib.parse import quote
 
 from watchtest.client.watcher import Report, Watcher
-from watchtest.commands import Subparsers, add_command
 from watchtest.control.client import RequestRefused
 from watchtest.core.run_queue import BEFORE_IT_BEGAN
 from watchtest.errors import ControlError
@@ -21,8 +20,7 @@ LIMIT_S = 60.0
 """SIGINT, SIGTERM and SIGKILL, with the grace periods between them, take far less."""
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "cancel", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", default="current", metavar="RUN", help="id of the run (default: the current one)"
     )

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.commands import Subparsers, add_command, add_json, load_settings
+from watchtest.commands import add_command, add_json, load_settings
 from watchtest.errors import ConfigError
 from watchtest.workspace.folder import find_workspace
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from watchtest.config import LoadedConfig
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "config", None, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="config_action", metavar="show|validate|schema", required=True)
     show = add_command(verbs, "show", _show, _show.__doc__)
     add_json(show)

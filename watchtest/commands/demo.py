@@ -21,10 +21,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.client.status_file import load_status
-from watchtest.commands import Subparsers, add_command, add_engine, say
-from watchtest.errors import BoxError, EngineError, WorkspaceError
-from watchtest.workspace.folder import FOLDER
+from watchtest.client.status_file import last_status
+from watchtest.commands import add_engine, say
+from watchtest.errors import BoxError, EngineError, WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_addresses import EngineChoice
@@ -60,10 +59,7 @@ def test_a_discount_is_subtracted():
 """
 BROKEN = SHOP.replace("1 - discount", "1 + discount")
 
-
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "demo", run, __doc__)
-    add_engine(parser)
+add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -124,7 +120,7 @@ def _wait_for(
     """Wait until the status file has this verdict. Return the problem that prevented it, or None."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        status = _status(folder)
+        status = last_status(folder)
         problem = status.get("problem")
         if isinstance(problem, dict):
             return problem
@@ -137,13 +133,6 @@ def _wait_for(
             return {"code": "demo", "message": f"the watcher ended with exit code {watcher.returncode}"}
         time.sleep(0.02)
     return {"code": "demo", "message": f"no verdict within {limit_s:g} s"}
-
-
-def _status(folder: Path) -> dict[str, Any]:
-    try:
-        return load_status(folder / FOLDER / "status.json")
-    except WorkspaceError:
-        return {}
 
 
 def _seconds(stamp: object) -> float:
@@ -164,7 +153,6 @@ def _end(watcher: subprocess.Popen[bytes]) -> None:
 def _remove_box(folder: Path, engine: EngineChoice) -> None:
     """Remove the container of the demo, if it created one."""
     from watchtest.boxes.inventory import remove_boxes
-    from watchtest.errors import WatchtestError
 
     try:
         remove_boxes(str(folder), os.environ, engine)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from watchtest.commands import Subparsers, add_command, add_engine, add_json, load_project, load_settings
+from watchtest.commands import add_engine, add_json, load_project, load_settings
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ class Finding:
     hint: str = ""
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "doctor", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_engine(parser)
 

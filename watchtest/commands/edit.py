@@ -13,15 +13,13 @@ import shutil
 import subprocess
 
 from watchtest.client.status_file import load_status
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import count
 from watchtest.errors import UsageError
 from watchtest.views.dashboard.dashboard import editor
 from watchtest.workspace.folder import FOLDER, find_workspace
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "edit", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "which failure, counted from 1 (default: the first)"
     parser.add_argument("number", nargs="?", type=int, default=1, metavar="N", help=text)
 

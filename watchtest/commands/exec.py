@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import re
 import secrets
+from contextlib import closing
 from pathlib import PurePosixPath
 
-from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.errors import BoxError, UsageError
 
 # Sends the output to where `watchtest logs` finds it; the command then replaces the shell.
@@ -22,8 +23,7 @@ DETACHED = 'mkdir -p "$1" && exec >>"$1/$2.log" 2>&1 && shift 2 && exec "$@"'
 EXISTS = 'command -v "$1" >/dev/null 2>&1'
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "exec", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-d", "--detach", action="store_true", help="leave it running; `watchtest logs NAME` shows its output"
     )
@@ -42,17 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
     project = load_project(arguments)
     if not arguments.detach:
         return run_in_box(project, argv, ExecMode.ATTACHED, say)
-    provider = provider_in_use(project, say)
     name = f"{log_name(argv)}-{secrets.token_hex(2)}"
-    try:
+    with closing(provider_in_use(project, say)) as provider:
         environment = prepare_box(project, provider, say)
         check = ["/bin/sh", "-c", EXISTS, "sh", argv[0]]
         if provider.execute(check, environment.variables, environment.path_first) != 0:
             raise BoxError(f"exec: there is no {argv[0]} in the box")
         command = ["/bin/sh", "-c", DETACHED, "sh", f"{provider.home}/logs", name, *argv]
         provider.execute(command, environment.variables, environment.path_first, ExecMode.DETACHED)
-    finally:
-        provider.close()
     print(f"started {name}; its output: watchtest logs {name}")
     return 0
 

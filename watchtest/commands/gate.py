@@ -14,12 +14,12 @@ import argparse
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.core.model import RunState
 from watchtest.errors import BoxError, WorkspaceError
 from watchtest.exit_codes import OF_RUN, TIMED_OUT
@@ -37,8 +37,7 @@ JUDGED = (RunState.PASSED, RunState.FAILED, RunState.ERROR, RunState.TIMED_OUT, 
 """The states that say something about the code."""
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "gate", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--staged", action="store_true", help="test what is staged (the default)")
     which.add_argument("--commit", metavar="REV", help="test this commit")
@@ -74,12 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     project = load_project(arguments)
     target = _target(project, arguments.commit)
-    provider = choose_provider(project, "gate", say)
-    try:
+    with closing(target.source), closing(choose_provider(project, "gate", say)) as provider:
         verdict = _verdict(project, target, provider, arguments.timeout)
-    finally:
-        provider.close()
-        target.source.close()
     if verdict is None:
         say(f"no verdict on {target.name} within {arguments.timeout:g} s")
         return TIMED_OUT
@@ -203,6 +198,7 @@ def _from_state(target: GateTarget, last: State) -> GateVerdict:
 
 def _print(target: GateTarget, verdict: GateVerdict) -> None:
     from watchtest.core.text import age, one_line, tests
+    from watchtest.views.words import failure_line
 
     red = [result for result in verdict.results if result.outcome.is_red]
     count = f"{len(red)} of " if red else ""
@@ -212,13 +208,7 @@ def _print(target: GateTarget, verdict: GateVerdict) -> None:
         f"{verdict.state.value} {count}{tests(len(verdict.results))} · {target.name} · tree {target.tree[:8]}"
         f" · run {verdict.run} {when}{reason}"
     )
-    for line in _failures(red[:FAILURES_SHOWN]):
-        print(line)
+    for result in red[:FAILURES_SHOWN]:
+        print(f"  {failure_line(result)}")
     if len(red) > FAILURES_SHOWN:
         print(f"  … and {len(red) - FAILURES_SHOWN} more: watchtest history show {verdict.run}")
-
-
-def _failures(red: Iterable[Result]) -> Iterable[str]:
-    from watchtest.views.words import failure_line
-
-    return (f"  {failure_line(result)}" for result in red)

@@ -18,27 +18,16 @@ import sys
 from difflib import get_close_matches
 from importlib.resources import files
 
-from watchtest.commands import COMMANDS, Subparsers, add_command
+from watchtest.commands import COMMANDS
 from watchtest.errors import UsageError
 
-DESCRIPTION = """\
-Show a topic of the reference; on a terminal, through a pager. Without a
-topic, list them all. The name of a command shows its options.
-"""
-EXAMPLES = """\
-examples:
-  watchtest help                  list the topics
-  watchtest help lanes            read about lanes
-  watchtest help history flaky    show the options of `watchtest history flaky`
-"""
 LINK = re.compile(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[\w-]*)?\)")
 """A link from one topic to another."""
 OTHER_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 """A link to a file of the source tree, which an installed package does not have."""
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "help", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="TOPIC", help="a topic, or a command (default: list the topics)")
 
 
@@ -83,7 +72,7 @@ def _show(text: str, command: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    text = OTHER_LINK.sub(r"\1", LINK.sub(_named_link, text))
+    text = OTHER_LINK.sub(r"\1", LINK.sub(r"\1 (`watchtest help \2`)", text))
     if command:
         text += f"\n\n`watchtest {command} --help` lists the options of the command.\n"
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -96,8 +85,3 @@ def _show(text: str, command: str) -> None:
     os.environ.setdefault("LESS", "FRX")  # without R, less shows colours as escape codes
     with console.pager(styles=True):
         console.print(markdown)
-
-
-def _named_link(link: re.Match[str]) -> str:
-    """Turn a link to another topic into the command that shows it."""
-    return f"{link[1]} (`watchtest help {link[2]}`)"

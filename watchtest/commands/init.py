@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from watchtest.boxes.protocols import ImageSource, NamedImage
-from watchtest.commands import Subparsers, add_command, load_project
+from watchtest.commands import load_project
 from watchtest.errors import WorkspaceError
 
 NAME = "watchtest.toml"
@@ -41,8 +41,7 @@ done
 }
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "init", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     text = "write git hooks (pre-commit, pre-push) that call the gate, instead"
     what.add_argument("--hooks", action="store_true", help=text)

@@ -13,9 +13,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
-from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.core.text import clean
 
 LIST = 'cd "$1" 2>/dev/null && for file in *.log; do test -e "$file" && echo "${file%.log}"; done; true'
@@ -24,8 +24,7 @@ NO_SUCH_LOG = 44
 JOIN_LIMIT_S = 5.0
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "logs", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="service or detached command (default: list them)")
     parser.add_argument("--watcher", action="store_true", help="show the log of the watcher")
     text = "with --watcher: print the records as they are, one per line"
@@ -77,20 +76,14 @@ def _show_box_log(arguments: argparse.Namespace) -> int:
     from watchtest.errors import UsageError
 
     project = load_project(arguments)
-    provider = provider_in_use(project, say)
-    folder = f"{provider.home}/logs"
-    try:
+    if "/" in (arguments.name or ""):
+        raise UsageError(f"logs: {arguments.name}: not a name", hint="`watchtest logs` lists them")
+    with closing(provider_in_use(project, say)) as provider, _cleaned_stdout():
+        folder = f"{provider.home}/logs"
         if arguments.name is None:
-            with _cleaned_stdout():
-                return provider.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())
-        if "/" in arguments.name:
-            raise UsageError(f"logs: {arguments.name}: not a name", hint="`watchtest logs` lists them")
-        file = f"{folder}/{arguments.name}.log"
-        follow = "-F" if arguments.follow else ""
-        with _cleaned_stdout():
-            code = provider.execute(["/bin/sh", "-c", SHOW, "sh", file, str(arguments.lines), follow], {}, ())
-    finally:
-        provider.close()
+            return provider.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())
+        file, follow = f"{folder}/{arguments.name}.log", "-F" if arguments.follow else ""
+        code = provider.execute(["/bin/sh", "-c", SHOW, "sh", file, str(arguments.lines), follow], {}, ())
     if code == NO_SUCH_LOG:
         raise UsageError(f"logs: there is no log of {arguments.name!r}", hint="`watchtest logs` lists them")
     return code

@@ -11,12 +11,10 @@ import argparse
 import sys
 
 from watchtest.client.watcher import Watcher
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import clean, encodable
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "output", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--match", default="", metavar="TEXT", help="only tests whose names contain all these words")
 
 

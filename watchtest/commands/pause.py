@@ -11,17 +11,15 @@ from __future__ import annotations
 import argparse
 
 from watchtest.client.watcher import Watcher
-from watchtest.commands import Subparsers, add_command, add_lane
+from watchtest.commands import add_lane
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "pause", lambda arguments: set_paused(arguments, "pause"), __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_lane(parser, "all lanes")
 
 
-def set_paused(arguments: argparse.Namespace, action: str) -> int:
-    """Post `pause` or `resume` to the watcher, and print the state of each lane."""
-    answer = Watcher(arguments).post(f"/{action}", {"lane": arguments.lane} if arguments.lane else {})
+def run(arguments: argparse.Namespace, action: str = "pause") -> int:
+    answer = Watcher(arguments).post(f"/{action}", {"lane": arguments.lane})
     for lane, state in answer["lanes"].items():
         print(f"{lane}: {'paused' if state['paused'] else 'not paused'}")
     return 0

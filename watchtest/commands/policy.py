@@ -12,21 +12,17 @@ from __future__ import annotations
 import argparse
 
 from watchtest.client.watcher import Watcher
-from watchtest.commands import Subparsers, add_command, add_lane
-
-POLICIES = ("affected", "failed", "all", "configured")
+from watchtest.commands import add_lane
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "policy", run, __doc__)
-    parser.add_argument("policy", choices=POLICIES, help="what to run after a change")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "policy", choices=("affected", "failed", "all", "configured"), help="what to run after a change"
+    )
     add_lane(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    body: dict[str, object] = {"policy": arguments.policy}
-    if arguments.lane:
-        body["lane"] = arguments.lane
-    answer = Watcher(arguments).post("/policy", body)
+    answer = Watcher(arguments).post("/policy", {"policy": arguments.policy, "lane": arguments.lane})
     print(f"{answer['lane']} lane: a change now runs {answer['policy']}")
     return 0

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.commands import Subparsers, add_command, add_engine, say
+from watchtest.commands import add_engine, say
 from watchtest.commands.ps import Inventory, inventory, print_table
 from watchtest.core.text import clean, count
 from watchtest.errors import UsageError, WatchtestError
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 NOT_REMOVED = 4
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "prune", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     text = "print what is, or would be, removed as JSON; never asks (needs --yes or --dry-run)"

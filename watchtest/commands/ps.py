@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from watchtest.commands import Subparsers, add_command, add_engine, add_json, say
+from watchtest.commands import add_engine, add_json, say
 from watchtest.core.text import age, clean
 from watchtest.workspace.machine import machine_id
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 KIBI = 1024
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "ps", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_engine(parser)
 

@@ -8,24 +8,24 @@ Delete the boxes of this workspace and create them again from their image and se
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 
-from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
+from watchtest.commands import add_engine, load_project, say
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "reset", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "also delete the snapshot, saved environments and caches, so that setup runs again"
     parser.add_argument("--environment", action="store_true", help=text)
     add_engine(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.client.box_access import is_watched, prepare_box, provider_in_use
+    from watchtest.client.box_access import prepare_box, provider_in_use
+    from watchtest.client.status_file import is_watched
     from watchtest.workspace import manual_changes
 
     project = load_project(arguments)
-    provider = provider_in_use(project, say)
-    try:
+    with closing(provider_in_use(project, say)) as provider:
         gone = provider.reset(arguments.environment)
         manual_changes.take(project.workspace)
         print(f"deleted: {', '.join(gone)}", flush=True)
@@ -33,7 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
             print("the watcher creates its box again, at once or with the next save")
             return 0
         prepare_box(project, provider, say)
-    finally:
-        provider.close()
     print("created again")
     return 0

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands import Subparsers, add_command, load_project, start, stop
+from watchtest.commands import load_project, start, stop
 
-
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "restart", run, __doc__)
-    start.add_options(parser)
+add_options = start.add_options
 
 
 def run(arguments: argparse.Namespace) -> int:
-
     # Wrong settings must fail before the running watcher is stopped.
     load_project(arguments)
     stop.run(arguments)

@@ -7,10 +7,9 @@ Allow runs again and test what has changed meanwhile.
 
 from __future__ import annotations
 
-from watchtest.commands import Subparsers, add_command, add_lane
-from watchtest.commands.pause import set_paused
+from functools import partial
 
+from watchtest.commands import pause
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "resume", lambda arguments: set_paused(arguments, "resume"), __doc__)
-    add_lane(parser, "all lanes")
+add_options = pause.add_options
+run = partial(pause.run, action="resume")

@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from watchtest.client.watcher import Report, Watcher
-from watchtest.commands import Subparsers, add_command, add_lane, add_wait, check_wait, say
+from watchtest.client.watcher import Report, Watcher, from_workspace
+from watchtest.commands import add_lane, add_wait, check_wait, say
 from watchtest.core.model import RunState
 from watchtest.core.text import clean, one_line
 from watchtest.exit_codes import OF_RUN, TIMED_OUT
@@ -27,8 +26,7 @@ POLICIES = {
 }
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "run", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tests", nargs="*", metavar="TEST", help="a test id, or a file or folder of tests")
     which = parser.add_mutually_exclusive_group()
     for policy, text in POLICIES.items():
@@ -45,18 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(f"argument --{given}: not allowed with a TEST")
     check_wait(arguments)
     watcher = Watcher(arguments)
-    body: dict[str, object] = {}
-    if arguments.lane:
-        body["lane"] = arguments.lane
-    if arguments.tests:
-        body["tests"] = [_from_workspace(test, watcher.folder, Path.cwd()) for test in arguments.tests]
-    if arguments.policy:
-        body["policy"] = arguments.policy
-    if arguments.again:
-        body["again"] = True
-    if arguments.match:
-        body["matching"] = arguments.match
-    report = watcher.post("/runs", body)
+    body = {
+        "lane": arguments.lane,
+        "tests": [from_workspace(test, watcher.folder) for test in arguments.tests],
+        "policy": arguments.policy,
+        "again": arguments.again,
+        "matching": arguments.match,
+    }
+    report = watcher.post("/runs", {key: value for key, value in body.items() if value})
     if not arguments.wait:
         print(f"run {report['id']} {report['state']}{_reason(report)}")
         return 0
@@ -88,15 +82,6 @@ def _wait_for_end(
             return name, end
         say(f"run {name} superseded{_reason(end)}")
         name = end["successor"]
-
-
-def _from_workspace(test: str, workspace: Path, current: Path) -> str:
-    """Turn a path relative to the current folder into one relative to the workspace, as in test ids."""
-    file, separator, rest = test.partition("::")
-    path = (current / file).resolve()
-    if not file or not path.exists() or not path.is_relative_to(workspace):
-        return test
-    return f"{path.relative_to(workspace).as_posix()}{separator}{rest}"
 
 
 def _reason(report: Report) -> str:

@@ -10,15 +10,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.errors import UsageError
 
 SHELL = "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
-
-
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "shell", run, __doc__)
-    add_engine(parser)
+add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,13 +9,11 @@ Keep the box with everything that was installed in it. Every box of this workspa
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 
-from watchtest.commands import Subparsers, add_command, add_engine, load_project, say
+from watchtest.commands import add_engine, load_project, say
 
-
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "snapshot", run, __doc__)
-    add_engine(parser)
+add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,11 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     project = load_project(arguments)
     source = build_worktree(project)
     recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
-    provider = provider_in_use(project, say)
-    try:
+    with closing(provider_in_use(project, say)) as provider:
         kept = provider.snapshot(recipe, say)
         manual_changes.take(project.workspace)
-    finally:
-        provider.close()
     print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")
     return 0

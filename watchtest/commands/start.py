@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands import Subparsers, add_command, add_engine, add_trigger, load_project
+from watchtest.commands import add_engine, add_trigger, load_project
 
 TRIES = 3
 """Another watcher may start first, and end before it can be reported."""
-
-
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "start", run, __doc__)
-    add_options(parser)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

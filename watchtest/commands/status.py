@@ -16,7 +16,7 @@ import sys
 import time
 
 from watchtest.client.status_file import WriterState, exit_code, of_lane, print_status_line, print_text, read_status
-from watchtest.commands import Subparsers, add_command, add_lane, add_wait, check_wait, say
+from watchtest.commands import add_lane, add_wait, check_wait, say
 from watchtest.exit_codes import TIMED_OUT
 from watchtest.views.status.status_words import block, line
 from watchtest.workspace.folder import FOLDER, find_workspace
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from watchtest.client.status_file import Document
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "status", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the whole document, with `alive` added")
     form.add_argument("--line", action="store_true", help="print one line, for a prompt or a status bar")

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands import Subparsers, add_command, say
-
-
-def add_to(subparsers: Subparsers) -> None:
-    add_command(subparsers, "stop", run, __doc__)
+from watchtest.commands import say
 
 
 def run(arguments: argparse.Namespace) -> int:

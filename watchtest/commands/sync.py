@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 from watchtest.workspace.folder import find_workspace
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "sync", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "allow the next sync to delete the files in the box"
     parser.add_argument("--accept", action="store_true", help=text)
 

@@ -15,13 +15,12 @@ import logging
 import os
 
 from watchtest import __version__
-from watchtest.commands import Subparsers, add_command, add_engine, add_trigger, load_project
+from watchtest.commands import add_engine, add_trigger, load_project
 
 log = logging.getLogger(__name__)
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "watch", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="run once, then exit with the verdict")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--plain", action="store_true", help="print one line per event instead of the dashboard")

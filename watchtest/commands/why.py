@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from watchtest.client.status_file import of_lane, print_text, read_status
-from watchtest.client.watcher import Watcher
-from watchtest.commands import Subparsers, add_command, add_json, add_lane
+from watchtest.client.watcher import Watcher, from_workspace
+from watchtest.commands import add_json, add_lane
 from watchtest.core.model import Lane
 from watchtest.core.text import clean, count
 from watchtest.errors import ControlError, UsageError
@@ -30,8 +29,7 @@ FUNCTIONS_SHOWN = 5
 FILES_SHOWN = 15
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "why", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "a test id, or a path in the workspace (default: the last run)"
     parser.add_argument("what", metavar="TEST|FILE", nargs="?", help=text)
     add_lane(parser)
@@ -42,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what is None:
         return _print_last_run(arguments)
     watcher = Watcher(arguments)
-    what = _in_workspace(arguments.what, watcher.folder)
+    what = from_workspace(arguments.what, watcher.folder)
     query = urlencode({"what": what, **({"lane": arguments.lane} if arguments.lane else {})})
     try:
         document = watcher.get(f"/why?{query}")
@@ -69,15 +67,6 @@ def _print_last_run(arguments: argparse.Namespace) -> int:
         for reason in str(scope["because"]).split("; "):
             print_text(f"  {clean(reason)}")
     return 0
-
-
-def _in_workspace(what: str, folder: Path) -> str:
-    """Return the path relative to the workspace: `./a.py`, or `a.py` typed in a folder below, become the same id."""
-    file, mark, test = what.partition("::")
-    path = Path(os.path.normpath(Path.cwd() / file))
-    if (path.exists() or file.startswith(".")) and path.is_relative_to(folder):
-        file = path.relative_to(folder).as_posix()
-    return file + mark + test
 
 
 def _from_recording(folder: Path, lane: str, what: str) -> dict[str, Any]:

@@ -97,6 +97,6 @@ def test_a_workspace_that_is_not_there_is_told(empty_workspace: Path) -> None:
 
 
 def test_other_commands_do_not_pay_for_pydantic() -> None:
-    code = "import argparse, sys, watchtest.commands.config as c; c.add_to(argparse.ArgumentParser().add_subparsers())"
+    code = "import argparse, sys, watchtest.commands.config as c; c.add_options(argparse.ArgumentParser())"
     check = f"{code}; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0

@@ -17,7 +17,7 @@ import pytest
 from support.watcher_states import Story, failed, passed, skipped, start
 
 from watchtest import cli
-from watchtest.commands import status
+from watchtest.commands import add_module
 from watchtest.core import text
 from watchtest.core.events import CancelRequested, Halted, RunEnded
 from watchtest.core.model import Lane, Problem, StopReason
@@ -63,7 +63,7 @@ def story_of_now() -> Story:
 def ask(folder: Path, *flags: str) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("-C", "--workspace", type=Path)
-    status.add_to(parser.add_subparsers())
+    add_module(parser.add_subparsers(), "status")
     arguments = parser.parse_args(["-C", str(folder.parent), "status", *flags])
     code = arguments.run(arguments)
     assert isinstance(code, int)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.commands.run import _from_workspace
+from watchtest.client.watcher import from_workspace
 from watchtest.control.address import PATH_LIMIT, socket_paths
 from watchtest.workspace.user_dirs import is_private, runtime_dirs
 
@@ -98,12 +98,14 @@ def test_the_watcher_does_not_import_the_server_before_it_serves() -> None:
     assert {"starlette", "uvicorn", "prometheus_client", "watchtest.control.api.request_models"}.isdisjoint(loaded)
 
 
-def test_files_are_named_from_where_the_user_stands(tmp_path: Path) -> None:
+def test_files_are_named_from_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()
     (folder / "test_a.py").touch()
-    assert _from_workspace("test_a.py::test_x[a::b]", tmp_path, folder) == "tests/test_a.py::test_x[a::b]"
-    assert _from_workspace("tests/test_a.py", tmp_path, tmp_path) == "tests/test_a.py"
-    assert _from_workspace("tests/test_a.py", tmp_path, folder) == "tests/test_a.py"
-    assert _from_workspace("tests", tmp_path, tmp_path) == "tests"
-    assert _from_workspace("../elsewhere.py", tmp_path, tmp_path) == "../elsewhere.py"
+    monkeypatch.chdir(folder)
+    assert from_workspace("test_a.py::test_x[a::b]", tmp_path) == "tests/test_a.py::test_x[a::b]"
+    assert from_workspace("tests/test_a.py", tmp_path) == "tests/test_a.py"
+    monkeypatch.chdir(tmp_path)
+    assert from_workspace("tests/test_a.py", tmp_path) == "tests/test_a.py"
+    assert from_workspace("tests", tmp_path) == "tests"
+    assert from_workspace("../elsewhere.py", tmp_path) == "../elsewhere.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.commands import history
+from watchtest.commands import add_module
 from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, Run, RunState, Snapshot, Trigger
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.history.store.database_file import history_path
@@ -47,7 +47,7 @@ def ask(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys
     def asked(*words: str, within: Path = workspace) -> str:
         parser = argparse.ArgumentParser()
         parser.add_argument("-C", "--workspace", type=Path)
-        history.add_to(parser.add_subparsers())
+        add_module(parser.add_subparsers(), "history")
         arguments = parser.parse_args(["-C", str(within), "history", *words])
         assert arguments.run(arguments) == 0
         said = capsys.readouterr()

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 from support.history_records import NOON, Bench, green, red, tree
 
-from watchtest.commands import history
+from watchtest.commands import add_module
 from watchtest.core.model import All, Lane, Outcome, Result, Run, RunState, Trigger
 from watchtest.errors import UsageError
 from watchtest.history.queries.slow_tests import SlowTest
@@ -81,7 +81,7 @@ def ask(bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         parser = argparse.ArgumentParser()
         parser.add_argument("-C", "--workspace", type=Path)
         parser.add_argument("--config", type=Path)
-        history.add_to(parser.add_subparsers())
+        add_module(parser.add_subparsers(), "history")
         arguments = parser.parse_args(["-C", str(workspace), "history", *words, *(["--json"] if as_json else [])])
         assert arguments.run(arguments) == 0
         said = capsys.readouterr()

@@ -17,7 +17,7 @@ from support.ctrf_schema import CTRF
 from support.history_records import Bench, green, red, tree
 from support.needs import BROWSERS
 
-from watchtest.commands import history
+from watchtest.commands import add_module
 from watchtest.core.model import Outcome, Result, RunState
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.history.reports.html_page import embedded
@@ -59,7 +59,7 @@ def ask(bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     def asked(*words: str | Path, err: str = "") -> str:
         parser = argparse.ArgumentParser()
         parser.add_argument("-C", "--workspace", type=Path)
-        history.add_to(parser.add_subparsers())
+        add_module(parser.add_subparsers(), "history")
         arguments = parser.parse_args(["-C", str(workspace), "history", *map(str, words)])
         assert arguments.run(arguments) == 0
         said = capsys.readouterr()
