@@ -57,7 +57,7 @@ from watchtest.wiring import (
     policies,
 )
 from watchtest.workspace.folder import FOLDER
-from watchtest.workspace.shrink_consent import has_consent
+from watchtest.workspace.user_actions import has_consent
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from watchtest.core.model import Lane, Problem, Snapshot, StopReason
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
-from watchtest.logs.writer import create_logged_task
+from watchtest.watcher_log import create_logged_task
 
 log = logging.getLogger(__name__)
 TICK_S = 0.25

@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"exit_codes"}),
     frozenset({"__init__", "core", "agent", "errors"}),
     frozenset({"workspace", "runners"}),
-    frozenset({"config", "logs"}),
+    frozenset({"config", "watcher_log"}),
     frozenset({"sources", "boxes", "history"}),
     frozenset({"selection"}),
     frozenset({"views"}),

@@ -25,8 +25,7 @@ from watchtest.client.status_file import is_locked, is_watched, last_status
 from watchtest.control.address import socket_paths
 from watchtest.control.client import ControlClient
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
-from watchtest.logs.reader import format_record, last_lines
-from watchtest.logs.writer import NAME
+from watchtest.watcher_log import NAME, format_record, last_lines
 from watchtest.workspace.folder import FOLDER, make_folder
 from watchtest.workspace.lock import TAKEN
 from watchtest.workspace.user_dirs import runtime_dirs

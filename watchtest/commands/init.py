@@ -10,11 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import plistlib
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
+from typing import Any
+from xml.parsers.expat import ExpatError
 
 from watchtest.boxes.protocols import ImageSource, NamedImage
 from watchtest.commands import load_project
 from watchtest.errors import WorkspaceError
+from watchtest.workspace.folder import find_workspace, replace_file
 
 NAME = "watchtest.toml"
 TEMPLATE = """\
@@ -39,6 +49,28 @@ while read -r _ commit _ _; do
 done
 """,
 }
+SERVICE_MARK = (
+    "# written by `watchtest init --service`; run it again when watchtest, its Python or the PATH has changed"
+)
+UNIT = """\
+{mark}
+[Unit]
+Description=watchtest on {description}
+
+[Service]
+ExecStart={command}
+Environment={path}
+Restart=on-failure
+RestartSec=5
+# Wrong settings, or another watcher is running: trying again would not help.
+RestartPreventExitStatus=2
+# The watcher ends its own runs and then its box.
+KillMode=mixed
+TimeoutStopSec=30
+
+[Install]
+WantedBy=default.target
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,10 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_service(arguments: argparse.Namespace) -> int:
-    import os
-    import sys
-
-    from watchtest.client.service_unit import WatcherService, launchd_plist, systemd_unit, write
     from watchtest.wiring import workspace_key
 
     workspace = load_project(arguments).workspace  # wrong settings must fail here, not when the service starts
@@ -73,7 +101,7 @@ def _write_service(arguments: argparse.Namespace) -> int:
     else:
         home = os.environ.get("XDG_CONFIG_HOME") or ""
         wanted = systemd_unit(service, Path(home) if home.startswith("/") else Path.home() / ".config")
-    write(wanted)
+    write_service(wanted)
     print(f"wrote {wanted.file}")
     print(
         "The service gets the PATH of this shell, but no other variable; put what the watcher needs into its settings."
@@ -84,13 +112,101 @@ def _write_service(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class WatcherService:
+    """The command to start, and the name of the service."""
+
+    name: str
+    """Unique to the workspace; letters, digits, dots and dashes."""
+    workspace: Path
+    argv: Sequence[str]
+    path: str
+    """The PATH of the calling shell, because that of a session manager has little in it."""
+
+    def __post_init__(self) -> None:
+        for text in (*self.argv, self.path):
+            if any(ord(letter) < 32 or ord(letter) == 127 or "\ud800" <= letter <= "\udfff" for letter in text):
+                text = f"{text!r}: a service file cannot hold control characters or text that is not UTF-8"
+                raise WorkspaceError(text, hint="rename the folder")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    file: Path
+    content: bytes
+    next_steps: tuple[str, ...]
+
+
+def systemd_unit(service: WatcherService, config_home: Path) -> ServiceFile:
+    name = f"watchtest-{service.name}.service"
+    # systemd expands variables in the arguments, but not in the program itself.
+    content = UNIT.format(
+        mark=SERVICE_MARK,
+        description=str(service.workspace).replace("%", "%%"),
+        command=" ".join([_quoted(service.argv[0]), *(_quoted(word.replace("$", "$$")) for word in service.argv[1:])]),
+        path=_quoted(f"PATH={service.path}"),
+    )
+    steps = (
+        f"systemctl --user daemon-reload && systemctl --user enable --now {name}",
+        f"systemctl --user status {name}    # show its state",
+        f"systemctl --user disable --now {name}    # remove it",
+        "loginctl enable-linger    # to run it while you are not logged in",
+    )
+    return ServiceFile(config_home / "systemd" / "user" / name, content.encode(), steps)
+
+
+def launchd_plist(service: WatcherService, home: Path) -> ServiceFile:
+    label = f"watchtest.{service.name}"
+    content: dict[str, Any] = {
+        "Label": label,
+        "ProgramArguments": list(service.argv),
+        "WorkingDirectory": str(service.workspace),
+        "EnvironmentVariables": {"PATH": service.path},
+        "RunAtLoad": True,
+        # Not after an exit code: trying again does not help against wrong settings or another watcher.
+        "KeepAlive": {"Crashed": True},
+    }
+    file = home / "Library" / "LaunchAgents" / f"{label}.plist"
+    quoted = shlex.quote(str(file))
+    steps = (
+        f"launchctl bootstrap gui/$(id -u) {quoted}",
+        f"launchctl print gui/$(id -u)/{label}    # show its state",
+        f"launchctl bootout gui/$(id -u)/{label} && rm {quoted}    # remove it",
+    )
+    return ServiceFile(file, plistlib.dumps(content), steps)
+
+
+def write_service(wanted: ServiceFile) -> None:
+    """Write the file. Raises WorkspaceError if there is one that watchtest has not written."""
+    try:
+        if wanted.file.exists() and not is_ours(wanted.file.read_bytes()):
+            raise WorkspaceError(f"{wanted.file} exists and was not written by watchtest", hint="move it away first")
+        wanted.file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(wanted.file, wanted.content)
+    except OSError as error:
+        raise WorkspaceError(f"{wanted.file} cannot be written: {error.strerror}") from error
+
+
+def is_ours(content: bytes) -> bool:
+    """Return whether `init --service` of any version has written this."""
+    if content.startswith(SERVICE_MARK.partition(";")[0].encode()):
+        return True
+    try:
+        document = plistlib.loads(content)
+        return str(document["Label"]).startswith("watchtest.") and "--silent" in document["ProgramArguments"]
+    except (plistlib.InvalidFileException, ExpatError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _quoted(text: str) -> str:
+    """Quote a word for systemd, in which `%` starts a specifier."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
+
+
 def _write_hooks(arguments: argparse.Namespace) -> int:
-    import os
-
     from watchtest.sources.git import Git
-    from watchtest.workspace.folder import find_workspace
 
-    folder = find_workspace(arguments.workspace or Path.cwd())
+    folder = find_workspace(arguments.workspace)
     hooks = Git(folder, os.environ).hooks()
     for name, body in HOOKS.items():
         print(_write_hook(hooks / name, body))
@@ -104,16 +220,12 @@ def _write_hook(file: Path, body: str) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
             line = body.strip().replace("exec ", "")
-            return f"{file} exists and was left as it is; to call the gate, add to it:\n{_indented(line)}"
+            return f"{file} exists and was left as it is; to call the gate, add to it:\n{indent(line, '    ')}"
         file.write_text(content, encoding="utf-8")
         file.chmod(0o755)
     except OSError as error:
         raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
     return f"wrote {file}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _write_config(arguments: argparse.Namespace) -> int:

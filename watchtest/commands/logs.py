@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show_watcher_log(arguments: argparse.Namespace) -> int:
     from watchtest.core.text import encodable
-    from watchtest.logs.reader import format_record, last_lines
-    from watchtest.logs.writer import NAME
+    from watchtest.watcher_log import NAME, format_record, last_lines
     from watchtest.workspace.folder import FOLDER, find_workspace
 
     file = find_workspace(arguments.workspace) / FOLDER / NAME

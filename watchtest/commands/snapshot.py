@@ -20,13 +20,13 @@ def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.client.box_access import provider_in_use
     from watchtest.wiring import build_worktree, recipe_input
-    from watchtest.workspace import manual_changes
+    from watchtest.workspace import user_actions
 
     project = load_project(arguments)
     source = build_worktree(project)
     recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
     with closing(provider_in_use(project, say)) as provider:
         kept = provider.snapshot(recipe, say)
-        manual_changes.take(project.workspace)
+        user_actions.take_changes(project.workspace)
     print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")
     return 0

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(event_schema(), indent=2))
         return 0
     from watchtest.app import DisplayOptions, run_watcher
-    from watchtest.logs.writer import NAME, logging_to
+    from watchtest.watcher_log import NAME, logging_to
     from watchtest.workspace.folder import FOLDER
     from watchtest.workspace.lock import WatcherLock
 

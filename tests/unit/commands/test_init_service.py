@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from watchtest import cli
-from watchtest.client.service_unit import WatcherService, is_ours, launchd_plist, systemd_unit, write
+from watchtest.commands.init import WatcherService, is_ours, launchd_plist, systemd_unit, write_service
 from watchtest.errors import WorkspaceError
 
 NASTY = '/home/me/my "pröject" 100% $HOME \\ it\'s'
@@ -62,7 +62,7 @@ def test_a_unit_holds_any_path() -> None:
 @pytest.mark.systemd
 def test_systemd_itself_finds_nothing_wrong_with_a_unit(tmp_path: Path) -> None:
     wanted = systemd_unit(service(), tmp_path)
-    write(wanted)
+    write_service(wanted)
     command = ["systemd-analyze", "--user", "verify", str(wanted.file)]
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
@@ -83,12 +83,12 @@ def test_a_plist_holds_any_path() -> None:
 def test_only_our_own_file_is_replaced(tmp_path: Path, make: object) -> None:
     assert make in (systemd_unit, launchd_plist)
     wanted = (systemd_unit if make is systemd_unit else launchd_plist)(service(), tmp_path)
-    write(wanted)
+    write_service(wanted)
     assert is_ours(wanted.file.read_bytes())
-    write(wanted)
+    write_service(wanted)
     wanted.file.write_text("[Service]\nExecStart=/bin/mine\n")
     with pytest.raises(WorkspaceError, match="exists and was not written by watchtest"):
-        write(wanted)
+        write_service(wanted)
     assert wanted.file.read_text() == "[Service]\nExecStart=/bin/mine\n"
     assert sorted(file.name for file in wanted.file.parent.iterdir()) == [wanted.file.name]
 

@@ -20,9 +20,17 @@ from support.watcher_states import Story, failed
 
 from watchtest import cli
 from watchtest.errors import WorkspaceError
-from watchtest.logs.reader import LogFollower, format_record, last_lines
-from watchtest.logs.writer import LOG_BYTES, NAME, OLD_FILES, create_logged_task, logging_to
 from watchtest.views.lines.plain_lines import log_event
+from watchtest.watcher_log import (
+    LOG_BYTES,
+    NAME,
+    OLD_FILES,
+    LogFollower,
+    create_logged_task,
+    format_record,
+    last_lines,
+    logging_to,
+)
 from watchtest.workspace.lock import WatcherLock
 
 A = "tests/test_a.py::test_a"

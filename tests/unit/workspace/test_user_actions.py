@@ -1,0 +1,32 @@
+"""What was done in the box by hand is remembered until it is gone or kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from watchtest.workspace import user_actions
+
+
+def test_commands_are_told_once_in_their_order(tmp_path: Path) -> None:
+    user_actions.record_change(tmp_path, ["pip", "install", "a b"])
+    user_actions.record_change(tmp_path, ["sh", "-c", "one\ntwo"])
+    assert user_actions.take_changes(tmp_path) == ("pip install 'a b'", "sh -c 'one two'")
+    assert user_actions.take_changes(tmp_path) == ()
+
+
+def test_a_look_is_not_worth_a_line(tmp_path: Path) -> None:
+    user_actions.record_change(tmp_path, ["/bin/ls", "-l"])
+    assert user_actions.take_changes(tmp_path) == ()
+
+
+def test_the_list_does_not_grow_without_end(tmp_path: Path) -> None:
+    for number in range(user_actions.CHANGES_LIMIT + 5):
+        user_actions.record_change(tmp_path, ["touch", str(number)])
+    taken = user_actions.take_changes(tmp_path)
+    assert len(taken) == user_actions.CHANGES_LIMIT
+    assert taken[-1] == f"touch {user_actions.CHANGES_LIMIT + 4}"
+
+
+def test_a_folder_that_cannot_be_written_costs_nobody_their_command(tmp_path: Path) -> None:
+    user_actions.record_change(tmp_path / "gone", ["touch", "x"])
+    assert user_actions.take_changes(tmp_path / "gone") == ()

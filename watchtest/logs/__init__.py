@@ -1,1 +1,0 @@
-"""The log file of a watcher: write it, and show it."""
