@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
 from urllib.parse import urlencode
 
+from watchtest.client.watcher import Report as Document
+from watchtest.client.watcher import Watcher
 from watchtest.control.client import RequestRefused
 from watchtest.core.model import Location
 from watchtest.core.text import encodable
@@ -47,26 +48,13 @@ SILENCE_S = 3.0
 SETTLE_S = 1.0
 OUTDATED = "bold white on bright_black"
 
-Document = dict[str, Any]
 
-
-class WatcherApi(Protocol):
-    """The API of the watcher. `get` and `post` block, and raise WatchtestError."""
-
-    @property
-    def folder(self) -> Any: ...
-
-    def get(self, path: str) -> Document: ...
-
-    def post(self, path: str, body: dict[str, object] | None = None) -> Document: ...
-
-
-async def run_attached_dashboard(watcher: WatcherApi, environ: Mapping[str, str]) -> int:
+async def run_attached_dashboard(watcher: Watcher, environ: Mapping[str, str]) -> int:
     """Show the dashboard until the user leaves or the watcher is gone, and return the exit code."""
     left = asyncio.Event()
     backend = RemoteBackend(watcher, left.set)
     dashboard = Dashboard(backend, str(watcher.folder), environ, backend.say)
-    access = TerminalAccess(write_to_stdout, lambda: dashboard.is_program_open)
+    access = TerminalAccess(_write_to_stdout, lambda: dashboard.is_program_open)
     backend.notifier = AttachedNotifier(environ, str(watcher.folder), access, backend.say)
     code = 0
 
@@ -76,13 +64,18 @@ async def run_attached_dashboard(watcher: WatcherApi, environ: Mapping[str, str]
             code = INTERRUPTED
             left.set()
 
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            dashboard.tick(time.time())
+
     running = asyncio.get_running_loop()
     running.add_signal_handler(signal.SIGINT, interrupt)
     for number in (signal.SIGTERM, signal.SIGHUP):
         running.add_signal_handler(number, left.set)
     async with dashboard:
         following = asyncio.create_task(backend.follow(dashboard.refresh), name="follow the watcher")
-        ticking = asyncio.create_task(_tick(dashboard), name="tick")
+        ticking = asyncio.create_task(tick(), name="tick")
         leaving = asyncio.create_task(left.wait(), name="leave")
         done, others = await asyncio.wait({following, ticking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         for task in others:
@@ -93,16 +86,10 @@ async def run_attached_dashboard(watcher: WatcherApi, environ: Mapping[str, str]
     return code
 
 
-async def _tick(dashboard: Dashboard) -> None:
-    while True:
-        await asyncio.sleep(TICK_S)
-        dashboard.tick(time.time())
-
-
 class RemoteBackend:
     """Holds the watcher's last screen, and asks for a new one when the view changes or the watcher has a newer one."""
 
-    def __init__(self, watcher: WatcherApi, leave: Callable[[], None]) -> None:
+    def __init__(self, watcher: Watcher, leave: Callable[[], None]) -> None:
         self._watcher = watcher
         self._leave = leave
         self._document: Document = {}
@@ -260,7 +247,7 @@ class AttachedNotifier:
             log.info("%s", failure)
 
 
-def write_to_stdout(text: str) -> None:
+def _write_to_stdout(text: str) -> None:
     """Write from the event loop's thread, as the dashboard does, so that no drawing is interrupted."""
     sys.stdout.write(encodable(text, sys.stdout.encoding))
     sys.stdout.flush()
@@ -268,28 +255,17 @@ def write_to_stdout(text: str) -> None:
 
 async def _in_thread(ask: Callable[[], Document]) -> Document:
     """Run a blocking request in a daemon thread, so that a watcher that hangs does not keep the user from leaving."""
-    running = asyncio.get_running_loop()
-    answer: asyncio.Future[Document] = running.create_future()
-
-    def settle(document: Document | None, error: Exception | None) -> None:
-        if answer.done():
-            return  # the caller was cancelled
-        if error is not None:
-            answer.set_exception(error)
-        elif document is not None:
-            answer.set_result(document)
+    answer: Future[Document] = Future()
+    answer.set_running_or_notify_cancel()  # a caller that is cancelled does not cancel the request
 
     def work() -> None:
-        document, failure = None, None
         try:
-            document = ask()
+            answer.set_result(ask())
         except Exception as error:  # noqa: BLE001  passed on to the caller
-            failure = error
-        with suppress(RuntimeError):  # the loop has ended
-            running.call_soon_threadsafe(settle, document, failure)
+            answer.set_exception(error)
 
     threading.Thread(target=work, name="ask the watcher", daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)
 
 
 def _ignore_error(asking: asyncio.Future[Document]) -> None:

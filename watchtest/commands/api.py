@@ -9,11 +9,10 @@ Print the addresses and the token of the running watcher's HTTP API, or its Open
 from __future__ import annotations
 
 import argparse
-import json
 
 from watchtest import __version__
 from watchtest.client.watcher import Watcher
-from watchtest.commands import add_command
+from watchtest.commands import add_command, print_json
 from watchtest.errors import ControlError
 from watchtest.workspace.folder import find_workspace
 
@@ -39,7 +38,7 @@ def _show(arguments: argparse.Namespace) -> int:
     """
     info = Watcher(arguments).get("/info")
     if arguments.json:
-        print(json.dumps(info, indent=2))
+        print_json(info)
         return 0
     print(f"socket  {info['socket']}")
     print(f"url     {info['url'] or f'none: {TURN_ON}'}")
@@ -93,5 +92,5 @@ def _openapi(_arguments: argparse.Namespace) -> int:
     """
     from watchtest.control.api.openapi import document
 
-    print(json.dumps(document(__version__), indent=2))
+    print_json(document(__version__))
     return 0

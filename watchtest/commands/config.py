@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from watchtest.commands import add_command, add_json, load_settings
+from watchtest.commands import add_command, add_json, load_settings, print_json
 from watchtest.errors import ConfigError
 from watchtest.workspace.folder import find_workspace
 
@@ -57,11 +57,11 @@ def _validate(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         if not arguments.json:
             raise
-        print(json.dumps({"valid": False, "files": [], "problems": error.message.splitlines()}, indent=2))
+        print_json({"valid": False, "files": [], "problems": error.message.splitlines()})
         return error.exit_code
     files = [str(file) for file in (loaded.user_file, loaded.file) if file]
     if arguments.json:
-        print(json.dumps({"valid": True, "files": files, "problems": []}, indent=2))
+        print_json({"valid": True, "files": files, "problems": []})
     else:
         print("\n".join(f"{file}: valid" for file in files) or "no config file; the defaults apply")
     return 0
@@ -76,7 +76,7 @@ def _schema(_arguments: argparse.Namespace) -> int:
     """
     from watchtest.config import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    print_json(json_schema())
     return 0
 
 

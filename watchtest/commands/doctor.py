@@ -10,17 +10,16 @@ is broken.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from watchtest.commands import add_engine, add_json, load_project, load_settings
+from watchtest.commands import add_engine, add_json, load_project, load_settings, print_json
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -50,9 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    findings = list(_findings(arguments))
+    findings = _findings(arguments)
     if arguments.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
             print(f"{MARKS[finding.state]} {finding.what:<10} {finding.text}")
@@ -70,13 +69,8 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
     source = f"from {loaded.file}" if loaded.file else "no file; the defaults apply"
     found.append(Finding("config", GOOD, source))
     project = load_project(arguments)
-    checks: list[tuple[str, Callable[[Project], list[Finding]]]] = [
-        ("workspace", _workspace),
-        ("box", _box),
-        ("history", _history),
-        ("notify", _notify),
-    ]
-    for what, check in checks:
+    checks = {"workspace": _workspace, "box": _box, "history": _history, "notify": _notify}
+    for what, check in checks.items():
         try:
             found += check(project)
         except WatchtestError as error:
@@ -128,9 +122,8 @@ def _repository(project: Project) -> list[Finding]:
             text = "core.autocrlf is set: the save lane tests files as they are, the git lanes as git stores them"
             found.append(Finding("autocrlf", WARNING, text))
         if git.setting("extensions.objectFormat") == "sha256":
-            found.append(
-                Finding("sha256", WARNING, "tree ids of the save lane are SHA-1, those of the git lanes are SHA-256")
-            )
+            text = "tree ids of the save lane are SHA-1, those of the git lanes are SHA-256"
+            found.append(Finding("sha256", WARNING, text))
     except GitError:
         return []
     return found
@@ -141,19 +134,15 @@ def _box(project: Project) -> list[Finding]:
     from watchtest.wiring import choose_provider
 
     notes: list[str] = []
-    provider = choose_provider(project, Lane.SAVE, notes.append)
-    found = [Finding("engine", WARNING, note) for note in notes]
-    try:
+    with closing(choose_provider(project, Lane.SAVE, notes.append)) as provider:
+        found = [Finding("engine", WARNING, note) for note in notes]
+        # First, because it reports what is wrong if the engine does not answer.
+        info = provider.inspect()
         if provider.engine == "local":
-            found += _local(provider)
-            info = provider.inspect()
+            lines = provider.describe()
+            found += [Finding("local box", WARNING if line.startswith(LACKS) else GOOD, line) for line in lines]
         else:
-            # First, because it reports what is wrong if the engine does not answer.
-            info = provider.inspect()
-            found += _engine(project, provider, info)
-            found += _local_too(project)
-    finally:
-        provider.close()
+            found += [*_engine(project, provider, info), _local_too(project)]
     if info is None:
         found.append(Finding("box", GOOD, "none yet; it will be created by the first run"))
     else:
@@ -171,8 +160,7 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
     box = project.config.box
     assert box.engine != "local"
     wanted = ConfiguredLimits(box.memory, box.cpus, box.pids)
-    engine = find_engine(project.environ, box.engine)
-    try:
+    with closing(find_engine(project.environ, box.engine)) as engine:
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
         source = build_worktree(project)
         recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
@@ -182,19 +170,13 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
         if info is not None:
             found += [_remark("limits", remark) for remark in examine_container(engine, info.id, wanted)]
         return found
-    finally:
-        engine.close()
 
 
 def _remark(what: str, remark: Remark) -> Finding:
     return Finding(what, WARNING if remark.is_warning else GOOD, remark.text, remark.hint)
 
 
-def _local(provider: BoxProvider) -> list[Finding]:
-    return [Finding("local box", WARNING if line.startswith(LACKS) else GOOD, line) for line in provider.describe()]
-
-
-def _local_too(project: Project) -> list[Finding]:
+def _local_too(project: Project) -> Finding:
     """Report what `--engine local` would use."""
     from watchtest.core.model import Lane
     from watchtest.wiring import local_provider
@@ -202,8 +184,8 @@ def _local_too(project: Project) -> list[Finding]:
     try:
         lines = local_provider(project, Lane.SAVE).describe()
     except WatchtestError as error:
-        return [Finding("local box", GOOD, f"would not work: {error.message}")]
-    return [Finding("local box", GOOD, f"available with --engine local: {lines[1]}")]
+        return Finding("local box", GOOD, f"would not work: {error.message}")
+    return Finding("local box", GOOD, f"available with --engine local: {lines[1]}")
 
 
 def _history(project: Project) -> list[Finding]:

@@ -21,7 +21,7 @@ from textwrap import indent
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from watchtest.boxes.protocols import ImageSource, NamedImage
+from watchtest.boxes.protocols import NamedImage
 from watchtest.commands import load_project
 from watchtest.errors import WorkspaceError
 from watchtest.workspace.folder import find_workspace, replace_file
@@ -49,11 +49,9 @@ while read -r _ commit _ _; do
 done
 """,
 }
-SERVICE_MARK = (
-    "# written by `watchtest init --service`; run it again when watchtest, its Python or the PATH has changed"
-)
+SERVICE_MARK = "# written by `watchtest init --service`"
 UNIT = """\
-{mark}
+{mark}; run it again when watchtest, its Python or the PATH has changed
 [Unit]
 Description=watchtest on {description}
 
@@ -189,7 +187,7 @@ def write_service(wanted: ServiceFile) -> None:
 
 def is_ours(content: bytes) -> bool:
     """Return whether `init --service` of any version has written this."""
-    if content.startswith(SERVICE_MARK.partition(";")[0].encode()):
+    if content.startswith(SERVICE_MARK.encode()):
         return True
     try:
         document = plistlib.loads(content)
@@ -215,13 +213,12 @@ def _write_hooks(arguments: argparse.Namespace) -> int:
 
 def _write_hook(file: Path, body: str) -> str:
     """Write or update a hook, and return what was done. A hook that is not ours is left alone."""
-    content = f"#!/bin/sh\n{MARK}\n{body}"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
-            line = body.strip().replace("exec ", "")
-            return f"{file} exists and was left as it is; to call the gate, add to it:\n{indent(line, '    ')}"
-        file.write_text(content, encoding="utf-8")
+            lines = indent(body.strip().replace("exec ", ""), "    ")
+            return f"{file} exists and was left as it is; to call the gate, add to it:\n{lines}"
+        file.write_text(f"#!/bin/sh\n{MARK}\n{body}", encoding="utf-8")
         file.chmod(0o755)
     except OSError as error:
         raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
@@ -236,7 +233,8 @@ def _write_config(arguments: argparse.Namespace) -> int:
     source = build_worktree(project)
     snapshot = source.snapshot()
     recipe = recipe_of(recipe_input(project, source), snapshot, source.read)
-    image = _line(f"{_image_text(recipe.image)} ({recipe.because})")
+    origin = recipe.image.name if isinstance(recipe.image, NamedImage) else f"built from {recipe.image.dockerfile}"
+    image = _line(f"{origin} ({recipe.because})")
     commands = [_line(command) for command in recipe.commands]
     if recipe.needs_pytest:
         commands.append("pip install pytest   (if it is still missing)")
@@ -265,10 +263,6 @@ def _write_config(arguments: argparse.Namespace) -> int:
         print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")
     print("Next: watchtest")
     return 0
-
-
-def _image_text(image: ImageSource) -> str:
-    return image.name if isinstance(image, NamedImage) else f"built from {image.dockerfile}"
 
 
 def _line(text: str) -> str:

@@ -8,13 +8,12 @@ Remove boxes, images and volumes of workspaces that no longer exist. Lists them 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.commands import add_engine, say
+from watchtest.commands import add_engine, print_json, say
 from watchtest.commands.ps import Inventory, inventory, print_table
 from watchtest.core.text import clean, count
 from watchtest.errors import UsageError, WatchtestError
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         is_confirmed = bool(orphans) and not arguments.dry_run and (arguments.yes or _ask(arguments, len(orphans)))
         failures = _remove(orphans, found) if is_confirmed else []
         if arguments.json:
-            print(json.dumps(found.as_json(orphans), indent=2))
+            print_json(found.as_json(orphans))
         elif is_confirmed:
             print(f"removed {len(orphans) - len(failures)} of {len(orphans)}")
     if not arguments.dry_run:

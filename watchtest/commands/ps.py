@@ -8,7 +8,6 @@ List everything watchtest keeps on this machine and its engines, and which works
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from watchtest.commands import add_engine, add_json, say
+from watchtest.commands import add_engine, add_json, print_json, say
 from watchtest.core.text import age, clean
 from watchtest.workspace.machine import machine_id
 
@@ -69,7 +68,7 @@ def inventory(arguments: argparse.Namespace) -> Iterator[Inventory]:
 def run(arguments: argparse.Namespace) -> int:
     with inventory(arguments) as found:
         if arguments.json:
-            print(json.dumps(found.as_json(found.resources), indent=2))
+            print_json(found.as_json(found.resources))
             return 0
         print_table(found.resources, found.host)
         orphans = len(found.orphans())

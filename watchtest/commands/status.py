@@ -16,7 +16,7 @@ import sys
 import time
 
 from watchtest.client.status_file import WriterState, exit_code, of_lane, print_status_line, print_text, read_status
-from watchtest.commands import add_lane, add_wait, check_wait, say
+from watchtest.commands import add_lane, add_wait, check_wait, print_json, say
 from watchtest.exit_codes import TIMED_OUT
 from watchtest.views.status.status_words import block, line
 from watchtest.workspace.folder import FOLDER, find_workspace
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         from watchtest.views.status.status_schema import status_schema
 
-        print(json.dumps(status_schema(), indent=2))
+        print_json(status_schema())
         return 0
     if arguments.wait:
         from watchtest.client.watcher import wait_for_verdict

@@ -15,7 +15,7 @@ import logging
 import os
 
 from watchtest import __version__
-from watchtest.commands import add_engine, add_trigger, load_project
+from watchtest.commands import add_engine, add_trigger, load_project, print_json
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.json_lines_schema:
-        import json
-
         from watchtest.views.lines.json_lines_schema import event_schema
 
-        print(json.dumps(event_schema(), indent=2))
+        print_json(event_schema())
         return 0
     from watchtest.app import DisplayOptions, run_watcher
     from watchtest.watcher_log import NAME, logging_to

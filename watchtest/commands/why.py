@@ -10,7 +10,6 @@ for a file, show the tests that depend on it. Works without a watcher, from what
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from urllib.parse import urlencode
 
 from watchtest.client.status_file import of_lane, print_text, read_status
 from watchtest.client.watcher import Watcher, from_workspace
-from watchtest.commands import add_json, add_lane
+from watchtest.commands import add_json, add_lane, print_json
 from watchtest.core.model import Lane
 from watchtest.core.text import clean, count
 from watchtest.errors import ControlError, UsageError
@@ -47,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ControlError:
         document = _from_recording(watcher.folder, arguments.lane or Lane.SAVE.value, what)
     if arguments.json:
-        print(json.dumps(document, indent=2))
+        print_json(document)
         return 0
     lines = _test_lines(document) if document["kind"] == "test" else _file_lines(document)
     print("\n".join(clean(line) for line in lines))
@@ -59,7 +58,7 @@ def _print_last_run(arguments: argparse.Namespace) -> int:
     document, _ = read_status(find_workspace(arguments.workspace) / FOLDER, time.time())
     scope = of_lane(document, arguments.lane).get("scope")
     if arguments.json:
-        print(json.dumps(scope, indent=2))
+        print_json(scope)
     elif not isinstance(scope, dict):
         print("nothing has run yet")
     else:
