@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from watchtest.client.status_file import is_locked, is_watched, last_status
@@ -36,7 +37,8 @@ def verified_pid(writer: Mapping[str, Any]) -> int | None:
     pid, start = writer.get("pid"), writer.get("pid_start")
     if not isinstance(pid, int) or not isinstance(start, int) or pid <= 1:
         return None
-    is_here = writer.get("host") == platform.node() and writer.get("boot_id") == _boot_id()
+    boot_id = _content(Path("/proc/sys/kernel/random/boot_id")) or None
+    is_here = writer.get("host") == platform.node() and writer.get("boot_id") == boot_id
     stat = _stat(pid)
     return pid if is_here and stat is not None and int(stat[19]) == start and stat[0] not in ("Z", "X") else None
 
@@ -47,24 +49,8 @@ def can_verify() -> bool:
 
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat from the third on; None if there is no such process, or no /proc."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
+    fields = _content(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return fields if len(fields) > 19 else None
-
-
-def _boot_id() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-
-
-def has_no_terminal(pid: int) -> bool | None:
-    stat = _stat(pid)
-    return None if stat is None else stat[4] == "0"
 
 
 def is_alive(pid: int) -> bool:
@@ -83,7 +69,13 @@ def is_alive(pid: int) -> bool:
 @contextmanager
 def signal_sender(pid: int) -> Iterator[Callable[[int], None]]:
     """Yield a function that signals this process and (on Linux) never another one that gets its pid later."""
-    handle = _handle(pid)
+    handle = None
+    if sys.platform == "linux":
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox that forbids the call
+                raise
     if handle is None:
         yield lambda number: os.kill(pid, number)
         return
@@ -91,18 +83,6 @@ def signal_sender(pid: int) -> Iterator[Callable[[int], None]]:
         yield lambda number: signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
-
-
-def _handle(pid: int) -> int | None:
-    """Return a pidfd; None if the system has none. Raises ProcessLookupError if there is no such process."""
-    if sys.platform != "linux":
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox that forbids the call
-            return None
-        raise
 
 
 POLL_S = 0.05
@@ -153,7 +133,8 @@ class BackgroundWatcher:
         if pid is None or not self.is_watched():
             return None
         since = _time(writer.get("started_at")) if writer.get("pid") == pid else None
-        return WatcherProcess(pid, since, has_no_terminal(pid))
+        stat = _stat(pid)
+        return WatcherProcess(pid, since, None if stat is None else stat[4] == "0")
 
     def _is_watched_by(self, child: int, started_at: float) -> bool:
         """Return whether our child holds the lock and has written the status: from then on, it notices every save."""
@@ -166,7 +147,11 @@ class BackgroundWatcher:
 
     def start(self, options: Sequence[str], limit_s: float = START_LIMIT_S) -> WatcherProcess | None:
         """Start a watcher in the background. Returns when it is watching; None if another one was faster."""
-        self._make_state_folder()
+        try:
+            make_folder(self.state_folder)
+        except OSError as error:
+            text = f"{self.state_folder} cannot be written: {error.strerror}"
+            raise WorkspaceError(text, hint="watchtest keeps its status there; make it writable") from error
         stderr = self.state_folder / STDERR_NAME
         with stderr.open("wb") as stream:
             process = subprocess.Popen(
@@ -218,10 +203,8 @@ class BackgroundWatcher:
             if time.monotonic() > deadline:
                 host = self._writer().get("host")
                 where = f" (the last one to write its status ran on {host})" if host else ""
-                raise ControlError(
-                    f"{self.folder} is watched, but the process cannot be identified{where}",
-                    hint="end it where it was started",
-                )
+                text = f"{self.folder} is watched, but the process cannot be identified{where}"
+                raise ControlError(text, hint="end it where it was started")
             time.sleep(POLL_S)
         return None
 
@@ -249,15 +232,6 @@ class BackgroundWatcher:
             time.sleep(POLL_S)
         return not self.is_watched()
 
-    def _make_state_folder(self) -> None:
-        try:
-            make_folder(self.state_folder)
-        except OSError as error:
-            raise WorkspaceError(
-                f"{self.state_folder} cannot be written: {error.strerror}",
-                hint="watchtest keeps its status there; make it writable",
-            ) from error
-
     def _writer(self) -> dict[str, Any]:
         writer = last_status(self.folder).get("writer")
         return writer if isinstance(writer, dict) else {}
@@ -281,9 +255,7 @@ class BackgroundWatcher:
             lines, _ = last_lines(self.state_folder / NAME, LOG_LINES)
         except WorkspaceError:
             return ""
-        return "\n  ".join(
-            ["the last lines of its log:", *(format_record(line).replace("\n", "\n  ") for line in lines)]
-        )
+        return indent("\n".join(["the last lines of its log:", *map(format_record, lines)]), "  ").lstrip()
 
 
 def _time(text: object) -> float | None:
@@ -303,7 +275,7 @@ def _detached() -> dict[str, Any]:
 def _content(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # removed meanwhile
+    except OSError:  # missing, or removed meanwhile
         return ""
 
 

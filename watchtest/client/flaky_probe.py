@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from watchtest.boxes.protocols import BoxProvider, StopSignal
@@ -73,64 +72,55 @@ async def probe(
     # The commit lane, because manual changes belong to the box of the save lane.
     pipeline = build_pipeline(project, Lane.COMMIT, provider, frozen)
     pipeline.listen(lambda _event: None)
-    session = secrets.token_hex(3)
+    session, workspace = secrets.token_hex(3), str(project.workspace)
     if store is not None:
-        store.end_dead_runs(str(project.workspace), time.time(), is_gate=True)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(pipeline.box.close)
+        store.end_dead_runs(workspace, time.time(), is_gate=True)
+    try:
         for number in range(1, times + 1):
             selection = Only((test,), because=f"a probe, {number} of {times}")
             run = Run(f"{session}-probe.{number}", Lane.SAVE, Trigger.MANUAL, selection, is_forced=True)
-            yield await _ProbeRun(pipeline, run, store, str(project.workspace), frozen).execute()
-
-
-class _ProbeRun:
-    """One run of a probe, recorded as it happens."""
-
-    def __init__(self, pipeline: Pipeline, run: Run, store: Store | None, workspace: str, frozen: FrozenSource) -> None:
-        self._pipeline = pipeline
-        self._run = run
-        self._store = store
-        self._workspace = workspace
-        self._frozen = frozen
-        self._tree = ""
-
-    async def execute(self) -> Repeat:
-        store, run, at = self._store, self._run, time.time()
-        if store is not None:
-            store.begin(run, at, self._workspace, REASON)
-            store.start(run, at)
-        start = StartRun(replace(run, lane=Lane.COMMIT), frozenset({EVERYTHING}))
-        end, reason, raw_output = RunState.CANCELLED, "the probe was stopped", ""
-        results: tuple[Result, ...] = ()
-        try:
-            ending = await self._pipeline.execute(start, self._record, StopSignal())
-            if not isinstance(ending, Judged):
-                reason = f"it was {ending.stop.value}" if isinstance(ending, Halted) else "there was nothing to run"
-                raise BoxError(f"the probe has no result: {reason}")
-            judgement = judge(ending.execution)
-            end, reason, raw_output = judgement.state, judgement.reason, ending.execution.raw_output
-            results = tuple(ending.execution.results.values())
-            self._frozen.freeze(ending.snapshot)
-        except WatchtestError as error:
-            end, reason = RunState.BROKEN, str(error)
-            raise
-        finally:
             if store is not None:
-                store.end(run.id, end, reason, time.time(), raw_output)
-        return Repeat(run.id, self._tree, end, results)
+                store.begin(run, time.time(), workspace, REASON)
+                store.start(run, time.time())
+            yield await _execute(pipeline, run, frozen, store)
+    finally:
+        await pipeline.box.close()
 
-    def _record(self, event: Event) -> None:
+
+async def _execute(pipeline: Pipeline, run: Run, frozen: FrozenSource, store: Store | None) -> Repeat:
+    """Execute one run of a probe, and record it as it happens."""
+    tree = ""
+
+    def record(event: Event) -> None:
+        nonlocal tree
         match event:
             case SnapshotTaken():
-                self._tree = event.snapshot.id
-                self._frozen.freeze(event.snapshot)
-                if self._store is not None:
-                    self._store.set_snapshot(self._run.id, event.snapshot, event.environment, event.at)
-            case TestsCollected() if self._store is not None and event.tests:
-                self._store.runner_started(self._run.id, event.at)
-            case TestsEnded() if self._store is not None:
+                tree = event.snapshot.id
+                frozen.freeze(event.snapshot)
+                if store is not None:
+                    store.set_snapshot(run.id, event.snapshot, event.environment, event.at)
+            case TestsCollected() if store is not None and event.tests:
+                store.runner_started(run.id, event.at)
+            case TestsEnded() if store is not None:
                 kind = AttemptKind.CHECK if event.is_check else AttemptKind.WORD
-                self._store.add_results(self._run.id, event.results, event.at, kind)
+                store.add_results(run.id, event.results, event.at, kind)
             case _:
                 pass
+
+    start = StartRun(replace(run, lane=Lane.COMMIT), frozenset({EVERYTHING}))
+    end, reason, raw_output = RunState.CANCELLED, "the probe was stopped", ""
+    try:
+        ending = await pipeline.execute(start, record, StopSignal())
+        if not isinstance(ending, Judged):
+            reason = f"it was {ending.stop.value}" if isinstance(ending, Halted) else "there was nothing to run"
+            raise BoxError(f"the probe has no result: {reason}")
+        judgement = judge(ending.execution)
+        end, reason, raw_output = judgement.state, judgement.reason, ending.execution.raw_output
+        frozen.freeze(ending.snapshot)
+    except WatchtestError as error:
+        end, reason = RunState.BROKEN, str(error)
+        raise
+    finally:
+        if store is not None:
+            store.end(run.id, end, reason, time.time(), raw_output)
+    return Repeat(run.id, tree, end, tuple(ending.execution.results.values()))

@@ -40,11 +40,10 @@ class WriterState:
         self.trouble = trouble
 
 
-def print_status_line(start: str, lane: str | None = None) -> int:
+def print_status_line(start: str) -> int:
     """Do what `watchtest status --line` does, and return its exit code."""
     now = time.time()
     document, writer = read_status(f"{workspace_root(start)}/{FOLDER}", now)
-    document = of_lane(document, lane)
     print_text(line(document, writer.trouble, now))
     return exit_code(document, writer)
 
@@ -122,7 +121,10 @@ def writer_state(folder: AnyPath, document: Document, now: float) -> WriterState
     """Check the lock, which the operating system frees when the writer dies, and then the heartbeat."""
     if document["activity"] == "stopped":
         return WriterState(is_alive=False)
-    silent_s = _silence_s(folder, now)
+    try:
+        silent_s = now - os.stat(os.path.join(folder, "heartbeat")).st_mtime
+    except OSError:  # there has been no heartbeat yet
+        silent_s = None
     limit_s = MISSED_HEARTBEATS * _number(document["writer"], "heartbeat_s", 5.0)
     is_silent = silent_s is None or silent_s > limit_s
     is_held = is_locked(os.path.join(folder, "lock"))
@@ -138,21 +140,9 @@ def exit_code(document: Document, writer: WriterState) -> int:
     """Return 0 only if the code as it is now is known to be green, and the writer is well."""
     if writer.trouble or document["activity"] == "degraded":
         return exit_codes.BROKEN
-    is_pending = _number(document["pending"], "changes", 1) > 0
-    match document["verdict"]:
-        case "passed" if not is_pending:
-            return exit_codes.OK
-        case "no_tests" if not is_pending:
-            return exit_codes.NO_TESTS
-        case _:
-            return exit_codes.RED
-
-
-def _silence_s(folder: AnyPath, now: float) -> float | None:
-    try:
-        return now - os.stat(os.path.join(folder, "heartbeat")).st_mtime
-    except OSError:  # there has been no heartbeat yet
-        return None
+    if _number(document["pending"], "changes", 1) > 0:
+        return exit_codes.RED
+    return {"passed": exit_codes.OK, "no_tests": exit_codes.NO_TESTS}.get(str(document["verdict"]), exit_codes.RED)
 
 
 def is_locked(path: AnyPath) -> bool | None:

@@ -10,12 +10,11 @@ unknown, 2 no status file, 4 watcher dead or degraded, 5 no tests, 124 no verdic
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
 
-from watchtest.client.status_file import WriterState, exit_code, of_lane, print_status_line, print_text, read_status
+from watchtest.client.status_file import WriterState, exit_code, of_lane, print_text, read_status
 from watchtest.commands import add_lane, add_wait, check_wait, print_json, say
 from watchtest.exit_codes import TIMED_OUT
 from watchtest.views.status.status_words import block, line
@@ -46,29 +45,24 @@ def run(arguments: argparse.Namespace) -> int:
         from watchtest.client.watcher import wait_for_verdict
 
         document, is_in_time = wait_for_verdict(arguments)
-        document, writer = of_lane(document, arguments.lane), WriterState(is_alive=True)
-        _print(arguments, document, writer)
-        if not is_in_time:
-            say(f"no verdict on the code as it is now within {arguments.timeout:g} s")
-            return TIMED_OUT
-        return exit_code(document, writer)
-    if arguments.line:
-        return print_status_line(str(arguments.workspace or "."), arguments.lane)
-    document, writer = read_status(find_workspace(arguments.workspace) / FOLDER, time.time())
+        writer = WriterState(is_alive=True)
+    else:
+        document, writer = read_status(find_workspace(arguments.workspace) / FOLDER, time.time())
+        is_in_time = True
     document = of_lane(document, arguments.lane)
     _print(arguments, document, writer)
+    if not is_in_time:
+        say(f"no verdict on the code as it is now within {arguments.timeout:g} s")
+        return TIMED_OUT
     return exit_code(document, writer)
 
 
 def _print(arguments: argparse.Namespace, document: Document, writer: WriterState) -> None:
     now = time.time()
     if arguments.json:
-        print_text(json.dumps(document | {"alive": writer.is_alive}, indent=2))
+        print_json(document | {"alive": writer.is_alive})
     elif arguments.line:
         print_text(line(document, writer.trouble, now))
     else:
-        print_text(block(document, writer.trouble, now, has_colour=_has_colour()))
-
-
-def _has_colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print_text(block(document, writer.trouble, now, has_colour=has_colour))

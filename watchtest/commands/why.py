@@ -104,14 +104,12 @@ def _test_lines(document: dict[str, Any]) -> Iterator[str]:
     entered = count(sum(map(len, functions.values())), "function")
     yield f"  enters {entered} of {count(len(functions), 'file')}:"
     for path, names in list(functions.items())[:FILES_SHOWN]:
-        more = f" and {len(names) - FUNCTIONS_SHOWN} more" if len(names) > FUNCTIONS_SHOWN else ""
-        yield f"    {path}: {', '.join(names[:FUNCTIONS_SHOWN])}{more}"
+        yield f"    {path}: {_first(names[:FUNCTIONS_SHOWN], len(names))}"
     if len(functions) > FILES_SHOWN:
         yield f"    and {len(functions) - FILES_SHOWN} more files"
     for title, key in (("reads", "files"), ("lists", "folders"), ("imports", "imports"), ("uses", "scopes")):
         if document[key]:
-            more = f" and {len(document[key]) - FILES_SHOWN} more" if len(document[key]) > FILES_SHOWN else ""
-            yield f"  {title} {', '.join(document[key][:FILES_SHOWN])}{more}"
+            yield f"  {title} {_first(document[key][:FILES_SHOWN], len(document[key]))}"
 
 
 def _file_lines(document: dict[str, Any]) -> Iterator[str]:
@@ -128,6 +126,8 @@ def _file_lines(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _some(tests: dict[str, Any]) -> str:
-    names = tests["tests"][:2]
-    more = f" and {tests['count'] - len(names)} more" if tests["count"] > len(names) else ""
-    return (", ".join(names) + more) if names else "no test"
+    return _first(tests["tests"][:2], tests["count"]) if tests["tests"] else "no test"
+
+
+def _first(names: list[str], total: int) -> str:
+    return ", ".join(names) + (f" and {total - len(names)} more" if total > len(names) else "")
