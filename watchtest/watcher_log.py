@@ -27,11 +27,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from watchtest.core.text import clean, count, timestamp
+from watchtest.core.text import clean, count
 from watchtest.errors import WorkspaceError
 from watchtest.workspace.folder import make_folder
 
@@ -136,10 +136,8 @@ class LogFile(logging.handlers.RotatingFileHandler):
             self._waiting.clear()
             return
         if self._lost:
-            text = f"{count(self._lost, 'record')} could not be written: %s"
-            self._waiting.appendleft(
-                log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (self._lost_by,), None)
-            )
+            text, counted = "%s could not be written: %s", (count(self._lost, "record"), self._lost_by)
+            self._waiting.appendleft(log.makeRecord(log.name, logging.WARNING, __file__, 0, text, counted, None))
             self._lost = 0
         while self._waiting:
             super().emit(self._waiting.popleft())
@@ -178,7 +176,7 @@ class _JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
-            "at": timestamp(record.created),
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": clean(record.getMessage()),
