@@ -118,9 +118,7 @@ def _crash_file(error: Exception) -> str:
 
     text = f"watchtest {__version__}, Python {sys.version}\n{sys.platform}\nargv: {sys.argv}\n\n"
     text += "".join(traceback.format_exception(error))
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    with tempfile.NamedTemporaryFile(
-        "w", prefix=f"watchtest-crash-{stamp}-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
-    ) as file:
-        file.write(text)
+    prefix = f"watchtest-crash-{time.strftime('%Y%m%d-%H%M%S')}-"
+    with tempfile.NamedTemporaryFile("wb", prefix=prefix, suffix=".txt", delete=False) as file:
+        file.write(text.encode("utf-8", "replace"))
     return file.name

@@ -152,7 +152,7 @@ class RemoteBackend:
             await asyncio.wait({asking, changing}, return_when=asyncio.FIRST_COMPLETED)
             changing.cancel()
             if not asking.done():  # the view has changed: ask again, and ignore this answer
-                asking.add_done_callback(_ignore_error)
+                asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
                 refresh(time.time())
                 continue
             try:
@@ -197,7 +197,7 @@ class RemoteBackend:
         if self._requests:
             await asyncio.wait(self._requests, timeout=SETTLE_S)
         if self.notifier is not None:
-            await self.notifier.close(SETTLE_S)
+            await self.notifier.outbox.close(SETTLE_S)
 
     async def _request(self, action: Action, view: ViewState) -> None:
         try:
@@ -218,7 +218,7 @@ class AttachedNotifier:
         self._environ = environ
         self._workspace = workspace
         self._access = access
-        self._outbox = Outbox("a notification", self._show, say, most=1)
+        self.outbox = Outbox("a notification", self._show, say, most=1)
         self._has_received = False
         self._received: Document | None = None
         self._channel: TerminalChannel | None = None
@@ -228,19 +228,16 @@ class AttachedNotifier:
         is_new, self._received = self._has_received and live != self._received, live
         self._has_received = True
         if is_new:
-            self._outbox.put(live)
-
-    async def close(self, grace_s: float) -> None:
-        await self._outbox.close(grace_s)
+            self.outbox.put(live)
 
     async def _show(self, live: Document | None) -> None:
         try:
-            if live is None:
-                await self._channel.withdraw() if self._channel is not None else None
-                return
-            notification, method = relayed_notification(live)
-            self._channel = TerminalChannel(self._access, self._environ, self._workspace, method)
-            await self._channel.deliver(notification)
+            if live is not None:
+                notification, method = relayed_notification(live)
+                self._channel = TerminalChannel(self._access, self._environ, self._workspace, method)
+                await self._channel.deliver(notification)
+            elif self._channel is not None:
+                await self._channel.withdraw()
         except (ValueError, TypeError, KeyError):  # from a different version of watchtest
             log.info("cannot read a notification of the watcher: %r", live)
         except DeliveryFailed as failure:
@@ -266,11 +263,6 @@ async def _in_thread(ask: Callable[[], Document]) -> Document:
 
     threading.Thread(target=work, name="ask the watcher", daemon=True).start()
     return await asyncio.wrap_future(answer)
-
-
-def _ignore_error(asking: asyncio.Future[Document]) -> None:
-    if not asking.cancelled():
-        asking.exception()
 
 
 def _query(view: ViewState, **more: int) -> str:

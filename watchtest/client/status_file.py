@@ -152,30 +152,25 @@ def is_locked(path: AnyPath) -> bool | None:
     except OSError:
         return None
     try:
+        import fcntl
+
+        # filelock holds an exclusive flock. Try a shared one, so that two checks at once do not disturb each other.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except ImportError:  # Windows
+        import filelock
+
         try:
-            import fcntl
-        except ImportError:
-            return _is_locked_elsewhere(path)
-        try:
-            # filelock holds an exclusive flock. Try a shared one, so that two checks at once do not disturb each other.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+            with filelock.FileLock(path, timeout=0):
+                return False
+        except filelock.Timeout:
             return True
-        except OSError:  # a file system without locks
-            return None
-        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return None
     finally:
         os.close(descriptor)
-
-
-def _is_locked_elsewhere(path: AnyPath) -> bool:
-    import filelock
-
-    try:
-        with filelock.FileLock(path, timeout=0):
-            return False
-    except filelock.Timeout:
-        return True
+    return False
 
 
 def _number(holder: object, key: str, otherwise: float) -> float:

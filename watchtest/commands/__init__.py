@@ -44,9 +44,9 @@ class CommandHelp(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent) if "\n" not in text else text
 
 
-def add_module(subparsers: Subparsers, name: str) -> None:
-    """Import the module of a command and add the command."""
-    module = importlib.import_module(f"watchtest.commands.{name}")
+def add_module(subparsers: Subparsers, name: str, module_name: str = "") -> None:
+    """Import the module of a command, or of a verb, and add it. A verb also needs the name of its module."""
+    module = importlib.import_module(f"watchtest.commands.{module_name or name}")
     parser = add_command(subparsers, name, getattr(module, "run", None), module.__doc__)
     if hasattr(module, "add_options"):
         module.add_options(parser)

@@ -32,13 +32,11 @@ def user_dirs() -> UserDirs:
 
 
 def cache_dir() -> Path:
-    chosen = os.environ.get("WATCHTEST_CACHE_DIR")
-    return Path(chosen) if chosen else user_cache_path(APP)
+    return Path(os.environ.get("WATCHTEST_CACHE_DIR") or user_cache_path(APP))
 
 
 def state_dir() -> Path:
-    chosen = os.environ.get("WATCHTEST_STATE_DIR")
-    return Path(chosen) if chosen else user_state_path(APP)
+    return Path(os.environ.get("WATCHTEST_STATE_DIR") or user_state_path(APP))
 
 
 def config_dir() -> Path:
@@ -67,6 +65,5 @@ def is_private(folder: Path) -> bool:
         status = folder.lstat()
     except OSError:
         return False
-    if not hasattr(os, "geteuid"):
-        return stat.S_ISDIR(status.st_mode)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    is_ours = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
+    return stat.S_ISDIR(status.st_mode) and is_ours

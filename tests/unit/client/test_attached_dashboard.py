@@ -192,17 +192,17 @@ def test_an_attached_terminal_shows_the_notifications_of_a_watcher_without_one()
         await relay.deliver(red)
         for _ in range(3):
             notifier.receive(relay.live())
-        await notifier.close(5.0)
+        await notifier.outbox.close(5.0)
         assert len(written) == 1
         await relay.withdraw()
         notifier.receive(relay.live())
-        await notifier.close(5.0)
+        await notifier.outbox.close(5.0)
         relay.method = TerminalMethod.BELL
         await relay.deliver(red)
         notifier.receive(relay.live())
-        await notifier.close(5.0)
+        await notifier.outbox.close(5.0)
         notifier.receive({"number": 9})  # of a watchtest that is to come
-        await notifier.close(5.0)
+        await notifier.outbox.close(5.0)
         return written
 
     shown, withdrawn, rung = asyncio.run(story())

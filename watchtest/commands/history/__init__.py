@@ -9,8 +9,9 @@ Query the recorded runs. A run is named by its id, or as last, last-failed or la
 from __future__ import annotations
 
 import argparse
-import importlib
 from keyword import iskeyword
+
+from watchtest.commands import add_module
 
 VERBS = "list|show|test|compare|analyse|flaky|slowest|trend|cost|html|export|import|prune"
 """One module per verb, in the order of the help."""
@@ -19,4 +20,4 @@ VERBS = "list|show|test|compare|analyse|flaky|slowest|trend|cost|html|export|imp
 def add_options(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="history_action", metavar=VERBS, required=True)
     for verb in VERBS.split("|"):
-        importlib.import_module(f"{__name__}.{verb}{'_' if iskeyword(verb) else ''}").add_to(verbs)
+        add_module(verbs, verb, f"history.{verb}{'_' if iskeyword(verb) else ''}")

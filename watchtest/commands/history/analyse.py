@@ -11,7 +11,6 @@ import argparse
 
 from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
 from watchtest.client.history_tables import Screen, describe_run, list_paths
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import one_line, tests
 from watchtest.history.queries.failure_analysis import Break, Cluster, analyse
 from watchtest.history.queries.run_queries import PastRun
@@ -20,8 +19,7 @@ from watchtest.history.store.database import Connection
 MOST_TESTS = 10
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "analyse", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_filters(parser, with_lane=False)
 

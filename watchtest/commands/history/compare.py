@@ -12,14 +12,12 @@ from collections.abc import Callable
 
 from watchtest.client.history_access import add_filters, print_answer, query_runs
 from watchtest.client.history_tables import Screen, describe_run, format_seconds, list_paths
-from watchtest.commands import Subparsers, add_command
 from watchtest.history.queries.run_comparison import Comparison, TestPair, compare
 
 MOST_SHOWN = 30
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "compare", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the earlier run: an id, or last, last-failed, last-green")
     parser.add_argument("after", metavar="B", nargs="?", default="last", help="the later run (default: last)")
     parser.add_argument("--all", action="store_true", help="list all tests, however many")

@@ -11,13 +11,11 @@ import argparse
 
 from watchtest.client.history_access import add_filters, chosen_runs, print_answer, query_history
 from watchtest.client.history_tables import Screen
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import count, duration
 from watchtest.history.queries.trends import Cost, cost
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "cost", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_filters(parser, with_lane=False, since="30d")
 
 

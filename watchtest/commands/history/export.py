@@ -14,7 +14,6 @@ from pathlib import Path
 
 from watchtest import __version__
 from watchtest.client.history_access import REPORT_FORMATS, add_filters, add_run, query_runs, write_report
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import RunState
 from watchtest.core.text import one_line
 from watchtest.history.queries.flaky_tests import flaky_now
@@ -24,8 +23,7 @@ from watchtest.history.store.database import Connection
 COMPLETE_STATES = (RunState.PASSED, RunState.FAILED, RunState.NO_TESTS)
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "export", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     text = "format of the report (default: ctrf for *.json, otherwise junit)"
     parser.add_argument("--format", choices=REPORT_FORMATS, help=text)

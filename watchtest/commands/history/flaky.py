@@ -25,7 +25,7 @@ from watchtest.client.history_access import (
     require_test,
 )
 from watchtest.client.history_tables import Screen, format_time
-from watchtest.commands import Subparsers, add_command, add_engine, load_project
+from watchtest.commands import add_engine, load_project
 from watchtest.core.text import count, short
 from watchtest.errors import UsageError
 from watchtest.history.queries.flaky_tests import Evidence, FlakyStatus, FlakyTest, flaky_tests
@@ -45,8 +45,7 @@ LOCK_LIMIT_S = 600.0
 STYLES = {FlakyStatus.FLAKY: "bold yellow", FlakyStatus.BROKEN: "bold red", FlakyStatus.RECOVERED: "green"}
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "flaky", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="include tests that have recovered")
     add_limit(parser, "--runs", 200, "look at the latest N runs")
     parser.add_argument("--probe", metavar="ID", help="run this test repeatedly on the code as it is now")

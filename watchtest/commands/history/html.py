@@ -14,14 +14,12 @@ import webbrowser
 from pathlib import Path
 
 from watchtest.client.history_access import add_filters, add_limit, chosen_runs, parse_age, query_history, write_report
-from watchtest.commands import Subparsers, add_command
 from watchtest.errors import UsageError
 from watchtest.history.reports.html_page import page, page_data
 from watchtest.workspace.folder import find_workspace
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "html", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "file to write (default: watchtest-history.html)"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
     parser.add_argument("--open", action="store_true", help="open it in a browser")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.client.history_access import REPORT_FORMATS, history_file
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import tests
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.history.store.store import Store
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 TIMESTAMP = re.compile(rb"""<testsuite\s[^>]*?\btimestamp=["']([^"']{10,40})["']""")
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "import", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JUnit XML or CTRF JSON")
     text = "format of the report (default: detected from the content)"
     parser.add_argument("--format", choices=REPORT_FORMATS, help=text)

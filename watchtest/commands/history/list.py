@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from watchtest.client.history_access import add_filters, add_limit, chosen_runs, print_answer, query_history
 from watchtest.client.history_tables import STYLES, Screen, counts, format_time
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import RunState
 from watchtest.core.text import duration, short
 from watchtest.history.queries.json_answers import run_json
@@ -22,8 +21,7 @@ FIRST_TO_GO = ("branch", "tree", "by", "lane", "took", "when")
 """The columns that are left out on a narrow terminal, in this order."""
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "list", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_limit(parser, "-n", 20, "number of runs")
     states = [state.value for state in RunState]
     text = "only runs in this state; may be repeated"

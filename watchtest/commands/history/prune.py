@@ -12,7 +12,7 @@ import time
 
 from watchtest.client.history_access import history_file, print_answer
 from watchtest.client.history_tables import format_time
-from watchtest.commands import Subparsers, add_command, add_json, load_settings
+from watchtest.commands import add_json, load_settings
 from watchtest.core.text import count
 from watchtest.history.store.database_file import history_exists, open_for_reading
 from watchtest.history.store.retention import MEGABYTE, PrunePlan, RetentionLimits, plan_pruning, used_bytes
@@ -21,8 +21,7 @@ from watchtest.history.store.store import Store
 BATCH = 500
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "prune", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--dry-run", action="store_true", help="only show what would be deleted")
     parser.add_argument("--days", type=_number, metavar="N", help="keep N days (default: history.max_days)")
     parser.add_argument("--runs", type=_number, metavar="N", help="keep N runs (default: history.max_runs)")

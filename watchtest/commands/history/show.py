@@ -11,7 +11,6 @@ import argparse
 
 from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
 from watchtest.client.history_tables import STYLES, Screen, counts, format_seconds, format_time
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.text import clean, duration, tail, tests
 from watchtest.history.queries.json_answers import detail_json
@@ -21,8 +20,7 @@ from watchtest.history.store.columns import AttemptKind
 OUTPUT_LINES = 40
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "show", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("--tests", action="store_true", help="show all tests, not only the failed ones")
     parser.add_argument("--output", action="store_true", help="show the complete output of the runner")

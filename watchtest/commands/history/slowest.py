@@ -11,14 +11,12 @@ import argparse
 
 from watchtest.client.history_access import add_filters, add_limit, chosen_runs, print_answer, query_history
 from watchtest.client.history_tables import Screen, format_seconds
-from watchtest.commands import Subparsers, add_command
 from watchtest.history.queries.slow_tests import SlowTest, slowest
 
 NOTABLE_GROWTH = 1.3
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "slowest", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_limit(parser, "-n", 15, "number of tests")
     add_limit(parser, "--runs", 50, "look at the latest N runs")
     add_filters(parser)

@@ -19,15 +19,13 @@ from watchtest.client.history_access import (
     require_test,
 )
 from watchtest.client.history_tables import LETTERS, Screen, describe_run, format_seconds, format_time, list_paths
-from watchtest.commands import Subparsers, add_command
 from watchtest.core.text import count, one_line
 from watchtest.errors import UsageError
 from watchtest.history.queries.test_history import TestHistory, history_of
 from watchtest.history.store.database import Connection
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "test", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("test", metavar="ID", help="test id, or a part of it that only one test has")
     add_limit(parser, "-n", 60, "look at the latest N runs")
     add_filters(parser)

@@ -11,14 +11,12 @@ import argparse
 
 from watchtest.client.history_access import add_filters, chosen_runs, print_answer, query_history
 from watchtest.client.history_tables import NARROW, Screen, format_seconds
-from watchtest.commands import Subparsers, add_command
 from watchtest.history.queries.trends import Bucket, trend
 
 DAYS_SHOWN = 60
 
 
-def add_to(subparsers: Subparsers) -> None:
-    parser = add_command(subparsers, "trend", run, __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "one line per run, day or week (default: day)"
     parser.add_argument("--by", choices=("run", "day", "week"), default="day", help=text)
     add_filters(parser, since="90d")
