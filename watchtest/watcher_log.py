@@ -27,11 +27,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from watchtest.core.text import clean, count
+from watchtest.core.text import clean, count, timestamp
 from watchtest.errors import WorkspaceError
 from watchtest.workspace.folder import make_folder
 
@@ -176,7 +176,7 @@ class _JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": clean(record.getMessage()),
@@ -224,9 +224,8 @@ def last_lines(file: Path, limit: int) -> tuple[list[str], LogFollower]:
             continue
     lines.extend(follower.new_lines())
     if not follower.has_read and not lines:
-        raise WorkspaceError(
-            f"{file}: no log; this workspace has not been watched yet", hint="start the watcher with: watchtest start"
-        )
+        text = f"{file}: no log; this workspace has not been watched yet"
+        raise WorkspaceError(text, hint="start the watcher with: watchtest start")
     return list(lines), follower
 
 

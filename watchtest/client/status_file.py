@@ -75,17 +75,14 @@ def load_status(path: AnyPath) -> Document:
     except OSError as error:
         raise WorkspaceError(f"{path}: cannot be read ({error.strerror or error})", hint=START) from error
     except (ValueError, RecursionError) as error:
-        raise WorkspaceError(
-            f"{path}: not a complete JSON document ({error})", hint=f"every watcher rewrites it; {START}"
-        ) from error
+        text = f"{path}: not a complete JSON document ({error})"
+        raise WorkspaceError(text, hint=f"every watcher rewrites it; {START}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise WorkspaceError(f"{path}: not a status file of watchtest", hint=f"remove it, then {START}")
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise WorkspaceError(
-            f"{path}: schema_version {version!r}; this watchtest reads version {SCHEMA_VERSION}",
-            hint="the watcher is another version of watchtest: use the same one for both",
-        )
+        text = f"{path}: schema_version {version!r}; this watchtest reads version {SCHEMA_VERSION}"
+        raise WorkspaceError(text, hint="the watcher is another version of watchtest: use the same one for both")
     missing = [key for key in ("writer", "activity", "verdict", "pending", "lanes") if key not in document]
     if missing:
         raise WorkspaceError(f"{path}: incomplete, no {', '.join(missing)}", hint=f"remove it, then {START}")

@@ -21,9 +21,8 @@ LIMIT_S = 60.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name", nargs="?", default="current", metavar="RUN", help="id of the run (default: the current one)"
-    )
+    text = "id of the run (default: the current one)"
+    parser.add_argument("name", nargs="?", default="current", metavar="RUN", help=text)
     parser.add_argument("--kill", action="store_true", help="kill it at once, without giving it time to clean up")
 
 
@@ -49,9 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"run {name} had nothing to do and has ended")
         return 0
     if end is None:
-        raise ControlError(
-            f"run {name} has not ended within {LIMIT_S:g} s", hint=f"`watchtest cancel --kill {name}` ends it at once"
-        )
+        hint = f"`watchtest cancel --kill {name}` ends it at once"
+        raise ControlError(f"run {name} has not ended within {LIMIT_S:g} s", hint=hint)
     if end["state"] in ("cancelled", "killed"):
         print(f"run {name} {end['state']}")
     else:

@@ -17,13 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from watchtest.client.status_file import last_status
 from watchtest.commands import add_engine, say
-from watchtest.errors import BoxError, EngineError, WatchtestError
+from watchtest.errors import BoxError, EngineError, ImageError, WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_addresses import EngineChoice
@@ -58,24 +57,29 @@ def test_a_discount_is_subtracted():
     assert total([80, 20], discount=25) == 75
 """
 BROKEN = SHOP.replace("1 - discount", "1 + discount")
+STEPS = (
+    ("Green. Now a bug is saved in shop.py: the discount is added instead of subtracted.", BROKEN, "failed", "Red"),
+    ("Now the bug is fixed and shop.py is saved again.", SHOP, "passed", "Green"),
+)
 
 add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:
     engine: EngineName = arguments.engine or "auto"
-    problem = _attempt(engine)
-    if problem is not None and engine == "auto" and problem["code"] == "image":
+    try:
+        _play(engine)
+    except ImageError:
+        if engine != "auto":
+            raise
         _say("There is no container image here and none can be pulled. The demo continues in the local box instead.")
-        problem = _attempt("local")
-    if problem is not None:
-        raise BoxError(f"the demo could not run: {problem['message']}", hint=str(problem.get("hint") or ""))
+        _play("local")
     _say("That was the demo; its project and its box are removed. To watch your own project, run `watchtest` in it.")
     return 0
 
 
-def _attempt(engine: EngineName) -> Mapping[str, Any] | None:
-    """Run the whole demo. Return the problem that prevented it, or None."""
+def _play(engine: EngineName) -> None:
+    """Watch a new project, break its code and fix it. Raises an error if a verdict is missing or wrong."""
     folder = Path(tempfile.mkdtemp(prefix="watchtest-demo-")).resolve()
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
     (folder / "test_shop.py").write_text(TEST_SHOP, encoding="utf-8")
@@ -87,7 +91,13 @@ def _attempt(engine: EngineName) -> Mapping[str, Any] | None:
     command = [sys.executable, "-m", "watchtest", "-C", str(folder), "watch", "--plain", "--engine", engine]
     watcher = subprocess.Popen(command, env={**os.environ, **own, **ignore}, stdin=subprocess.DEVNULL)
     try:
-        return _save_and_wait(folder, watcher)
+        _wait_for("passed", folder, watcher, FIRST_LIMIT_S, after=0.0)
+        for announcement, content, verdict, colour in STEPS:
+            _say(announcement)
+            saved_at = time.time()
+            (folder / "shop.py").write_text(content, encoding="utf-8")
+            _wait_for(verdict, folder, watcher, LIMIT_S, after=saved_at)
+            _say(f"{colour}, {time.time() - saved_at - PRINT_S:.1f} s after the save.")
     finally:
         _end(watcher)
         if engine != "local":
@@ -95,44 +105,24 @@ def _attempt(engine: EngineName) -> Mapping[str, Any] | None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _save_and_wait(folder: Path, watcher: subprocess.Popen[bytes]) -> Mapping[str, Any] | None:
-    """Break the code and fix it, and wait for each verdict. Return the first problem, or None."""
-    problem = _wait_for("passed", folder, watcher, FIRST_LIMIT_S, after=0.0)
-    steps = (
-        ("Green. Now a bug is saved in shop.py: the discount is added instead of subtracted.", BROKEN, "failed", "Red"),
-        ("Now the bug is fixed and shop.py is saved again.", SHOP, "passed", "Green"),
-    )
-    for announcement, content, verdict, colour in steps:
-        if problem is not None:
-            return problem
-        _say(announcement)
-        saved_at = time.time()
-        (folder / "shop.py").write_text(content, encoding="utf-8")
-        problem = _wait_for(verdict, folder, watcher, LIMIT_S, after=saved_at)
-        if problem is None:
-            _say(f"{colour}, {time.time() - saved_at - PRINT_S:.1f} s after the save.")
-    return problem
-
-
-def _wait_for(
-    verdict: str, folder: Path, watcher: subprocess.Popen[bytes], limit_s: float, after: float
-) -> Mapping[str, Any] | None:
-    """Wait until the status file has this verdict. Return the problem that prevented it, or None."""
+def _wait_for(verdict: str, folder: Path, watcher: subprocess.Popen[bytes], limit_s: float, after: float) -> None:
+    """Wait until the status file has this verdict. Raises an error if it cannot or does not get it."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         status = last_status(folder)
         problem = status.get("problem")
         if isinstance(problem, dict):
-            return problem
+            error = ImageError if problem["code"] == ImageError.code else BoxError
+            raise error(f"the demo could not run: {problem['message']}", hint=str(problem.get("hint") or ""))
         if status.get("verdict") not in (None, "unknown") and _seconds(status.get("verdict_at")) > after:
             time.sleep(PRINT_S)
-            if status["verdict"] == verdict:
-                return None
-            return {"code": "demo", "message": f"the verdict is {status['verdict']}, not {verdict}"}
+            if status["verdict"] != verdict:
+                raise BoxError(f"the demo could not run: the verdict is {status['verdict']}, not {verdict}")
+            return
         if watcher.poll() is not None:
-            return {"code": "demo", "message": f"the watcher ended with exit code {watcher.returncode}"}
+            raise BoxError(f"the demo could not run: the watcher ended with exit code {watcher.returncode}")
         time.sleep(0.02)
-    return {"code": "demo", "message": f"no verdict within {limit_s:g} s"}
+    raise BoxError(f"the demo could not run: no verdict within {limit_s:g} s")
 
 
 def _seconds(stamp: object) -> float:

@@ -20,13 +20,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from watchtest.commands import add_engine, add_json, load_project, load_settings, print_json
+from watchtest.core.model import BoxInfo, Lane
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
     from watchtest.boxes.docker.engine_check import Remark
     from watchtest.boxes.protocols import BoxProvider
     from watchtest.config import Project
-    from watchtest.core.model import BoxInfo
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 LACKS = ("no sandbox", "not isolated", "no effect")
@@ -130,7 +130,6 @@ def _repository(project: Project) -> list[Finding]:
 
 
 def _box(project: Project) -> list[Finding]:
-    from watchtest.core.model import Lane
     from watchtest.wiring import choose_provider
 
     notes: list[str] = []
@@ -178,7 +177,6 @@ def _remark(what: str, remark: Remark) -> Finding:
 
 def _local_too(project: Project) -> Finding:
     """Report what `--engine local` would use."""
-    from watchtest.core.model import Lane
     from watchtest.wiring import local_provider
 
     try:

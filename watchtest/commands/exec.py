@@ -24,9 +24,8 @@ EXISTS = 'command -v "$1" >/dev/null 2>&1'
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-d", "--detach", action="store_true", help="leave it running; `watchtest logs NAME` shows its output"
-    )
+    text = "leave it running; `watchtest logs NAME` shows its output"
+    parser.add_argument("-d", "--detach", action="store_true", help=text)
     text = "the command and its arguments, after two dashes"
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD…", help=text)
     add_engine(parser)

@@ -19,15 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watchtest.client.status_file import read_status
 from watchtest.commands import add_engine, load_project, say
-from watchtest.core.model import RunState
+from watchtest.core.model import Lane, Result, RunState
+from watchtest.core.text import age, one_line, tests
 from watchtest.errors import BoxError, WorkspaceError
 from watchtest.exit_codes import OF_RUN, TIMED_OUT
+from watchtest.workspace.folder import FOLDER, make_folder
 
 if TYPE_CHECKING:
     from watchtest.boxes.protocols import BoxProvider
     from watchtest.config import Project
-    from watchtest.core.model import Lane, Result
     from watchtest.core.state import State
     from watchtest.sources.git_tree import GitTree
 
@@ -83,7 +85,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _target(project: Project, revision: str | None) -> GateTarget:
-    from watchtest.core.model import Lane
     from watchtest.sources.git import Git
     from watchtest.sources.git_tree import TreeId
     from watchtest.wiring import build_git_tree
@@ -145,9 +146,6 @@ def _known(project: Project, tree: str, environment: str) -> GateVerdict | None:
 
 def _is_watched(project: Project, lane: Lane) -> bool:
     """Return whether a live watcher tests that lane."""
-    from watchtest.client.status_file import read_status
-    from watchtest.workspace.folder import FOLDER
-
     try:
         document, writer = read_status(project.workspace / FOLDER, time.time())
     except WorkspaceError:
@@ -171,7 +169,6 @@ def _run_here(project: Project, target: GateTarget, provider: BoxProvider, deadl
     from filelock import FileLock, Timeout
 
     from watchtest.app import run_tree
-    from watchtest.workspace.folder import FOLDER, make_folder
 
     folder = project.workspace / FOLDER
     make_folder(folder)
@@ -197,7 +194,6 @@ def _from_state(target: GateTarget, last: State) -> GateVerdict:
 
 
 def _print(target: GateTarget, verdict: GateVerdict) -> None:
-    from watchtest.core.text import age, one_line, tests
     from watchtest.views.words import failure_line
 
     red = [result for result in verdict.results if result.outcome.is_red]

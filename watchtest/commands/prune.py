@@ -75,10 +75,8 @@ def _print(orphans: tuple[Resource, ...], host: str) -> None:
 
 def _ask(arguments: argparse.Namespace, number: int) -> bool:
     if arguments.json or not sys.stdin.isatty():
-        raise UsageError(
-            "prune: nothing was removed, because without a terminal it cannot ask",
-            hint="add --yes to remove what is listed, or --dry-run to see it",
-        )
+        text = "prune: nothing was removed, because without a terminal it cannot ask"
+        raise UsageError(text, hint="add --yes to remove what is listed, or --dry-run to see it")
     return input(f"Remove {'this' if number == 1 else f'all {number}'}? [y/N] ").strip().lower() in ("y", "yes")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from watchtest.commands import add_engine, add_trigger, load_project
+from watchtest.errors import ControlError
 
 TRIES = 3
 """Another watcher may start first, and end before it can be reported."""
@@ -23,7 +24,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.background import BackgroundWatcher
-    from watchtest.errors import ControlError
     from watchtest.workspace.lock import TAKEN
 
     # Report wrong settings here, with the messages of the foreground.
@@ -38,9 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         if (process := watcher.wait_for_process()) is not None:
             print(f"{watcher.folder} {TAKEN}: {process}")
             return 0
-    raise ControlError(
-        f"watchers of {watcher.folder} keep starting and ending", hint="find out what starts them, then try again"
-    )
+    text = f"watchers of {watcher.folder} keep starting and ending"
+    raise ControlError(text, hint="find out what starts them, then try again")
 
 
 def options(arguments: argparse.Namespace, workspace: str) -> list[str]:

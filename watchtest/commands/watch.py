@@ -25,9 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--plain", action="store_true", help="print one line per event instead of the dashboard")
     form.add_argument("--json-lines", action="store_true", help="print one JSON object per event, for programs")
-    form.add_argument(
-        "--json-lines-schema", action="store_true", help="print the JSON Schema of these objects and exit"
-    )
+    text = "print the JSON Schema of these objects and exit"
+    form.add_argument("--json-lines-schema", action="store_true", help=text)
     form.add_argument("--silent", action="store_true", help="print nothing; for services, which have the log")
     add_engine(parser)
     add_trigger(parser)

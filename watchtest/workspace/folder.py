@@ -29,10 +29,8 @@ def workspace_root(start: str | Path) -> str:
     try:
         folder = os.path.realpath(start, strict=True)
     except (OSError, RuntimeError, ValueError) as error:
-        raise WorkspaceError(
-            f"{start}: no such folder ({getattr(error, 'strerror', None) or error})",
-            hint="change to a folder that exists, or name one with -C FOLDER",
-        ) from error
+        text = f"{start}: no such folder ({getattr(error, 'strerror', None) or error})"
+        raise WorkspaceError(text, hint="change to a folder that exists, or name one with -C FOLDER") from error
     if not os.path.isdir(folder):
         raise WorkspaceError(f"{start}: not a folder", hint="name the folder of your project with -C FOLDER")
     home = os.path.expanduser("~")

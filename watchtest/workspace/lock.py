@@ -36,15 +36,11 @@ class WatcherLock:
             self._lock.acquire(timeout=WAIT_S)
             self._inode = self._file.stat().st_ino
         except Timeout as error:
-            raise WorkspaceError(
-                f"{self._folder.parent} {TAKEN}{self._owner()}",
-                hint="`watchtest attach` shows that watcher, `watchtest stop` ends it",
-            ) from error
+            hint = "`watchtest attach` shows that watcher, `watchtest stop` ends it"
+            raise WorkspaceError(f"{self._folder.parent} {TAKEN}{self._owner()}", hint=hint) from error
         except OSError as error:
-            raise WorkspaceError(
-                f"{self._folder} cannot be written: {error.strerror}",
-                hint="watchtest keeps its status there; make it writable",
-            ) from error
+            text = f"{self._folder} cannot be written: {error.strerror}"
+            raise WorkspaceError(text, hint="watchtest keeps its status there; make it writable") from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
