@@ -161,7 +161,10 @@ class BackgroundWatcher:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
-                **_detached(),
+                # Signals of our terminal do not reach it.
+                start_new_session=True,
+                creationflags=getattr(subprocess, "DETACHED_PROCESS", 0)
+                | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         started_at, deadline = time.time(), time.monotonic() + limit_s
         while process.poll() is None:
@@ -263,13 +266,6 @@ def _time(text: object) -> float | None:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def _detached() -> dict[str, Any]:
-    """Return the options of Popen for a session of its own, which signals of our terminal do not reach."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
 
 
 def _content(file: Path) -> str:

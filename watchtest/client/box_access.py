@@ -84,15 +84,13 @@ def _prepare(project: Project, provider: BoxProvider, say: Say) -> None:
     lock = FileLock(folder / "visit.lock", timeout=project.config.box.setup_timeout_s)
     try:
         make_folder(folder)
-        lock.acquire()  # a second agent would end the first one in the middle of its setup
+        held = lock.acquire()  # a second agent would end the first one in the middle of its setup
     except Timeout as error:
         raise BoxError("another command is still setting up the box", hint="wait for it or end it") from error
     except OSError as error:
         raise WorkspaceError(f"{folder} cannot be written: {error.strerror}") from error
-    try:
+    with held:
         asyncio.run(prepare())
-    finally:
-        lock.release()
 
 
 def _wait_for_watcher(project: Project, provider: BoxProvider, say: Say) -> None:

@@ -9,8 +9,8 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Concatenate, TypeVar
@@ -183,9 +183,8 @@ def write_report(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise WorkspaceError(
-            f"cannot write {path}: {error.strerror or error}", hint="name another file with -o"
-        ) from error
+        text = f"cannot write {path}: {error.strerror or error}"
+        raise WorkspaceError(text, hint="name another file with -o") from error
 
 
 # -- runs of dead processes ------------------------------------------------------------------------
@@ -202,28 +201,11 @@ def end_dead_runs(path: Path) -> None:
         # Open the store before taking a lock, so that a watcher that starts now waits for the lock only briefly.
         with Store(path) as store:
             for workspace, is_gate in dead:
-                with _exclusive_access(Path(workspace), LOCKS[is_gate]) as is_granted:
-                    if is_granted:
+                if Path(workspace, FOLDER).is_dir():
+                    with suppress(Timeout, OSError), FileLock(Path(workspace, FOLDER, LOCKS[is_gate]), timeout=0):
                         store.end_dead_runs(workspace, time.time(), is_gate=is_gate)
+                elif not Path(workspace).exists():
+                    # Nothing can start again in a removed worktree. If only our folder is gone, a watcher may run.
+                    store.end_dead_runs(workspace, time.time(), is_gate=is_gate)
     except WatchtestError:
         return
-
-
-@contextmanager
-def _exclusive_access(workspace: Path, name: str) -> Iterator[bool]:
-    """Take the lock if no live process holds it, and yield whether that worked."""
-    folder = workspace / FOLDER
-    if not folder.is_dir():
-        # In a removed worktree nothing can start again. If only our own folder is gone, something may be running.
-        yield not workspace.exists()
-        return
-    lock = FileLock(folder / name)
-    try:
-        lock.acquire(timeout=0)
-    except (Timeout, OSError):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
