@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest import __version__, exit_codes
+from watchtest import __version__, exit_codes, wiring
 from watchtest.boxes.protocols import BoxProvider
 from watchtest.config import Config, Project
 from watchtest.config.loader import ConfigChangeNotice
@@ -48,14 +48,6 @@ from watchtest.views.notify.channels import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_words import SIGNS
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
-from watchtest.wiring import (
-    build_git_tree,
-    build_pipeline,
-    build_worktree,
-    choose_provider,
-    maps_folder,
-    policies,
-)
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.user_actions import has_consent
 
@@ -80,7 +72,7 @@ async def run_watcher(
 
     The caller holds the lock of the workspace; `keep_lock` checks it regularly. `reread` loads the settings again.
     """
-    on = policies(project.config)
+    on = wiring.policies(project.config)
     if show.once and set(on.values()) == {Policy.OFF}:
         raise UsageError("--once: every trigger is off, so there is nothing to run", hint="try --trigger save=all")
     top = next(iter(on))
@@ -102,7 +94,7 @@ async def run_watcher(
             AuditSchedule() if show.once else AuditSchedule(selection.audit_runs, selection.audit_idle_s),
         )
         keeper = MapKeeper(
-            maps_folder(project.dirs.state, project.workspace),
+            wiring.maps_folder(project.dirs.state, project.workspace),
             {lane: pipeline.executor.selector for lane, pipeline in lanes.pipelines.items()},
         )
         earlier = await asyncio.to_thread(_earlier_results, project)
@@ -157,7 +149,7 @@ async def run_tree(
     """Run all tests of one tree in a separate box, with or without a watcher, and return the last state."""
     loop = Loop(
         State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True),
-        {lane: build_pipeline(project, lane, provider, source)},
+        {lane: wiring.build_pipeline(project, lane, provider, source)},
         [lambda: _asked(lane)],
         views := [View(lambda before, after, event: plain.show(before, after, event) if event else None)],
     )
@@ -185,9 +177,9 @@ class _Lanes:
         self._trees: dict[Lane, GitTree] = {}
         self.pipelines: dict[Lane, Pipeline] = {}
         for lane, policy in on.items():
-            provider = choose_provider(project, lane, self._note)
+            provider = wiring.choose_provider(project, lane, self._note)
             is_selecting = policy is Policy.AFFECTED
-            self.pipelines[lane] = build_pipeline(
+            self.pipelines[lane] = wiring.build_pipeline(
                 project, lane, provider, self._source(lane), is_selecting=is_selecting
             )
 
@@ -197,10 +189,10 @@ class _Lanes:
 
     def _source(self, lane: Lane) -> Worktree | GitTree:
         if lane is Lane.SAVE:
-            self._worktree = build_worktree(self._project)
+            self._worktree = wiring.build_worktree(self._project)
             self.notes += self._worktree.notes
             return self._worktree
-        tree = self._trees[lane] = build_git_tree(self._project, "index" if lane is Lane.STAGE else "head")
+        tree = self._trees[lane] = wiring.build_git_tree(self._project, "index" if lane is Lane.STAGE else "head")
         return tree
 
     def background(self, say: Callable[[str], None]) -> list[Callable[[], AsyncIterator[Event]]]:

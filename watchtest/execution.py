@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -12,19 +13,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from watchtest.agent.in_pytest.pytest_command import NO_PYTEST, WARM_NOT_READY
+from watchtest.boxes import protocols
 from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.protocols import (
-    BoxSession,
-    Command,
-    JobLimits,
-    JobResult,
-    JobSpec,
-    Note,
-    PytestCommand,
-    StopSignal,
-    UnittestCommand,
-)
 from watchtest.core.events import Post, StartRun, TestsCollected, TestsEnded
 from watchtest.core.merge import merge
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
@@ -36,15 +27,7 @@ from watchtest.errors import DiskFull, RunnerError
 from watchtest.runners.python import PytestReader, PytestRunner, PythonRunner, UnittestRunner
 from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader, Runner
-from watchtest.selection.by_runner import (
-    NOBODY,
-    RunnerSelection,
-    TriedEnvironments,
-    change_of,
-    group_by_runner,
-    join_selections,
-    select_for_runner,
-)
+from watchtest.selection import by_runner
 from watchtest.selection.recorded_rows import RecordingRows
 from watchtest.selection.selector import SelectionInput, Selector
 
@@ -63,7 +46,7 @@ Warm = Literal["auto", "on", "off"]
 class RunContext:
     """What a run is about: its snapshot, the box that holds it, and what the lane knew before."""
 
-    session: BoxSession
+    session: protocols.BoxSession
     snapshot: Snapshot
     generation: int
     python: str
@@ -73,8 +56,8 @@ class RunContext:
     changed: frozenset[str]
     """The paths that differ from the last judged tree."""
     post: Post
-    note: Note
-    signal: StopSignal
+    note: protocols.Note
+    signal: protocols.StopSignal
     selection_input: SelectionInput
 
     @property
@@ -89,7 +72,7 @@ class TestExecutor:
     root: str
     """The path of the workspace inside the box."""
     environment: Environment
-    limits: JobLimits
+    limits: protocols.JobLimits
     warm: Warm
     choose: Callable[[Snapshot], tuple[AnyRunner, ...]]
     """Returns the runners for a snapshot; blocks."""
@@ -104,7 +87,7 @@ class TestExecutor:
     _hung: set[str] = field(default_factory=set)
     """Environments in which the last run was warm and hung: the next one is cold, to see whether that helps."""
     _noted: set[str] = field(default_factory=set)
-    _trials: TriedEnvironments = field(default_factory=TriedEnvironments)
+    _trials: by_runner.TriedEnvironments = field(default_factory=by_runner.TriedEnvironments)
     _lacking: set[tuple[str, str]] = field(default_factory=set)
     """Pairs of an environment and a runner whose tool is missing there. Runs of all tests try it again."""
 
@@ -122,36 +105,38 @@ class TestExecutor:
             return await self.selector.select(inputs)
         python = [runner for runner in runners if isinstance(runner, PythonRunner)]
         # With a plugin, pytest may find tests in files of any type.
-        owned = group_by_runner(runners, inputs.known_tests | inputs.must_run, python[0].name if python else NOBODY)
-        if owned[NOBODY]:
-            return All(because=f"there is no longer a runner for {_names(tuple(sorted(owned[NOBODY])))}")
-        parts: list[RunnerSelection] = []
+        default = python[0].name if python else by_runner.NOBODY
+        owned = by_runner.group_by_runner(runners, inputs.known_tests | inputs.must_run, default)
+        if owned[by_runner.NOBODY]:
+            return All(because=f"there is no longer a runner for {names(owned[by_runner.NOBODY])}")
+        parts: list[by_runner.RunnerSelection] = []
         if python:
             known = frozenset[str]().union(*(owned[runner.name] for runner in python))
             own = replace(inputs, known_tests=known, must_run=inputs.must_run & known)
-            parts.append(RunnerSelection(tuple(one.name for one in python), known, await self.selector.select(own)))
+            selection = await self.selector.select(own)
+            parts.append(by_runner.RunnerSelection(tuple(one.name for one in python), known, selection))
         for runner in others:
-            change = change_of(inputs.base, inputs.snapshot, owned[runner.name], self.root, self.selector.patterns)
-            if (context.environment, runner.name) in self._lacking and not change.known:
+            known = owned[runner.name]
+            if (context.environment, runner.name) in self._lacking and not known:
                 continue
             if is_as_before:
-                parts.append(
-                    await select_for_runner(runner, change, lambda invocation: self._query(invocation, context))
-                )
+                change = by_runner.change_of(inputs.base, inputs.snapshot, known, self.root, self.selector.patterns)
+                ask = functools.partial(self._query, context)
+                parts.append(await by_runner.select_for_runner(runner, change, ask))
             else:
                 unknown = All(because="its tests have not run in this environment yet")
-                parts.append(RunnerSelection((runner.name,), change.known, unknown))
-        return join_selections(parts, inputs.must_run) if parts else All(because="no test tool is available")
+                parts.append(by_runner.RunnerSelection((runner.name,), known, unknown))
+        return by_runner.join_selections(parts, inputs.must_run) if parts else All(because="no test tool is available")
 
-    async def _query(self, invocation: Invocation, context: RunContext) -> InvocationEnd:
+    async def _query(self, context: RunContext, invocation: Invocation) -> InvocationEnd:
         """Run a command in the box by which a runner finds out what a change affects."""
         if context.signal.is_set:
             return InvocationEnd(None, stopped="cancelled", reason="the run was stopped")
         limit_s = min(QUERY_LIMIT_S, self.limits.run_s)
-        limits = JobLimits(limit_s, limit_s, self.limits.grace_s)
+        limits = protocols.JobLimits(limit_s, limit_s, self.limits.grace_s)
         variables = {**self.environment.variables, **invocation.env}
-        what = Command(invocation.argv, invocation.folder)
-        job = JobSpec(what, limits, variables, self.environment.path_first, requires=context.generation)
+        what = protocols.Command(invocation.argv, invocation.folder)
+        job = protocols.JobSpec(what, limits, variables, self.environment.path_first, requires=context.generation)
         end = await context.session.run(job, lambda _rows: None, lambda _text: None, context.signal.job_stops)
         return _invocation_end(end)
 
@@ -196,14 +181,14 @@ class TestExecutor:
                 yield await self._pytest(runner, tests, context, may_be_warm)
             case UnittestRunner():
                 recording = self.selector.is_recording
-                command = UnittestCommand(context.python, runner.args, tests, runner.folder, recording)
+                command = protocols.UnittestCommand(context.python, runner.args, tests, runner.folder, recording)
                 yield (await self._run_job(command, PytestReader("unittest"), context, runner.env))[0]
             case _:
                 for invocation in runner.invocations(tests):
                     yield await self._command(runner, invocation, context)
 
     async def _command(self, runner: Runner, invocation: Invocation, context: RunContext) -> Execution:
-        what = Command(invocation.argv, invocation.folder, invocation.has_rows)
+        what = protocols.Command(invocation.argv, invocation.folder, invocation.has_rows)
         return (await self._run_job(what, runner.reader(invocation, self.root), context, invocation.env))[0]
 
     # -- pytest: warm runs and their confirmation ----------------------------------------------------
@@ -211,7 +196,7 @@ class TestExecutor:
     async def _pytest(
         self, runner: PytestRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> Execution:
-        command = PytestCommand(
+        command = protocols.PytestCommand(
             context.python,
             runner.arguments,
             tests,
@@ -240,7 +225,7 @@ class TestExecutor:
             self._hung.add(context.environment)
         return await self._confirm_failures(runner, command, execution, context) if end.is_warm else execution
 
-    def _report_cold_start(self, reason: str, note: Note) -> None:
+    def _report_cold_start(self, reason: str, note: protocols.Note) -> None:
         """Report a cold start: every time with `warm = "on"`, otherwise once per reason unless it is just startup."""
         log.info("cold start: %s", reason)
         text = f"cold start: {reason}"
@@ -249,13 +234,13 @@ class TestExecutor:
         elif reason != WARM_NOT_READY:
             self._note_once(text, note)
 
-    def _note_once(self, text: str, note: Note) -> None:
+    def _note_once(self, text: str, note: protocols.Note) -> None:
         if text not in self._noted:
             self._noted.add(text)
             note(text)
 
     async def _confirm_failures(
-        self, runner: PytestRunner, command: PytestCommand, warm: Execution, context: RunContext
+        self, runner: PytestRunner, command: protocols.PytestCommand, warm: Execution, context: RunContext
     ) -> Execution:
         """Repeat failures that the warm process may have caused in a fresh process, whose results count."""
         is_trusted = context.environment in self._trusted
@@ -286,7 +271,7 @@ class TestExecutor:
         return cold
 
     async def _is_flaky(
-        self, runner: PytestRunner, command: PytestCommand, only_warm: tuple[str, ...], context: RunContext
+        self, runner: PytestRunner, command: protocols.PytestCommand, only_warm: tuple[str, ...], context: RunContext
     ) -> bool:
         """Return whether the tests that failed only when warm pass in a second warm run, so that they are flaky."""
         unseen = replace(context, post=lambda _event: None)  # this run tests watchtest, not the code
@@ -313,19 +298,19 @@ class TestExecutor:
 
     async def _run_job(
         self,
-        what: Command | PytestCommand | UnittestCommand,
+        what: protocols.Command | protocols.PytestCommand | protocols.UnittestCommand,
         reports: ReportReader,
         context: RunContext,
         env: Mapping[str, str] = MappingProxyType({}),
         *,
         is_check: bool = False,
-    ) -> tuple[Execution, JobResult]:
+    ) -> tuple[Execution, protocols.JobResult]:
         run = context.run
         if context.signal.reason and context.signal.job_stops.empty():
             # The job before consumed the stop request but finished anyway; the next one must not run.
             context.signal.job_stops.put_nowait(context.signal.reason is StopReason.KILLED)
         variables = {**self.environment.variables, **env}
-        job = JobSpec(what, self.limits, variables, self.environment.path_first, requires=context.generation)
+        job = protocols.JobSpec(what, self.limits, variables, self.environment.path_first, requires=context.generation)
         recordings = RecordingRows()
         with _batches(run, context.post, is_check) as batch:
 
@@ -384,7 +369,7 @@ def _names(tests: tuple[str, ...]) -> str:
     return names(tests) if tests else "the whole run"
 
 
-def _invocation_end(end: JobResult) -> InvocationEnd:
+def _invocation_end(end: protocols.JobResult) -> InvocationEnd:
     return InvocationEnd(
         exit_code=end.exit_code,
         stopped=end.stopped,

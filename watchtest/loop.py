@@ -17,28 +17,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from watchtest.boxes.protocols import StopSignal
-from watchtest.core.events import (
-    EVERYTHING,
-    CompareSource,
-    Effect,
-    Ending,
-    Event,
-    Judged,
-    Leave,
-    NoteAdded,
-    Post,
-    QuitRequested,
-    RecheckSource,
-    RunEnded,
-    RunRequested,
-    SetTimer,
-    SourceChanged,
-    SourceCompared,
-    StartRun,
-    StopRun,
-    TimerFired,
-    ToolFailure,
-)
+from watchtest.core import events
 from watchtest.core.model import Lane, Problem, Snapshot, StopReason
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
@@ -53,7 +32,7 @@ LEAVE_LIMIT_S = 8.0
 COMPARE_LIMIT_S = 2.0
 RECHECK_AFTER_S = 2.0
 
-EventStream = Callable[[], AsyncIterator[Event]]
+EventStream = Callable[[], AsyncIterator[events.Event]]
 
 
 class Closable(Protocol):
@@ -66,10 +45,10 @@ class LaneRunner(Protocol):
     @property
     def box(self) -> Closable: ...
 
-    def listen(self, post: Post) -> None:
+    def listen(self, post: events.Post) -> None:
         """Post events that happen between runs, such as a lost box."""
 
-    async def execute(self, start: StartRun, post: Post, signal: StopSignal) -> Ending:
+    async def execute(self, start: events.StartRun, post: events.Post, signal: StopSignal) -> events.Ending:
         """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code."""
 
     async def is_unchanged(self, snapshot: Snapshot) -> bool:
@@ -87,7 +66,7 @@ class View:
     times per second.
     """
 
-    show: Callable[[State, State, Event | None], None]
+    show: Callable[[State, State, events.Event | None], None]
     tick: Callable[[float], None] = lambda _now: None
 
 
@@ -114,20 +93,20 @@ class Loop:
         self._streams = streams
         self._views = views
         self._recheck_after_s = recheck_after_s
-        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._inbox: asyncio.Queue[events.Event] = asyncio.Queue()
         self._runs: dict[Lane, _ActiveRun] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._rechecks: dict[Lane, asyncio.Task[None]] = {}
         self._comparisons: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
         self._has_news = asyncio.Event()
 
-    def post(self, event: Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Put an event into the inbox. To be called from the loop's own thread only."""
         self._inbox.put_nowait(event)
 
     def quit(self) -> None:
         for lane in self.state.lanes:
-            self.post(QuitRequested(lane, time.time()))
+            self.post(events.QuitRequested(lane, time.time()))
 
     async def run(self) -> State:
         """Run until a `Leave` effect, or until a background task fails. Return the last state."""
@@ -156,7 +135,7 @@ class Loop:
         failures: list[Exception] = []
         while not self._inbox.empty():
             event = self._inbox.get_nowait()
-            if isinstance(event, RunRequested):  # it is refused, and its client may be waiting for that
+            if isinstance(event, events.RunRequested):  # it is refused, and its client may be waiting for that
                 before = self.state
                 self.state, _ = step(before, event)
                 failures += self._shown(before, event)
@@ -202,14 +181,14 @@ class Loop:
             self._has_news.set()
             for effect in effects:
                 self._perform(effect)
-            if any(isinstance(effect, Leave) for effect in effects):
+            if any(isinstance(effect, events.Leave) for effect in effects):
                 return
 
-    def _show(self, before: State, event: Event) -> None:
+    def _show(self, before: State, event: events.Event) -> None:
         for failure in self._shown(before, event):
             raise failure
 
-    def _shown(self, before: State, event: Event | None) -> list[Exception]:
+    def _shown(self, before: State, event: events.Event | None) -> list[Exception]:
         """Show the state to all views, even if one fails, and return their exceptions."""
         failures = []
         for view in self._views:
@@ -221,35 +200,35 @@ class Loop:
 
     def _report_bug(self, lane: Lane, what: str, error: Exception) -> None:
         text = f"{what} failed because of a bug: {_describe(error)}; the log has the details"
-        self.post(NoteAdded(lane, time.time(), text, is_kept=True))
+        self.post(events.NoteAdded(lane, time.time(), text, is_kept=True))
 
     # -- effects -----------------------------------------------------------------------------------
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: events.Effect) -> None:
         match effect:
-            case StartRun(run):
+            case events.StartRun(run):
                 signal = StopSignal()
                 task = create_logged_task(self._execute(effect, signal), run.lane.value, run.id, name=f"run {run.id}")
                 self._runs[run.lane] = _ActiveRun(task, signal)
-            case StopRun(lane, _, stop):
+            case events.StopRun(lane, _, stop):
                 self._runs[lane].signal.set(stop)
-            case SetTimer(lane, at):
+            case events.SetTimer(lane, at):
                 self._wake_later(lane, at)
-            case RecheckSource(lane, snapshot):
+            case events.RecheckSource(lane, snapshot):
                 self._recheck_later(lane, snapshot)
-            case CompareSource(lane, run_id):
+            case events.CompareSource(lane, run_id):
                 comparison = create_logged_task(
                     self._compare(effect), lane.value, run_id, name=f"compare {lane} for run {run_id}"
                 )
                 self._comparisons[lane].add(comparison)
                 comparison.add_done_callback(self._comparisons[lane].discard)
-            case Leave():
+            case events.Leave():
                 pass  # the caller sees it and ends
 
     def _wake_later(self, lane: Lane, at: float) -> None:
         def wake() -> None:
             self._timers.discard(timer)
-            self.post(TimerFired(lane, max(at, time.time())))
+            self.post(events.TimerFired(lane, max(at, time.time())))
 
         timer = asyncio.get_running_loop().call_later(max(0.0, at - time.time()), wake)
         self._timers.add(timer)
@@ -278,9 +257,9 @@ class Loop:
             return
         if not is_unchanged and self._rests_on(lane, snapshot):
             log.warning("the source of the %s lane changed, but the watch did not report it", lane)
-            self.post(SourceChanged(lane, time.time(), frozenset({EVERYTHING})))
+            self.post(events.SourceChanged(lane, time.time(), frozenset({events.EVERYTHING})))
 
-    async def _compare(self, request: CompareSource) -> None:
+    async def _compare(self, request: events.CompareSource) -> None:
         """Compare changed paths with the snapshot of the active run. If that fails, the change just stays pending."""
         try:
             paths = await self._pipelines[request.lane].changed_since(request.snapshot, request.paths)
@@ -291,32 +270,32 @@ class Loop:
             log.exception("the comparison of changes during run %s failed because of a bug", request.run)
             self._report_bug(request.lane, "the comparison of changes", error)
             return
-        self.post(SourceCompared(request.lane, time.time(), request.run, paths))
+        self.post(events.SourceCompared(request.lane, time.time(), request.run, paths))
 
     def _rests_on(self, lane: Lane, snapshot: Snapshot) -> bool:
         state = self.state.lanes[lane]
         return isinstance(state.activity, Idle) and not state.pending and state.knowledge.snapshot is snapshot
 
-    async def _execute(self, start: StartRun, signal: StopSignal) -> None:
+    async def _execute(self, start: events.StartRun, signal: StopSignal) -> None:
         """Execute a run and post exactly one `RunEnded`, whatever happens."""
         run = start.run
-        ending: Ending = ToolFailure(Problem("bug", "the run was abandoned"), is_transient=False)
+        ending: events.Ending = events.ToolFailure(Problem("bug", "the run was abandoned"), is_transient=False)
         began = time.monotonic()
         try:
             ending = await self._pipelines[run.lane].execute(start, self.post, signal)
-            if isinstance(ending, Judged):
+            if isinstance(ending, events.Judged):
                 await self._hold_back(run.lane, began)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
-            ending = ToolFailure(
+            ending = events.ToolFailure(
                 Problem(error.code, error.message, error.hint), error.is_transient, error.retries_forever
             )
         except Exception as error:
             log.exception("run %s failed because of a bug", run.id)
             problem = Problem("bug", f"internal error: {_describe(error)}", "the log has the details; please report it")
-            ending = ToolFailure(problem, is_transient=True)
+            ending = events.ToolFailure(problem, is_transient=True)
         finally:
-            self.post(RunEnded(run.lane, time.time(), run.id, ending))
+            self.post(events.RunEnded(run.lane, time.time(), run.id, ending))
 
     async def _hold_back(self, lane: Lane, began: float) -> None:
         """Delay a verdict until the save has settled, so that late changes of the same save are noticed before."""

@@ -14,38 +14,8 @@ from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopSignal
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.boxes.services import ProcessEnvironment, Services
+from watchtest.core import events, model
 from watchtest.core.audit import green_in_company, missed_by_selection
-from watchtest.core.events import (
-    EVERYTHING,
-    BoxConnected,
-    BoxLost,
-    Ending,
-    Halted,
-    Judged,
-    NoteAdded,
-    Post,
-    SelectionMade,
-    ServicesChanged,
-    SnapshotTaken,
-    StartRun,
-    TestsCollected,
-    Unchanged,
-)
-from watchtest.core.model import (
-    All,
-    BoxInfo,
-    Entry,
-    Execution,
-    Lane,
-    Only,
-    Problem,
-    Run,
-    Selection,
-    ServiceInfo,
-    Snapshot,
-    StopReason,
-    difference,
-)
 from watchtest.core.recorded import FileFingerprint
 from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank, WatchtestError
 from watchtest.execution import RunContext, TestExecutor
@@ -63,10 +33,10 @@ BY_HAND_SHOWN = 5
 class SourceTree(Protocol):
     """The tree that a lane tests. Its methods block and are called from one thread at a time."""
 
-    def snapshot(self, hint: frozenset[str]) -> Snapshot:
+    def snapshot(self, hint: frozenset[str]) -> model.Snapshot:
         """Return the present tree. `hint` has every path that may have changed since the last call, or EVERYTHING."""
 
-    def read(self, path: str, expect: Entry) -> bytes:
+    def read(self, path: str, expect: model.Entry) -> bytes:
         """Return the content of exactly that entry. Raises SourceMoved if it has changed."""
 
 
@@ -80,8 +50,8 @@ class _SyncedBox:
     """A box that holds exactly the snapshot to be tested."""
 
     session: BoxSession
-    info: BoxInfo
-    snapshot: Snapshot
+    info: model.BoxInfo
+    snapshot: model.Snapshot
     generation: int
     recipe: Recipe
 
@@ -92,14 +62,14 @@ class _Listeners:
 
     note: Note
     warn: Note
-    seen: Callable[[BoxInfo], None]
+    seen: Callable[[model.BoxInfo], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """The parts of one lane, and how they work together in a run."""
 
-    lane: Lane
+    lane: model.Lane
     source: SourceTree
     box: Box
     environment: Environment
@@ -119,37 +89,37 @@ class Pipeline:
     source_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the source is read."""
 
-    def listen(self, post: Post) -> None:
+    def listen(self, post: events.Post) -> None:
         """Post an event when the box is lost or a service changes, during a run or between runs."""
 
         def lost(reason: str) -> None:
-            problem = Problem("channel", f"lost the agent in the box: {reason}", BY_ITSELF)
-            post(BoxLost(self.lane, time.time(), problem))
+            problem = model.Problem("channel", f"lost the agent in the box: {reason}", BY_ITSELF)
+            post(events.BoxLost(self.lane, time.time(), problem))
 
-        def seen(services: tuple[ServiceInfo, ...]) -> None:
+        def seen(services: tuple[model.ServiceInfo, ...]) -> None:
             # Queued like notes, so that they keep their order.
-            asyncio.get_running_loop().call_soon(post, ServicesChanged(self.lane, time.time(), services))
+            asyncio.get_running_loop().call_soon(post, events.ServicesChanged(self.lane, time.time(), services))
 
         self.box.on_lost = lost
         self.services.on_change = seen
 
-    async def execute(self, start: StartRun, post: Post, signal: StopSignal) -> Ending:
+    async def execute(self, start: events.StartRun, post: events.Post, signal: StopSignal) -> events.Ending:
         """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code."""
 
         def note(text: str) -> None:
-            loop.call_soon_threadsafe(post, NoteAdded(self.lane, time.time(), text))
+            loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), text))
 
         def warn(text: str) -> None:
-            loop.call_soon_threadsafe(post, NoteAdded(self.lane, time.time(), text, is_kept=True))
+            loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), text, is_kept=True))
 
-        def seen(info: BoxInfo) -> None:
-            post(BoxConnected(self.lane, time.time(), info))
+        def seen(info: model.BoxInfo) -> None:
+            post(events.BoxConnected(self.lane, time.time(), info))
 
         run, judged_tree = start.run, start.knowledge.last_judged_tree
         loop = asyncio.get_running_loop()
         synced = await self._sync_to_source(start.paths, _Listeners(note, warn, seen), signal)
         if synced is None or signal.reason:
-            return Halted(signal.reason or StopReason.CANCELLED)
+            return events.Halted(signal.reason or model.StopReason.CANCELLED)
         is_same_box = synced.info.id == start.knowledge.box
         is_known = is_same_box and judged_tree is not None and synced.snapshot.entries == judged_tree.entries
         if not is_known or run.is_forced:
@@ -157,7 +127,7 @@ class Pipeline:
         # Even if there is nothing to run, a recovered box must be set up again.
         prepared = await self.environment.prepare(synced.session, synced.recipe, note, signal)
         if prepared is None or signal.reason:
-            return Halted(signal.reason or StopReason.CANCELLED)
+            return events.Halted(signal.reason or model.StopReason.CANCELLED)
         is_needless = is_known and not run.is_forced and not prepared.is_fresh
         if prepared.is_fresh:
             # Setup may have written into the tree, for example lock files or generated code.
@@ -167,9 +137,9 @@ class Pipeline:
         around = ProcessEnvironment(self.environment.variables, self.environment.path_first)
         await self.services.ensure(synced.session, synced.snapshot, around, note, signal, is_forced=run.is_forced)
         if signal.reason:
-            return Halted(signal.reason)
+            return events.Halted(signal.reason)
         if is_needless:
-            return Unchanged(synced.snapshot)
+            return events.Unchanged(synced.snapshot)
         if is_known and not run.is_forced:
             self._announce(run, synced, post, warn)
         context = RunContext(
@@ -187,25 +157,27 @@ class Pipeline:
         )
         context = await self._narrowed(context)
         if signal.reason:
-            return Halted(signal.reason)
+            return events.Halted(signal.reason)
         match context.run.selection:
-            case Only(tests=(), whole=(), is_proof=True, because=because):
+            case model.Only(tests=(), whole=(), is_proof=True, because=because):
                 # From now on changes are compared at once: this may be half a save.
-                post(TestsCollected(self.lane, time.time(), run.id, frozenset()))
-                nothing = Execution(exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True)
-                return Judged(synced.snapshot, nothing, synced.info.id)
+                post(events.TestsCollected(self.lane, time.time(), run.id, frozenset()))
+                nothing = model.Execution(
+                    exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True
+                )
+                return events.Judged(synced.snapshot, nothing, synced.info.id)
             case _:
                 execution = await self.executor.execute(context)
-        if execution.stopped in (StopReason.CANCELLED, StopReason.KILLED):
-            return Halted(signal.reason or execution.stopped)
+        if execution.stopped in (model.StopReason.CANCELLED, model.StopReason.KILLED):
+            return events.Halted(signal.reason or execution.stopped)
         if run.is_audit:
             self._audit(start, execution, warn)
-        return Judged(synced.snapshot, execution, synced.info.id)
+        return events.Judged(synced.snapshot, execution, synced.info.id)
 
-    def _audit(self, start: StartRun, execution: Execution, note: Note) -> None:
+    def _audit(self, start: events.StartRun, execution: model.Execution, note: Note) -> None:
         """Report what an audit found out about earlier selections."""
         selector = self.executor.selector
-        if isinstance(start.run.selection, Only):
+        if isinstance(start.run.selection, model.Only):
             if tests := green_in_company(start.knowledge.results, execution):
                 note(selector.run_together(tests))
             return
@@ -218,18 +190,18 @@ class Pipeline:
         selector, run = self.executor.selector, context.run
         if run.is_narrowable:
             run = replace(run, selection=await self._selection(context))
-            context.post(SelectionMade(self.lane, time.time(), run.id, run.selection))
+            context.post(events.SelectionMade(self.lane, time.time(), run.id, run.selection))
             context = replace(context, start=replace(context.start, run=run))
         selector.begin(context.selection_input)
         self.services_at.clear()
         self.services_at[context.snapshot.id] = self.services.start_times
         return context
 
-    async def _selection(self, context: RunContext) -> Selection:
+    async def _selection(self, context: RunContext) -> model.Selection:
         """Return the selection for this tree. If that fails because of a bug, everything runs."""
         base = context.selection_input.base
         if base is not None and self.services_at.get(base.id, ()) != self.services.start_times:
-            return All(because="a service was started since the last verdict: tests that use it may be affected")
+            return model.All(because="a service was started since the last verdict: tests that use it may be affected")
         try:
             return await self.executor.select(context)
         except WatchtestError:
@@ -237,11 +209,11 @@ class Pipeline:
         except Exception as error:
             log.exception("no selection for run %s because of a bug", context.run.id)
             context.note("a bug in watchtest: the affected tests cannot be determined; the log has the details")
-            return All(because=f"no selection because of a bug in watchtest: {type(error).__name__}: {error}")
+            return model.All(because=f"no selection because of a bug in watchtest: {type(error).__name__}: {error}")
 
-    def _announce(self, run: Run, synced: _SyncedBox, post: Post, note: Note) -> None:
+    def _announce(self, run: model.Run, synced: _SyncedBox, post: events.Post, note: Note) -> None:
         """Report the snapshot that the run tests."""
-        post(SnapshotTaken(self.lane, time.time(), run.id, synced.snapshot, self._environment_name(synced)))
+        post(events.SnapshotTaken(self.lane, time.time(), run.id, synced.snapshot, self._environment_name(synced)))
         self._report_excluded(synced.snapshot, note)
 
     def _environment_name(self, synced: _SyncedBox) -> str:
@@ -252,7 +224,7 @@ class Pipeline:
     async def prepare(self, note: Note, signal: StopSignal) -> None:
         """Do everything except running tests: create the box, sync the source, run the setup."""
         listeners = _Listeners(note, note, lambda _info: None)
-        synced = await self._sync_to_source(frozenset({EVERYTHING}), listeners, signal)
+        synced = await self._sync_to_source(frozenset({events.EVERYTHING}), listeners, signal)
         if synced is not None:
             self._report_excluded(synced.snapshot, note)
             await self.environment.prepare(synced.session, synced.recipe, note, signal)
@@ -266,7 +238,7 @@ class Pipeline:
                 synced = await self._sync_once(paths, listeners, signal)
             except SourceMoved:
                 # The watch may not have reported the changed path yet.
-                paths = frozenset({EVERYTHING})
+                paths = frozenset({events.EVERYTHING})
                 continue
             if synced is not None or signal.reason:
                 return synced
@@ -297,16 +269,16 @@ class Pipeline:
         generation, _ = await session.sync(snapshot, self.source.read)
         return _SyncedBox(session, info, snapshot, generation, recipe)
 
-    async def _recipe(self, snapshot: Snapshot) -> Recipe:
+    async def _recipe(self, snapshot: model.Snapshot) -> Recipe:
         return await asyncio.to_thread(recipe_of, self.recipe_input, snapshot, self.source.read)
 
-    def _report_lost_changes(self, info: BoxInfo, note: Note) -> None:
+    def _report_lost_changes(self, info: model.BoxInfo, note: Note) -> None:
         lost = self.lost_changes() if info.is_new else ()
         if lost:
             what = "; ".join(lost[-BY_HAND_SHOWN:])
             note(f"the box is new: manual changes of the old one are lost ({what}); `watchtest snapshot` keeps them")
 
-    def _report_excluded(self, snapshot: Snapshot, note: Note) -> None:
+    def _report_excluded(self, snapshot: model.Snapshot, note: Note) -> None:
         fresh = [excluded for excluded in snapshot.excluded if excluded.path not in self.reported]
         for excluded in fresh[:LEFT_OUT_LINES]:
             note(f"left out {excluded.path}: {excluded.reason}")
@@ -314,17 +286,17 @@ class Pipeline:
             note(f"left out {len(fresh) - LEFT_OUT_LINES} more; `watchtest doctor` lists them")
         self.reported.update(excluded.path for excluded in fresh)
 
-    async def _take_snapshot(self, session: BoxSession, paths: frozenset[str]) -> Snapshot:
+    async def _take_snapshot(self, session: BoxSession, paths: frozenset[str]) -> model.Snapshot:
         """Take a snapshot of the source, and refresh what is known about the tree in the box, at the same time."""
         taking = self._snapshot(paths)
         snapshot, refreshed = await asyncio.gather(taking, session.refresh(), return_exceptions=True)
         for outcome in (snapshot, refreshed):
             if isinstance(outcome, BaseException):
                 raise outcome
-        assert isinstance(snapshot, Snapshot)
+        assert isinstance(snapshot, model.Snapshot)
         return snapshot
 
-    def _check_shrinkage(self, in_box: int, snapshot: Snapshot) -> None:
+    def _check_shrinkage(self, in_box: int, snapshot: model.Snapshot) -> None:
         """Raise SourceShrank if most of the box would be deleted: the source may be an unmounted disk."""
         now = len(snapshot.entries)
         if in_box < SHRINK_FROM or 2 * now >= in_box or self.may_shrink():
@@ -334,22 +306,22 @@ class Pipeline:
             hint="if that is intended: `watchtest sync --accept` (or watch.shrink_guard = false)",
         )
 
-    async def is_unchanged(self, snapshot: Snapshot) -> bool:
+    async def is_unchanged(self, snapshot: model.Snapshot) -> bool:
         """Return whether the whole source still equals the snapshot, independently of what the watch reported."""
-        now = await self._snapshot(frozenset({EVERYTHING}))
+        now = await self._snapshot(frozenset({events.EVERYTHING}))
         return now.entries == snapshot.entries
 
-    async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
+    async def changed_since(self, snapshot: model.Snapshot, paths: frozenset[str]) -> frozenset[str]:
         """Return which of the paths that the watch reported differ from the snapshot."""
-        delta = difference(snapshot.entries, (await self._snapshot(paths)).entries)
+        delta = model.difference(snapshot.entries, (await self._snapshot(paths)).entries)
         return frozenset((*delta.write, *delta.remove))
 
-    async def _snapshot(self, paths: frozenset[str]) -> Snapshot:
+    async def _snapshot(self, paths: frozenset[str]) -> model.Snapshot:
         async with self.source_lock:
             return await asyncio.to_thread(self.source.snapshot, paths)
 
 
-def _selection_input(start: StartRun, synced: _SyncedBox, environment: str, python: str) -> SelectionInput:
+def _selection_input(start: events.StartRun, synced: _SyncedBox, environment: str, python: str) -> SelectionInput:
     async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
         rows = await synced.session.fingerprints(python, paths)
         return {path: parse_fingerprint(rows.get(path)) for path in paths}
@@ -364,10 +336,10 @@ def _selection_input(start: StartRun, synced: _SyncedBox, environment: str, pyth
     )
 
 
-def _changed(start: StartRun, snapshot: Snapshot) -> frozenset[str]:
+def _changed(start: events.StartRun, snapshot: model.Snapshot) -> frozenset[str]:
     """Return the paths that differ from the last judged tree; without one, those that the watch reported."""
     judged_tree = start.knowledge.last_judged_tree
     if judged_tree is None:
-        return start.paths - {EVERYTHING}
-    delta = difference(judged_tree.entries, snapshot.entries)
+        return start.paths - {events.EVERYTHING}
+    delta = model.difference(judged_tree.entries, snapshot.entries)
     return frozenset((*delta.write, *delta.remove))

@@ -1,12 +1,10 @@
 """Everything that can happen to a lane (events), and everything `step` can request in return (effects).
 
-    Event   SourceChanged · SourceCompared · SourceBlocked · TimerFired · NoteAdded
-            RunRequested · CancelRequested · PauseRequested · ResumeRequested · PolicyRequested · QuitRequested
-            BoxConnected · BoxLost · ServicesChanged
-            SnapshotTaken · SelectionMade · TestsCollected · TestsEnded · RunEnded
-    Effect  StartRun · StopRun · SetTimer · RecheckSource · CompareSource · Leave
-
-Each event has a time (`at`, in seconds since the epoch), so that `step` needs no clock.
+Event   SourceChanged · SourceCompared · SourceBlocked · TimerFired · NoteAdded
+        RunRequested · CancelRequested · PauseRequested · ResumeRequested · PolicyRequested · QuitRequested
+        BoxConnected · BoxLost · ServicesChanged
+        SnapshotTaken · SelectionMade · TestsCollected · TestsEnded · RunEnded
+Effect  StartRun · StopRun · SetTimer · RecheckSource · CompareSource · Leave
 """
 
 from __future__ import annotations
@@ -15,19 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from watchtest.core.model import (
-    BoxInfo,
-    Execution,
-    Lane,
-    Policy,
-    Problem,
-    Result,
-    Run,
-    Selection,
-    ServiceInfo,
-    Snapshot,
-    StopReason,
-)
+from watchtest.core import model
 from watchtest.core.state import Knowledge
 from watchtest.core.text import names
 
@@ -43,164 +29,140 @@ def describe_changes(paths: Collection[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceChanged:
+class LaneEvent:
+    """Something happened to a lane. The time, in seconds since the epoch, means that `step` needs no clock."""
+
+    lane: model.Lane
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent(LaneEvent):
+    """Something happened to the run with this id."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanged(LaneEvent):
     """The source of a lane has changed, or may have changed."""
 
-    lane: Lane
-    at: float
     paths: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceCompared:
+class SourceCompared(RunEvent):
     """The answer to `CompareSource`: the paths whose content or mode differs from the snapshot of that run."""
 
-    lane: Lane
-    at: float
-    run: str
     paths: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceBlocked:
+class SourceBlocked(LaneEvent):
     """The source must not be read for now, for example during a rebase. An empty reason means that it may be again."""
 
-    lane: Lane
-    at: float
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequested:
+class RunRequested(LaneEvent):
     """The user wants a run, even if nothing has changed. Without a selection, the policy of the lane decides."""
 
-    lane: Lane
-    at: float
-    selection: Selection | None = None
+    selection: model.Selection | None = None
     id: str = ""
     """The id of the run, if the client needs to know it in advance (see `state.requested_run_id`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(LaneEvent):
     """The user wants to stop a run, active or queued. Without an id, the active one is meant."""
 
-    lane: Lane
-    at: float
     is_kill: bool = False
     run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PauseRequested:
-    lane: Lane
-    at: float
+class PauseRequested(LaneEvent):
+    """The user wants the lane to start no more runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeRequested:
-    lane: Lane
-    at: float
+class ResumeRequested(LaneEvent):
+    """The user wants a paused lane to continue."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRequested:
+class PolicyRequested(LaneEvent):
     """The user sets the policy of the lane until further notice; None restores the configured one."""
 
-    lane: Lane
-    at: float
-    policy: Policy | None
+    policy: model.Policy | None
 
 
 @dataclass(frozen=True, slots=True)
-class QuitRequested:
-    lane: Lane
-    at: float
+class QuitRequested(LaneEvent):
+    """The user wants the watcher to stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(LaneEvent):
     """The time of a `SetTimer` has come."""
-
-    lane: Lane
-    at: float
 
 
 # -- what a run reports while it is active ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class NoteAdded:
+class NoteAdded(LaneEvent):
     """A line to show now, such as a step of the setup."""
 
-    lane: Lane
-    at: float
     text: str
     is_kept: bool = False
     """Keep it on screen after the run, like a warning."""
 
 
 @dataclass(frozen=True, slots=True)
-class BoxConnected:
-    lane: Lane
-    at: float
-    box: BoxInfo
+class BoxConnected(LaneEvent):
+    box: model.BoxInfo
 
 
 @dataclass(frozen=True, slots=True)
-class BoxLost:
+class BoxLost(LaneEvent):
     """The connection to the box was lost. An active run notices that by itself."""
 
-    lane: Lane
-    at: float
-    problem: Problem
+    problem: model.Problem
 
 
 @dataclass(frozen=True, slots=True)
-class ServicesChanged:
+class ServicesChanged(LaneEvent):
     """A service of the box has changed its state. `services` lists all of them."""
 
-    lane: Lane
-    at: float
-    services: tuple[ServiceInfo, ...]
+    services: tuple[model.ServiceInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotTaken:
-    lane: Lane
-    at: float
-    run: str
-    snapshot: Snapshot
+class SnapshotTaken(RunEvent):
+    snapshot: model.Snapshot
     environment: str = ""
     """Identifies everything else that the verdict depends on."""
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionMade:
+class SelectionMade(RunEvent):
     """The final selection of a run, made when its tree is known."""
 
-    lane: Lane
-    at: float
-    run: str
-    selection: Selection
+    selection: model.Selection
 
 
 @dataclass(frozen=True, slots=True)
-class TestsCollected:
+class TestsCollected(RunEvent):
     """Tests that the run promises to report on."""
 
-    lane: Lane
-    at: float
-    run: str
     tests: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class TestsEnded:
-    lane: Lane
-    at: float
-    run: str
-    results: tuple[Result, ...]
+class TestsEnded(RunEvent):
+    results: tuple[model.Result, ...]
     is_check: bool = False
     """The results come from a fresh process that repeats tests of a warm one to confirm them."""
 
@@ -212,8 +174,8 @@ class TestsEnded:
 class Judged:
     """The runner tested this snapshot until its end or its time limit."""
 
-    snapshot: Snapshot
-    execution: Execution
+    snapshot: model.Snapshot
+    execution: model.Execution
     box: str = ""
     """The id of the box that it ran in."""
 
@@ -222,21 +184,21 @@ class Judged:
 class Unchanged:
     """The snapshot is the one of the last verdict, so there was nothing to run."""
 
-    snapshot: Snapshot
+    snapshot: model.Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Halted:
     """The run was stopped before it could be judged; its changes become pending again."""
 
-    stop: StopReason
+    stop: model.StopReason
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
     """The tool failed, not the code; the changes become pending again. A transient problem is retried."""
 
-    problem: Problem
+    problem: model.Problem
     is_transient: bool
     retries_forever: bool = False
     """Retry without a limit, because the cause lies outside, like an engine that is not running."""
@@ -246,10 +208,7 @@ Ending = Judged | Unchanged | Halted | ToolFailure
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
-    lane: Lane
-    at: float
-    run: str
+class RunEnded(RunEvent):
     ending: Ending
 
 
@@ -282,29 +241,29 @@ Post = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    run: Run
+    run: model.Run
     paths: frozenset[str]
     """The paths that may have changed since the last snapshot."""
     knowledge: Knowledge = field(default_factory=Knowledge)
     """What the lane knew when the run started."""
-    unjudged_results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    unjudged_results: Mapping[str, model.Result] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def latest_results(self) -> Mapping[str, Result]:
+    def latest_results(self) -> Mapping[str, model.Result]:
         """The last result of every test, judged or not; `policy.file_order` uses it."""
         return {**self.knowledge.results, **self.unjudged_results}
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    lane: Lane
+    lane: model.Lane
     run: str
-    stop: StopReason
+    stop: model.StopReason
 
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    lane: Lane
+    lane: model.Lane
     at: float
 
 
@@ -312,18 +271,18 @@ class SetTimer:
 class RecheckSource:
     """Check a little later that the source of the idle lane still equals this snapshot."""
 
-    lane: Lane
-    snapshot: Snapshot
+    lane: model.Lane
+    snapshot: model.Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class CompareSource:
     """Find out which of these paths differ from the snapshot that a run tests: a touched file has not changed."""
 
-    lane: Lane
+    lane: model.Lane
     run: str
     paths: frozenset[str]
-    snapshot: Snapshot
+    snapshot: model.Snapshot
 
 
 @dataclass(frozen=True, slots=True)

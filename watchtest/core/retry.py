@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from watchtest.core import state
 from watchtest.core.events import EVERYTHING, BoxLost, Effects, SetTimer
 from watchtest.core.model import Policy
-from watchtest.core.state import (
-    BoxLosses,
-    Broken,
-    GivenUp,
-    Idle,
-    LaneState,
-    PendingChanges,
-    RetryAt,
-    RetryNow,
-    Starting,
-    Working,
-)
 
 RETRY_FIRST_S = 0.5
 RETRY_LONGEST_S = 30.0
@@ -34,54 +23,54 @@ def backoff_s(failures: int, longest_s: float) -> float:
     return min(RETRY_FIRST_S * 2.0 ** min(failures, 10), longest_s)
 
 
-def release(lane: LaneState) -> LaneState:
+def release(lane: state.LaneState) -> state.LaneState:
     """End every kind of waiting except a pause, because of a new change or request."""
     match lane.activity:
-        case Idle(is_held=True) | Starting():
-            return replace(lane, activity=Idle())
-        case Broken(problem=problem):
-            return replace(lane, activity=Broken(problem, 0, RetryNow()))
+        case state.Idle(is_held=True) | state.Starting():
+            return replace(lane, activity=state.Idle())
+        case state.Broken(problem=problem):
+            return replace(lane, activity=state.Broken(problem, 0, state.RetryNow()))
         case _:
             return lane
 
 
-def retry_if_due(lane: LaneState, at: float) -> LaneState:
+def retry_if_due(lane: state.LaneState, at: float) -> state.LaneState:
     match lane.activity:
-        case Broken(retry=RetryAt(at=due)) as broken if at >= due:
-            return replace(lane, activity=replace(broken, retry=RetryNow()))
+        case state.Broken(retry=state.RetryAt(at=due)) as broken if at >= due:
+            return replace(lane, activity=replace(broken, retry=state.RetryNow()))
         case _:
             return lane
 
 
-def clear_problem(lane: LaneState) -> LaneState:
+def clear_problem(lane: state.LaneState) -> state.LaneState:
     """Forget why the last attempt failed: the box is connected."""
     match lane.activity:
-        case Working() as working:
+        case state.Working() as working:
             return replace(lane, activity=replace(working, problem=None, loss=None))
         case _:
             return lane
 
 
-def lose_box(lane: LaneState, event: BoxLost) -> tuple[LaneState, Effects]:
+def lose_box(lane: state.LaneState, event: BoxLost) -> tuple[state.LaneState, Effects]:
     """Recover a lost box soon if the lane is idle; its verdict came from a box that may not come back."""
     match lane.activity:
-        case Idle(is_held=True):
+        case state.Idle(is_held=True):
             # The user cancelled: show the problem now, and recover with the next save or request.
-            return replace(lane, activity=Broken(event.problem, 0, GivenUp())), ()
-        case Working() as working:
+            return replace(lane, activity=state.Broken(event.problem, 0, state.GivenUp())), ()
+        case state.Working() as working:
             return replace(lane, activity=replace(working, loss=event.problem)), ()
-        case Broken(problem=problem, attempt=attempt, retry=GivenUp()) if attempt:
+        case state.Broken(problem=problem, attempt=attempt, retry=state.GivenUp()) if attempt:
             # The box that could not be used is gone; a new one may work.
-            return replace(lane, activity=Broken(problem, 0, RetryNow())), ()
-        case Idle() if lane.effective_policy is not Policy.OFF:
+            return replace(lane, activity=state.Broken(problem, 0, state.RetryNow())), ()
+        case state.Idle() if lane.effective_policy is not Policy.OFF:
             losses = lane.box.losses
             count = losses.count + 1 if event.at - losses.last_at < LOSSES_APART_S else 0
             retry_at = event.at + backoff_s(count, LOSS_LONGEST_S)
             lane = replace(
                 lane,
-                activity=Broken(event.problem, 0, RetryAt(retry_at)),
-                pending=lane.pending | PendingChanges(frozenset({EVERYTHING}), event.at),
-                box=replace(lane.box, losses=BoxLosses(count, event.at)),
+                activity=state.Broken(event.problem, 0, state.RetryAt(retry_at)),
+                pending=lane.pending | state.PendingChanges(frozenset({EVERYTHING}), event.at),
+                box=replace(lane.box, losses=state.BoxLosses(count, event.at)),
             )
             return lane, (SetTimer(lane.lane, retry_at),)
         case _:

@@ -5,19 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from watchtest.core import events
 from watchtest.core.audit import count_narrowed_run, plan_audit, plan_company_check
-from watchtest.core.events import (
-    EVERYTHING,
-    BoxLost,
-    Effects,
-    Halted,
-    Judged,
-    RecheckSource,
-    RunEnded,
-    SetTimer,
-    ToolFailure,
-    Unchanged,
-)
 from watchtest.core.model import RunState, Snapshot, StopReason
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S, backoff_s, lose_box, release
 from watchtest.core.run_queue import requeue
@@ -37,7 +26,7 @@ from watchtest.core.supersede import is_same_save
 from watchtest.core.verdict import blamed_tests, covers_everything, judge, learn
 
 
-def end_run(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneState, Effects]:
+def end_run(lane: LaneState, event: events.RunEnded, retry_limit: int) -> tuple[LaneState, events.Effects]:
     """Learn from a judged run. A halted or broken run gives its changes back, and a requested run is queued again."""
     working = lane.activity
     if not isinstance(working, Working) or working.run.id != event.run:
@@ -49,27 +38,28 @@ def end_run(lane: LaneState, event: RunEnded, retry_limit: int) -> tuple[LaneSta
         unjudged_results={**lane.unjudged_results, **working.results},
     )
     ending = event.ending
-    if isinstance(ending, Judged) and working.stop_reason is StopReason.SUPERSEDED and is_same_save(lane):
-        ending = Halted(StopReason.SUPERSEDED)  # it ended before it could be stopped, but it tested half a save
+    if isinstance(ending, events.Judged) and working.stop_reason is StopReason.SUPERSEDED and is_same_save(lane):
+        ending = events.Halted(StopReason.SUPERSEDED)  # it ended before it could be stopped, but it tested half a save
     match ending:
-        case Judged():
+        case events.Judged():
             learned = count_narrowed_run(_learn(lane, working, ending, event.at), working.run)
             after, effects = _rest(learned, working, ending.snapshot, event.at)
             after = plan_company_check(lane, after, working.run, ending.execution, event.at)
             after, more = plan_audit(after, event.at)
             return after, (*effects, *more)
-        case Unchanged():
+        case events.Unchanged():
             # This does not count as a run: the last verdict is about this very tree.
             return _rest(replace(lane, activity=Idle()), working, ending.snapshot, event.at)
-        case Halted(stop=stop):
+        case events.Halted(stop=stop):
             successor = ""
             if stop is StopReason.SUPERSEDED and _is_requested(working):
                 why = f"run {working.run.id} was superseded"
                 given_back, successor = requeue(given_back, working.run, event.at, why)
             continues = stop is StopReason.SUPERSEDED or bool(lane.queue) or bool(lane.pending)
-            filed = _file(given_back, working, ending, event.at, successor)
+            reason = working.stop.because if working.stop else ""
+            filed = _file(given_back, _finished(working, RunState(stop.value), reason, event.at, successor))
             return replace(filed, activity=Idle(is_held=not continues)), ()
-        case ToolFailure():
+        case events.ToolFailure():
             has_news = bool(lane.pending) or bool(lane.queue)
             after, effects = _break(given_back, working, ending, event.at, retry_limit)
             # A change that arrived during the run may be the one that solves the problem, so it is tested at once.
@@ -82,32 +72,38 @@ def _is_requested(working: Working) -> bool:
     return working.run.is_forced and not working.run.is_audit
 
 
-def _rest(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> tuple[LaneState, Effects]:
+def _rest(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> tuple[LaneState, events.Effects]:
     """Recover a box that was lost during the run; otherwise let the whole source be checked once more.
 
     A run that looked only at the paths that the file watch had named relies on the watch having named them all.
     """
     if working.loss is not None:
-        return lose_box(lane, BoxLost(lane.lane, at, working.loss))
-    return lane, () if EVERYTHING in working.changes.paths else (RecheckSource(working.run.lane, snapshot),)
+        return lose_box(lane, events.BoxLost(lane.lane, at, working.loss))
+    if events.EVERYTHING in working.changes.paths:
+        return lane, ()
+    return lane, (events.RecheckSource(lane.lane, snapshot),)
 
 
-def _learn(lane: LaneState, working: Working, ending: Judged, at: float) -> LaneState:
+def _learn(lane: LaneState, working: Working, ending: events.Judged, at: float) -> LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
     is_same_box = knowledge.is_complete or lane.knowledge.box == ending.box
     knowledge = replace(knowledge, box=ending.box, base=knowledge.base if is_same_box else None)
-    filed = _file(replace(lane, knowledge=knowledge, unjudged_results={}), working, ending, at)
+    judgement = judge(ending.execution)
+    finished = _finished(working, judgement.state, judgement.reason, at)
+    results = {**ending.execution.results, **{result.test: result for result in blamed_tests(ending.execution)}}
+    finished = replace(finished, results=results, raw_output=ending.execution.raw_output)
+    filed = replace(_file(lane, finished), knowledge=knowledge, unjudged_results={})
     if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=Idle())
     # Only some tests ran, so the changes stay pending. While a test is red, the others can wait for the next save.
     is_held = knowledge.verdict.is_red and not lane.pending and not lane.queue
-    left = working.changes or PendingChanges(frozenset({EVERYTHING}), at)
+    left = working.changes or PendingChanges(frozenset({events.EVERYTHING}), at)
     return replace(filed, activity=Idle(is_held), pending=lane.pending | left)
 
 
 def _break(
-    lane: LaneState, working: Working, ending: ToolFailure, at: float, retry_limit: int
-) -> tuple[LaneState, Effects]:
+    lane: LaneState, working: Working, ending: events.ToolFailure, at: float, retry_limit: int
+) -> tuple[LaneState, events.Effects]:
     attempt = working.attempt + 1
     has_tried_enough = attempt >= retry_limit and not (ending.retries_forever and retry_limit == RETRY_LIMIT)
     gives_up = not ending.is_transient or has_tried_enough or working.stop is not None
@@ -117,29 +113,18 @@ def _break(
     # A run that was given up must not come before other queued runs: each would break and be queued again, forever.
     if _is_requested(working) and not is_cancelled and not (gives_up and lane.queue):
         lane, successor = requeue(lane, working.run, at, f"run {working.run.id} broke")
-    lane = _file(lane, working, ending, at, successor)
+    lane = _file(lane, _finished(working, RunState.BROKEN, ending.problem.message, at, successor))
     lane = replace(lane, activity=Broken(ending.problem, attempt, retry))
-    return lane, (SetTimer(lane.lane, retry.at),) if isinstance(retry, RetryAt) else ()
+    return lane, (events.SetTimer(lane.lane, retry.at),) if isinstance(retry, RetryAt) else ()
 
 
-def _file(
-    lane: LaneState, working: Working, ending: Judged | Halted | ToolFailure, at: float, successor: str = ""
-) -> LaneState:
-    """Add the run to the log of the lane."""
-    results, raw = working.results, ""
-    match ending:
-        case Judged(execution=execution):
-            judgement = judge(execution)
-            state, reason, raw = judgement.state, judgement.reason, execution.raw_output
-            results = {**execution.results, **{result.test: result for result in blamed_tests(execution)}}
-        case Halted(stop=stop):
-            state, reason = RunState(stop.value), working.stop.because if working.stop else ""
-        case ToolFailure(problem=problem):
-            state, reason = RunState.BROKEN, problem.message
-        case _:
-            assert_never(ending)
+def _finished(working: Working, end: RunState, reason: str, at: float, successor: str = "") -> FinishedRun:
     if successor:
         reason = f"{reason}; continues as run {successor}" if reason else f"continues as run {successor}"
-    finished = FinishedRun(working.run, state, working.since, at, results, reason, raw, successor)
-    recent = (*lane.runs.recent_states, state)[-RECENT_RUNS:]
+    return FinishedRun(working.run, end, working.since, at, working.results, reason, successor=successor)
+
+
+def _file(lane: LaneState, finished: FinishedRun) -> LaneState:
+    """Add the run to the log of the lane."""
+    recent = (*lane.runs.recent_states, finished.state)[-RECENT_RUNS:]
     return replace(lane, runs=RunLog(lane.runs.started, finished, recent))

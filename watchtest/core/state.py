@@ -8,24 +8,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import assert_never
 
-from watchtest.core.model import (
-    BoxInfo,
-    Lane,
-    OnChange,
-    Policy,
-    Problem,
-    Result,
-    Run,
-    RunState,
-    Selection,
-    ServiceInfo,
-    Snapshot,
-    StopReason,
-    Verdict,
-)
+from watchtest.core import model
 
 NO_TESTS_KNOWN: Mapping[str, KnownTest] = MappingProxyType({})
-NO_RESULTS: Mapping[str, Result] = MappingProxyType({})
+NO_RESULTS: Mapping[str, model.Result] = MappingProxyType({})
 RECENT_RUNS = 30
 NOTES_KEPT = 3
 
@@ -71,14 +57,14 @@ class Executing:
 
     since: float
     promised: frozenset[str] = frozenset()
-    results: Mapping[str, Result] = field(default_factory=lambda: NO_RESULTS)
+    results: Mapping[str, model.Result] = field(default_factory=lambda: NO_RESULTS)
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
     """The active run has been told to stop."""
 
-    reason: StopReason
+    reason: model.StopReason
     because: str
 
 
@@ -86,26 +72,26 @@ class StopRequest:
 class Working:
     """The lane has an active run."""
 
-    run: Run
+    run: model.Run
     changes: PendingChanges
     """The changes that the run tests. They become pending again if it reaches no verdict."""
     since: float
     phase: Syncing | Executing = Syncing()
-    snapshot: Snapshot | None = None
+    snapshot: model.Snapshot | None = None
     stop: StopRequest | None = None
     attempt: int = 0
     """How many attempts in a row have failed before this one."""
-    problem: Problem | None = None
+    problem: model.Problem | None = None
     """Why the last attempt failed; None once the box is connected again."""
-    loss: Problem | None = None
+    loss: model.Problem | None = None
     """The box was lost during the run, which may not have noticed."""
 
     @property
-    def results(self) -> Mapping[str, Result]:
+    def results(self) -> Mapping[str, model.Result]:
         return self.phase.results if isinstance(self.phase, Executing) else NO_RESULTS
 
     @property
-    def stop_reason(self) -> StopReason | None:
+    def stop_reason(self) -> model.StopReason | None:
         return self.stop.reason if self.stop is not None else None
 
 
@@ -128,7 +114,7 @@ class GivenUp:
 class Broken:
     """The last run failed because of the tool, not the code."""
 
-    problem: Problem
+    problem: model.Problem
     attempt: int
     retry: RetryAt | RetryNow | GivenUp
 
@@ -152,7 +138,7 @@ Activity = Starting | Idle | Working | Broken | Stopped
 class KnownTest:
     """The last result of a test, the tree and the run it comes from, and how long the test has been red."""
 
-    result: Result
+    result: model.Result
     snapshot: str
     run: str
     red_since: float | None = None
@@ -164,26 +150,26 @@ class KnownTest:
 class Knowledge:
     """What is known about the code. A verdict always names its snapshot."""
 
-    verdict: Verdict = Verdict.UNKNOWN
+    verdict: model.Verdict = model.Verdict.UNKNOWN
     reason: str = ""
     at: float | None = None
-    run: Run | None = None
-    snapshot: Snapshot | None = None
+    run: model.Run | None = None
+    snapshot: model.Snapshot | None = None
     tests: Mapping[str, KnownTest] = field(default_factory=lambda: NO_TESTS_KNOWN)
     is_complete: bool = False
     """Every test was judged on this very snapshot, by one run or by several."""
     box: str = ""
     """The id of the box in which the tests ran; another box may give another verdict."""
-    base: Snapshot | None = None
+    base: model.Snapshot | None = None
     """The last snapshot for which the knowledge was complete, in this box."""
 
     @property
-    def last_judged_tree(self) -> Snapshot | None:
+    def last_judged_tree(self) -> model.Snapshot | None:
         """The snapshot of a complete verdict: testing the same tree again would tell nothing new."""
         return self.snapshot if self.is_complete else None
 
     @property
-    def results(self) -> dict[str, Result]:
+    def results(self) -> dict[str, model.Result]:
         return {test: known.result for test, known in self.tests.items()}
 
     @property
@@ -208,7 +194,7 @@ class QueuedRun:
 
     id: str
     at: float
-    selection: Selection | None
+    selection: model.Selection | None
     is_named: bool = False
     """The client chose the id and may ask about this run, so it is never merged with another."""
     reason: str = ""
@@ -240,11 +226,11 @@ class RunQueue:
 class FinishedRun:
     """The last run that ended, for whatever reason."""
 
-    run: Run
-    state: RunState
+    run: model.Run
+    state: model.RunState
     started_at: float
     ended_at: float
-    results: Mapping[str, Result] = field(default_factory=lambda: NO_RESULTS)
+    results: Mapping[str, model.Result] = field(default_factory=lambda: NO_RESULTS)
     reason: str = ""
     raw_output: str = ""
     successor: str = ""
@@ -255,7 +241,7 @@ class FinishedRun:
 class RunLog:
     started: int = 0
     last: FinishedRun | None = None
-    recent_states: tuple[RunState, ...] = ()
+    recent_states: tuple[model.RunState, ...] = ()
 
 
 def requested_run_id(lane: LaneState, token: str) -> str:
@@ -276,7 +262,7 @@ class AuditSchedule:
 
 @dataclass(frozen=True, slots=True)
 class LaneSettings:
-    on_change: OnChange = OnChange.SMART
+    on_change: model.OnChange = model.OnChange.SMART
     settle_s: float = 0.0
     """A run starts with the first write of a save; changes within this time are part of the same save."""
     audit: AuditSchedule = AuditSchedule()
@@ -302,8 +288,8 @@ class BoxLosses:
 
 @dataclass(frozen=True, slots=True)
 class LaneBox:
-    info: BoxInfo | None = None
-    services: tuple[ServiceInfo, ...] = ()
+    info: model.BoxInfo | None = None
+    services: tuple[model.ServiceInfo, ...] = ()
     losses: BoxLosses = BoxLosses()
 
 
@@ -323,20 +309,20 @@ class LaneNotes:
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    lane: Lane
-    policy: Policy
+    lane: model.Lane
+    policy: model.Policy
     """The configured policy; `effective_policy` is the one that counts."""
     session: str
     """Makes run ids unique across starts of the watcher."""
     settings: LaneSettings = LaneSettings()
     activity: Activity = Starting()
     is_paused: bool = False
-    policy_override: Policy | None = None
+    policy_override: model.Policy | None = None
     """A policy that the user chose while watching."""
     pending: PendingChanges = PendingChanges()
     queue: RunQueue = RunQueue()
     knowledge: Knowledge = Knowledge()
-    unjudged_results: Mapping[str, Result] = field(default_factory=lambda: NO_RESULTS)
+    unjudged_results: Mapping[str, model.Result] = field(default_factory=lambda: NO_RESULTS)
     """Results of unjudged runs since the last verdict. They only influence the order of the next run."""
     box: LaneBox = LaneBox()
     runs: RunLog = RunLog()
@@ -348,44 +334,48 @@ class LaneState:
     """Why the lane does not run although it has work: its source is blocked, or a higher lane is working."""
 
     @property
-    def effective_policy(self) -> Policy:
+    def effective_policy(self) -> model.Policy:
         """The policy for the next run. "Failed tests only" has no effect while no test is known to fail."""
-        if self.policy_override is Policy.FAILED and self.policy is Policy.AFFECTED and not self.knowledge.red:
+        if (
+            self.policy_override is model.Policy.FAILED
+            and self.policy is model.Policy.AFFECTED
+            and not self.knowledge.red
+        ):
             return self.policy
         return self.policy_override or self.policy
 
     @property
     def has_work(self) -> bool:
-        return bool(self.queue) or (bool(self.pending) and self.effective_policy is not Policy.OFF)
+        return bool(self.queue) or (bool(self.pending) and self.effective_policy is not model.Policy.OFF)
 
     @property
-    def problem(self) -> Problem | None:
+    def problem(self) -> model.Problem | None:
         own = self.activity.problem if isinstance(self.activity, Broken | Working) else None
         return own or self._failed_service
 
     @property
-    def _failed_service(self) -> Problem | None:
+    def _failed_service(self) -> model.Problem | None:
         """The problem of a failed service, shown before the next run needs it."""
         failed = [service for service in self.box.services if service.state == "failed"]
         if not failed:
             return None
         name, reason = failed[0].name, failed[0].reason
         hint = f"see `watchtest logs {name}`; it is restarted when its files change or when you request a run"
-        return Problem("service", f"service {name} failed: {reason}", hint)
+        return model.Problem("service", f"service {name} failed: {reason}", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """All lanes. `once`: leave when every lane has finished its first run."""
 
-    lanes: Mapping[Lane, LaneState]
+    lanes: Mapping[model.Lane, LaneState]
     once: bool = False
     is_leaving: bool = False
 
     @property
     def ranked(self) -> tuple[LaneState, ...]:
         """The lanes, the highest first."""
-        return tuple(self.lanes[lane] for lane in Lane if lane in self.lanes)
+        return tuple(self.lanes[lane] for lane in model.Lane if lane in self.lanes)
 
     @property
     def top(self) -> LaneState:

@@ -13,35 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from watchtest.core import events
 from watchtest.core.audit import audit_if_due
-from watchtest.core.events import (
-    BoxConnected,
-    BoxLost,
-    CancelRequested,
-    CompareSource,
-    Effects,
-    Event,
-    Leave,
-    NoteAdded,
-    PauseRequested,
-    PolicyRequested,
-    QuitRequested,
-    ResumeRequested,
-    RunEnded,
-    RunRequested,
-    SelectionMade,
-    ServicesChanged,
-    SnapshotTaken,
-    SourceBlocked,
-    SourceChanged,
-    SourceCompared,
-    StartRun,
-    StopRun,
-    TestsCollected,
-    TestsEnded,
-    TimerFired,
-    describe_changes,
-)
 from watchtest.core.model import Lane, OnChange, Policy, Run, Snapshot, StopReason, Trigger
 from watchtest.core.policy import policy_selection
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LIMIT_ONCE, clear_problem, lose_box, release, retry_if_due
@@ -69,20 +42,20 @@ from watchtest.core.state import (
 from watchtest.core.supersede import is_superseded
 
 
-def step(state: State, event: Event) -> tuple[State, Effects]:
+def step(state: State, event: events.Event) -> tuple[State, events.Effects]:
     """Return the state after `event`, and the effects that the loop has to perform."""
     lane = state.lanes[event.lane]
     if isinstance(lane.activity, Stopped):
         return state, ()
     lane = replace(lane, queue=replace(lane.queue, dropped=()))
-    if isinstance(event, RunRequested) and state.is_leaving:
+    if isinstance(event, events.RunRequested) and state.is_leaving:
         return replace(state, lanes={**state.lanes, event.lane: enqueue(lane, event, is_leaving=True)}), ()
     after, effects = _react(lane, event, RETRY_LIMIT_ONCE if state.once else RETRY_LIMIT)
     state = replace(state, lanes={**state.lanes, event.lane: after})
     state, starts = _start_ready_lanes(state, event.at)
     effects = (*effects, *starts)
-    if isinstance(event, QuitRequested) or (state.once and _has_finished_once(state)):
-        return replace(state, is_leaving=True), (*effects, Leave())
+    if isinstance(event, events.QuitRequested) or (state.once and _has_finished_once(state)):
+        return replace(state, is_leaving=True), (*effects, events.Leave())
     return state, effects
 
 
@@ -97,9 +70,9 @@ def _has_finished_once(state: State) -> bool:
 # -- starting --------------------------------------------------------------------------------------
 
 
-def _start_ready_lanes(state: State, at: float) -> tuple[State, Effects]:
+def _start_ready_lanes(state: State, at: float) -> tuple[State, events.Effects]:
     """Start the lanes that have work, the highest first. A lower lane waits while a higher one is working."""
-    effects: Effects = ()
+    effects: events.Effects = ()
     lanes = dict(state.lanes)
     working: Lane | None = None
     for lane in state.ranked:
@@ -126,7 +99,7 @@ def _is_ready(lane: LaneState) -> bool:
             return False
 
 
-def _start(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
+def _start(lane: LaneState, at: float) -> tuple[LaneState, events.StartRun]:
     queued = lane.queue.waiting[0] if lane.queue else None
     selection = (queued.selection if queued else None) or policy_selection(lane.effective_policy, lane.knowledge)
     lane, run_id = (lane, queued.id) if queued else allot_id(lane)
@@ -147,7 +120,7 @@ def _start(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
         attempt=broken.attempt if broken else 0,
         problem=broken.problem if broken else None,
     )
-    start = StartRun(run, lane.pending.paths, lane.knowledge, lane.unjudged_results)
+    start = events.StartRun(run, lane.pending.paths, lane.knowledge, lane.unjudged_results)
     started = replace(
         lane,
         activity=working,
@@ -162,52 +135,52 @@ def _start(lane: LaneState, at: float) -> tuple[LaneState, StartRun]:
 # -- reacting --------------------------------------------------------------------------------------
 
 
-def _react(lane: LaneState, event: Event, retry_limit: int) -> tuple[LaneState, Effects]:
+def _react(lane: LaneState, event: events.Event, retry_limit: int) -> tuple[LaneState, events.Effects]:
     match event:
-        case SourceChanged():
+        case events.SourceChanged():
             lane = release(replace(lane, pending=lane.pending | PendingChanges(event.paths, event.at)))
             if _waits_for_a_service(lane):
-                return _stop(lane, StopReason.SUPERSEDED, describe_changes(event.paths))
+                return _stop(lane, StopReason.SUPERSEDED, events.describe_changes(event.paths))
             return lane, _compare(lane, event.paths)
-        case SourceCompared():
+        case events.SourceCompared():
             is_current = isinstance(lane.activity, Working) and lane.activity.run.id == event.run
             if is_current and is_superseded(lane, event.paths):
-                return _stop(lane, StopReason.SUPERSEDED, describe_changes(event.paths))
+                return _stop(lane, StopReason.SUPERSEDED, events.describe_changes(event.paths))
             return lane, ()
-        case SourceBlocked():
+        case events.SourceBlocked():
             return replace(lane, blocked_by=event.reason), ()
-        case RunRequested():
+        case events.RunRequested():
             return release(enqueue(lane, event)), ()
-        case CancelRequested():
+        case events.CancelRequested():
             return _cancel(lane, event)
-        case PauseRequested():
+        case events.PauseRequested():
             return replace(lane, is_paused=True), ()
-        case ResumeRequested():
+        case events.ResumeRequested():
             return release(replace(lane, is_paused=False)), ()
-        case PolicyRequested():
+        case events.PolicyRequested():
             return replace(lane, policy_override=None if event.policy is lane.policy else event.policy), ()
-        case QuitRequested():
+        case events.QuitRequested():
             lane, effects = _stop(lane, StopReason.CANCELLED, LEAVING)
             return replace(lane, is_paused=True), effects
-        case TimerFired():
+        case events.TimerFired():
             return audit_if_due(retry_if_due(lane, event.at), event.at), ()
-        case NoteAdded():
+        case events.NoteAdded():
             return replace(lane, notes=_with_note(lane.notes, event)), ()
-        case BoxConnected():
+        case events.BoxConnected():
             return replace(clear_problem(lane), box=replace(lane.box, info=event.box)), ()
-        case BoxLost():
+        case events.BoxLost():
             return lose_box(replace(lane, box=LaneBox(lane.box.info, losses=lane.box.losses)), event)
-        case ServicesChanged():
+        case events.ServicesChanged():
             return replace(lane, box=replace(lane.box, services=event.services)), ()
-        case SnapshotTaken() | SelectionMade() | TestsCollected() | TestsEnded():
+        case events.SnapshotTaken() | events.SelectionMade() | events.TestsCollected() | events.TestsEnded():
             return _follow(lane, event)
-        case RunEnded():
+        case events.RunEnded():
             return end_run(lane, event, retry_limit)
         case _:
             assert_never(event)
 
 
-def _with_note(notes: LaneNotes, event: NoteAdded) -> LaneNotes:
+def _with_note(notes: LaneNotes, event: events.NoteAdded) -> LaneNotes:
     if not event.is_kept:
         return replace(notes, current=event.text)
     others = tuple(note for note in notes.kept if note.text != event.text)
@@ -223,7 +196,7 @@ def _waits_for_a_service(lane: LaneState) -> bool:
             return False
 
 
-def _cancel(lane: LaneState, event: CancelRequested) -> tuple[LaneState, Effects]:
+def _cancel(lane: LaneState, event: events.CancelRequested) -> tuple[LaneState, events.Effects]:
     """Cancel the run with that id, active or queued; without an id, the active one, even between two attempts."""
     working = lane.activity if isinstance(lane.activity, Working) else None
     if event.run and (working is None or working.run.id != event.run):
@@ -233,24 +206,24 @@ def _cancel(lane: LaneState, event: CancelRequested) -> tuple[LaneState, Effects
     return _stop(lane, StopReason.KILLED if event.is_kill else StopReason.CANCELLED, "by command")
 
 
-def _compare(lane: LaneState, paths: frozenset[str]) -> Effects:
+def _compare(lane: LaneState, paths: frozenset[str]) -> events.Effects:
     """Compare changes that arrive while the tests run. Earlier changes just wait, so that no setup is thrown away."""
     match lane.activity:
         case Working(phase=Executing(), stop=None, snapshot=Snapshot() as snapshot, run=run) if paths:
             is_queued = lane.settings.on_change is OnChange.QUEUE
-            return () if is_queued else (CompareSource(lane.lane, run.id, paths, snapshot),)
+            return () if is_queued else (events.CompareSource(lane.lane, run.id, paths, snapshot),)
         case _:
             return ()
 
 
-def _stop(lane: LaneState, stop: StopReason, because: str) -> tuple[LaneState, Effects]:
+def _stop(lane: LaneState, stop: StopReason, because: str) -> tuple[LaneState, events.Effects]:
     match lane.activity:
         case Working() as working:
             # A kill may follow a cancel, but nothing softer follows a kill.
             if working.stop_reason in (StopReason.KILLED, stop):
                 return lane, ()
             stopping = replace(working, stop=StopRequest(stop, because))
-            return replace(lane, activity=stopping), (StopRun(lane.lane, working.run.id, stop),)
+            return replace(lane, activity=stopping), (events.StopRun(lane.lane, working.run.id, stop),)
         case Broken() as broken:
             return replace(lane, activity=replace(broken, retry=GivenUp())), ()
         case _:
@@ -258,21 +231,21 @@ def _stop(lane: LaneState, stop: StopReason, because: str) -> tuple[LaneState, E
 
 
 def _follow(
-    lane: LaneState, event: SnapshotTaken | SelectionMade | TestsCollected | TestsEnded
-) -> tuple[LaneState, Effects]:
+    lane: LaneState, event: events.SnapshotTaken | events.SelectionMade | events.TestsCollected | events.TestsEnded
+) -> tuple[LaneState, events.Effects]:
     working = lane.activity
     if not isinstance(working, Working) or working.run.id != event.run:
         return lane, ()
     phase = working.phase if isinstance(working.phase, Executing) else Executing(since=event.at)
     match event:
-        case SnapshotTaken():
+        case events.SnapshotTaken():
             return replace(lane, activity=replace(working, snapshot=event.snapshot)), ()
-        case SelectionMade():
+        case events.SelectionMade():
             run = replace(working.run, selection=event.selection)
             return replace(lane, activity=replace(working, run=run)), ()
-        case TestsCollected():
+        case events.TestsCollected():
             phase = replace(phase, promised=phase.promised | event.tests)
-        case TestsEnded():
+        case events.TestsEnded():
             phase = replace(phase, results={**phase.results, **{result.test: result for result in event.results}})
         case _:
             assert_never(event)

@@ -9,45 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from watchtest.core.events import (
-    BoxConnected,
-    BoxLost,
-    CancelRequested,
-    Ending,
-    Event,
-    Judged,
-    NoteAdded,
-    PauseRequested,
-    PolicyRequested,
-    QuitRequested,
-    ResumeRequested,
-    RunEnded,
-    RunRequested,
-    SelectionMade,
-    ServicesChanged,
-    SnapshotTaken,
-    SourceBlocked,
-    SourceChanged,
-    SourceCompared,
-    TestsCollected,
-    TestsEnded,
-    TimerFired,
-    Unchanged,
-    describe_changes,
-)
-from watchtest.core.model import (
-    All,
-    BoxInfo,
-    Lane,
-    Policy,
-    Problem,
-    Result,
-    Run,
-    ServiceInfo,
-    Snapshot,
-    StopReason,
-    Trigger,
-)
+from watchtest.core import events, model
 from watchtest.core.run_queue import REQUESTED
 from watchtest.core.state import Broken, Executing, FinishedRun, LaneState, QueuedRun, Starting, State, Syncing, Working
 from watchtest.core.verdict import blamed_tests
@@ -62,17 +24,17 @@ UNDECIDED = "decided when it begins"
 class LaneFact:
     """Something happened to a lane."""
 
-    lane: Lane
+    lane: model.Lane
 
 
 @dataclass(frozen=True, slots=True)
 class RunFact:
     """Something happened to a run."""
 
-    run: Run
+    run: model.Run
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> model.Lane:
         return self.run.lane
 
 
@@ -131,8 +93,8 @@ class LaneResumed(LaneFact):
 class PolicyChanged(LaneFact):
     """The user changed what a change runs."""
 
-    configured: Policy
-    override: Policy | None
+    configured: model.Policy
+    override: model.Policy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +121,14 @@ class NoteShown(LaneFact):
 class BoxChanged(LaneFact):
     """The box has a new state."""
 
-    box: BoxInfo
+    box: model.BoxInfo
 
 
 @dataclass(frozen=True, slots=True)
 class BoxDisappeared(LaneFact):
     """The connection to the box was lost."""
 
-    problem: Problem
+    problem: model.Problem
     broken: Broken | None
     """The state that the lane is in because of it; None if the lane had noticed already."""
 
@@ -175,7 +137,7 @@ class BoxDisappeared(LaneFact):
 class ServiceChanged(LaneFact):
     """A service of the box has a new state."""
 
-    service: ServiceInfo
+    service: model.ServiceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +170,7 @@ class RunStarted(RunFact):
 class TreeTaken(RunFact):
     """The snapshot that a run is about is known."""
 
-    snapshot: Snapshot
+    snapshot: model.Snapshot
     environment: str
     after_s: float
     """Seconds since the run began."""
@@ -235,7 +197,7 @@ class TestsPromised(RunFact):
 class ResultsArrived(RunFact):
     """Tests of a run have ended."""
 
-    results: tuple[Result, ...]
+    results: tuple[model.Result, ...]
     is_check: bool
     """They come from a second run in a fresh process, which confirms the first."""
     confirmed: frozenset[str]
@@ -246,7 +208,7 @@ class ResultsArrived(RunFact):
 class RunStopping(RunFact):
     """A run is being stopped before its end."""
 
-    stop: StopReason
+    stop: model.StopReason
     reason: str
 
 
@@ -255,26 +217,26 @@ class RunFinished(RunFact):
     """A run has ended, with a verdict or without."""
 
     finished: FinishedRun
-    ending: Ending
+    ending: events.Ending
     tests_since: float | None
     """When its tests began; None if they never did."""
     tree: str | None
-    reported: Mapping[str, Result]
+    reported: Mapping[str, model.Result]
     """The results of this run that `ResultsArrived` has reported."""
 
     @property
-    def unreported(self) -> Iterator[Result]:
+    def unreported(self) -> Iterator[model.Result]:
         """Yield results not reported yet: files that could not be collected, tests in which a process ended."""
-        if isinstance(self.ending, Judged):
+        if isinstance(self.ending, events.Judged):
             errors = {result.test: result for result in self.ending.execution.collection_errors}
             for test, result in (errors | dict(self.finished.results)).items():
                 if self.reported.get(test) != result:
                     yield result
 
     @property
-    def crashed_in(self) -> tuple[Result, ...]:
+    def crashed_in(self) -> tuple[model.Result, ...]:
         """Return the tests in which a process ended, so that they could not report themselves."""
-        if not isinstance(self.ending, Judged):
+        if not isinstance(self.ending, events.Judged):
             return ()
         found = blamed_tests(self.ending.execution)
         return tuple(result for result in found if result != self.reported.get(result.test))
@@ -296,7 +258,7 @@ class RunDropped(RunFact):
     reason: str
 
 
-def facts_of(before: State, after: State, event: Event) -> Iterator[Fact]:
+def facts_of(before: State, after: State, event: events.Event) -> Iterator[Fact]:
     """Yield the facts of one step, in the order in which they happened."""
     was, now = before.lanes[event.lane], after.lanes[event.lane]
     yield from _lane_facts(was, now, event)
@@ -317,7 +279,7 @@ def facts_of(before: State, after: State, event: Event) -> Iterator[Fact]:
         yield WatcherLeaves(event.lane)
 
 
-def unfinished(state: State) -> Iterator[tuple[Run, str]]:
+def unfinished(state: State) -> Iterator[tuple[model.Run, str]]:
     """Yield the runs without an end when the watcher stops, each with the reason."""
     for lane in state.lanes.values():
         if isinstance(lane.activity, Working):
@@ -326,96 +288,98 @@ def unfinished(state: State) -> Iterator[tuple[Run, str]]:
             yield requested_run(request, lane.lane), STOPPED_BEFORE
 
 
-def requested_run(request: QueuedRun, lane: Lane) -> Run:
+def requested_run(request: QueuedRun, lane: model.Lane) -> model.Run:
     """Return the run that a waiting request will become."""
-    selection = request.selection or All(because=UNDECIDED)
-    return Run(request.id, lane, Trigger.MANUAL, selection, is_forced=True)
+    selection = request.selection or model.All(because=UNDECIDED)
+    return model.Run(request.id, lane, model.Trigger.MANUAL, selection, is_forced=True)
 
 
-def _lane_facts(was: LaneState, now: LaneState, event: Event) -> Iterator[LaneFact]:
+def _lane_facts(was: LaneState, now: LaneState, event: events.Event) -> Iterator[LaneFact]:
     lane = event.lane
     match event:
-        case SourceChanged(paths=paths):
+        case events.SourceChanged(paths=paths):
             yield FilesChanged(lane, paths, is_start=isinstance(was.activity, Starting))
-        case SourceBlocked(reason=reason):
+        case events.SourceBlocked(reason=reason):
             if reason != was.blocked_by:
                 yield SourceBlockChanged(lane, reason)
-        case RunRequested():
+        case events.RunRequested():
             is_refused = bool(now.notes.current) and now.notes.current != was.notes.current
             yield RunRequestAnswered(lane, event.id, now.notes.current if is_refused else "")
-        case CancelRequested():
+        case events.CancelRequested():
             yield _cancel_fact(was, now, event)
-        case PauseRequested():
+        case events.PauseRequested():
             yield LanePaused(lane)
-        case ResumeRequested():
+        case events.ResumeRequested():
             yield LaneResumed(lane)
-        case PolicyRequested():
+        case events.PolicyRequested():
             yield PolicyChanged(lane, now.policy, now.policy_override)
-        case TimerFired():
+        case events.TimerFired():
             if now.runs.started != was.runs.started:
                 yield RetryBegan(lane)
-        case NoteAdded(text=text, is_kept=is_kept):
+        case events.NoteAdded(text=text, is_kept=is_kept):
             if text:
                 yield NoteShown(lane, text, is_repeated=text == was.notes.current and not is_kept)
-        case BoxConnected(box=box):
+        case events.BoxConnected(box=box):
             if box != was.box.info:
                 yield BoxChanged(lane, box)
-        case BoxLost(problem=problem):
+        case events.BoxLost(problem=problem):
             broken = now.activity if isinstance(now.activity, Broken) and now.activity is not was.activity else None
             yield BoxDisappeared(lane, problem, broken)
-        case ServicesChanged():
+        case events.ServicesChanged():
             before = {service.name: (service.state, service.restarts) for service in was.box.services}
             for service in now.box.services:
                 if before.get(service.name) != (service.state, service.restarts):
                     yield ServiceChanged(lane, service)
         case (
-            SourceCompared()
-            | SnapshotTaken()
-            | SelectionMade()
-            | TestsCollected()
-            | TestsEnded()
-            | RunEnded()
-            | QuitRequested()
+            events.SourceCompared()
+            | events.SnapshotTaken()
+            | events.SelectionMade()
+            | events.TestsCollected()
+            | events.TestsEnded()
+            | events.RunEnded()
+            | events.QuitRequested()
         ):
             pass
         case _:
             assert_never(event)
 
 
-def _cancel_fact(was: LaneState, now: LaneState, event: CancelRequested) -> CancelRequestAnswered:
+def _cancel_fact(was: LaneState, now: LaneState, event: events.CancelRequested) -> CancelRequestAnswered:
     current = was.activity.run.id if isinstance(was.activity, Working) else ""
     is_stopping = event.run in ("", current) if current else isinstance(was.activity, Broken) and not event.run
     effect: Literal["stop", "drop", "none"] = "stop" if is_stopping else "drop" if now.queue.dropped else "none"
     return CancelRequestAnswered(event.lane, event.run or current, event.is_kill, effect)
 
 
-def _run_facts(working: Working, now: LaneState, event: Event) -> Iterator[RunFact]:
+def _run_facts(working: Working, now: LaneState, event: events.Event) -> Iterator[RunFact]:
     """Yield the facts about the current run. Reports of a run that has ended are ignored."""
     run = working.run
     if isinstance(now.activity, Working) and now.activity.run.id == run.id:
         stop = now.activity.stop
         if stop is not None and stop != working.stop:
             yield RunStopping(run, stop.reason, stop.because)
+    if not isinstance(event, events.RunEvent) or event.run != run.id:
+        return
     match event:
-        case SnapshotTaken(run=of) if of == run.id:
+        case events.SnapshotTaken():
             yield TreeTaken(run, event.snapshot, event.environment, event.at - working.since)
-        case SelectionMade(run=of) if of == run.id:
+        case events.SelectionMade():
             yield TestsSelected(replace(run, selection=event.selection))
-        case TestsCollected(run=of) if of == run.id:
+        case events.TestsCollected():
             if isinstance(working.phase, Syncing):
                 yield TestsBegan(run)
             if event.tests and not _promised(working):
                 yield TestsPromised(run, _promised(now.activity))
-        case TestsEnded(run=of) if of == run.id:
+        case events.TestsEnded():
             if isinstance(working.phase, Syncing):
                 yield TestsBegan(run)
             earlier = working.phase.results if event.is_check and isinstance(working.phase, Executing) else {}
             red = [result.test for result in event.results if result.outcome.is_red]
             confirmed = frozenset(test for test in red if test in earlier and earlier[test].outcome.is_red)
             yield ResultsArrived(run, event.results, event.is_check, confirmed)
-        case RunEnded(run=of, ending=Unchanged(snapshot=snapshot)) if of == run.id:
+        case events.RunEnded(ending=events.Unchanged(snapshot=snapshot)):
             yield RunWithdrawn(run, snapshot.id, working.since)
-        case RunEnded(run=of) if of == run.id and now.runs.last is not None:
+        case events.RunEnded() if now.runs.last is not None:
             phase = working.phase if isinstance(working.phase, Executing) else None
             yield RunFinished(
                 now.runs.last.run,
@@ -438,7 +402,8 @@ def _start_facts(was: LaneState, now: LaneState, queued: dict[str, float]) -> It
     if isinstance(now.activity, Working) and now.runs.started != was.runs.started:
         working, run = now.activity, now.activity.run
         if run.id not in queued:
-            yield RunQueued(run, working.since, REQUESTED if run.is_forced else describe_changes(working.changes.paths))
+            reason = REQUESTED if run.is_forced else events.describe_changes(working.changes.paths)
+            yield RunQueued(run, working.since, reason)
         waited_for = was.waits_for and f"waited: {was.waits_for}"
         yield RunStarted(run, working.since, queued.get(run.id), waited_for)
     elif now.waits_for and now.waits_for != was.waits_for:

@@ -14,14 +14,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from watchtest.core.impact_rules import (
-    CONFTEST,
-    Impact,
-    ImpactContext,
-    describe_impacts,
-    find_impacts,
-    find_impacts_by_file,
-)
+from watchtest.core import impact_rules
 from watchtest.core.model import All, Entry, EntryKind, Only, Result, Selection, Snapshot, difference
 from watchtest.core.recorded import ChangedPath, FileFingerprint
 from watchtest.core.verdict import file_of
@@ -81,7 +74,7 @@ class Selector:
     """Writes what is needed to reproduce a wrong selection, and returns where."""
     journal: list[Mapping[str, object]] = field(default_factory=list)
     """The selections since the last run of all tests."""
-    impacts: tuple[Impact, ...] = ()
+    impacts: tuple[impact_rules.Impact, ...] = ()
     """The reasons for the last selection."""
     last: Selection | None = None
     _environment: str = ""
@@ -252,7 +245,7 @@ class Selector:
     def _selected(self, inputs: SelectionInput, known: Snapshot, changed: list[str]) -> Selection:
         changes = [self._change(path, known.entries, inputs.snapshot.entries) for path in changed]
         context, empty = self._impact_context(known, changes)
-        look = find_impacts_by_file if self.mode == "conservative" else find_impacts
+        look = impact_rules.find_impacts_by_file if self.mode == "conservative" else impact_rules.find_impacts
         self.impacts = tuple(look(changes, context))
         first, rest = 0, 0
         for impact in self.impacts:
@@ -295,7 +288,7 @@ class Selector:
         self.journal = [*self.journal, {**row, "known": len(inputs.known_tests), "because": because}][-JOURNAL_LENGTH:]
 
     def _because(self, changed: list[str], unrecorded: frozenset[str], inputs: SelectionInput) -> str:
-        words = describe_impacts(self.impacts)
+        words = impact_rules.describe_impacts(self.impacts)
         if not words:
             names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
             words = f"no test depends on {names}" if changed else "nothing has changed"
@@ -322,7 +315,9 @@ class Selector:
 
     # -- the context of the rules ------------------------------------------------------------------
 
-    def _impact_context(self, known: Snapshot, changes: list[ChangedPath]) -> tuple[ImpactContext, set[str]]:
+    def _impact_context(
+        self, known: Snapshot, changes: list[ChangedPath]
+    ) -> tuple[impact_rules.ImpactContext, set[str]]:
         """Return the context, and a set of files without tests that may have some now. `reach` fills that set."""
         empty: set[str] = set()
         old = self._fingerprints_of(known)
@@ -337,7 +332,7 @@ class Selector:
         def reach(paths: Iterable[str]) -> int:
             mask = 0
             for path in graph().reaching(paths):
-                if PurePosixPath(path).name == CONFTEST:
+                if PurePosixPath(path).name == impact_rules.CONFTEST:
                     mask |= self.test_map.below(path.rpartition("/")[0])
                 elif self.test_map.is_of_session("imports", path):
                     return self.test_map.all()
@@ -346,7 +341,7 @@ class Selector:
                 mask |= self.test_map.entering(path) | self.test_map.looked_for(names.of(path))
             return mask
 
-        context = ImpactContext(
+        context = impact_rules.ImpactContext(
             recorded=self.test_map,
             reach=reach,
             module_names=names.of,
