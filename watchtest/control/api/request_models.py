@@ -201,10 +201,7 @@ class ScreenQuery(ApiModel):
         default=None, description="The index of the failure to show in full, starting at 0."
     )
     after: QueryInteger = Field(
-        default=0,
-        ge=0,
-        le=AFTER_LIMIT,
-        description="Wait up to a second for a screen that is newer than this `seq`.",
+        default=0, ge=0, le=AFTER_LIMIT, description="Wait up to a second for a screen that is newer than this `seq`."
     )
 
 

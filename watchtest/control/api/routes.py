@@ -26,14 +26,7 @@ from watchtest.config.loader import check_text
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS, Operation
 from watchtest.control.api.request_models import NothingModel, ScreenQuery
-from watchtest.control.api.requests import (
-    BODY_LIMIT,
-    CONFIG_LIMIT,
-    Refusal,
-    parse_body,
-    parse_query,
-    parse_run_id,
-)
+from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, Refusal, parse_body, parse_query, parse_run_id
 from watchtest.control.feed import CLIENTS_LIMIT, EVENTS_LIMIT, FeedClient
 from watchtest.control.gateway import ApiContext
 from watchtest.control.guard import REQUESTS_LIMIT

@@ -74,10 +74,7 @@ class Dashboard:
         self._has_left = False
         self._signals: dict[int, Callable[[], None]] = {}
         if hasattr(signal, "SIGTSTP"):
-            self._signals = {
-                signal.SIGTSTP: self._suspend,
-                signal.SIGWINCH: lambda: self._screen.tick(time.time()),
-            }
+            self._signals = {signal.SIGTSTP: self._suspend, signal.SIGWINCH: lambda: self._screen.tick(time.time())}
 
     async def __aenter__(self) -> Self:
         self._take_terminal()

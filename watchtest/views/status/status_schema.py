@@ -46,10 +46,7 @@ def status_schema() -> Schema:
 
 def _lane() -> Schema:
     return {
-        "activity": _described(
-            {"enum": list(get_args(Activity))},
-            "What the watcher is doing.",
-        ),
+        "activity": _described({"enum": list(get_args(Activity))}, "What the watcher is doing."),
         "verdict": _described(
             {"enum": [verdict.value for verdict in Verdict]}, "The last verdict; a cancelled run never changes it."
         ),
@@ -151,12 +148,7 @@ def _failure() -> Schema:
 
 
 def object_schema(**properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
+    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}
 
 
 def string_schema(limit: int | None = None) -> Schema:
@@ -172,11 +164,7 @@ def number_schema() -> Schema:
 
 
 def time_schema() -> Schema:
-    return {
-        "type": "string",
-        "format": "date-time",
-        "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
-    }
+    return {"type": "string", "format": "date-time", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
 
 
 def or_null(schema: Schema) -> Schema:
