@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 from support.watcher_process import Project, wait_for
 
-from watchtest.views.lines.json_lines_schema import event_schema
+from watchtest.views.schemas import event_schema
 
 GREEN = "def test_one():\n    assert 1 + 1 == 2\n"
 RED = GREEN.replace("== 2", "== 3")

@@ -13,7 +13,7 @@ import pytest
 from support import TESTS
 from support.watcher_process import Project, Status
 
-from watchtest.views.status.status_schema import status_schema
+from watchtest.views.schemas import status_schema
 
 VALIDATOR = jsonschema.Draft202012Validator(status_schema(), format_checker=jsonschema.FormatChecker())
 UPDATES = 1_000

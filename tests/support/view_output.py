@@ -16,12 +16,12 @@ from watchtest.views.dashboard.live_screen import render
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.watcher_screen import screen_rows as screen_rows
 from watchtest.views.lines.plain_lines import PlainLines
+from watchtest.views.schemas import status_schema
 from watchtest.views.status.status_document import (
     Document,
     WriterInfo,
     document,
 )
-from watchtest.views.status.status_schema import status_schema
 
 
 def screen(state: State, width: int, height: int, now: float, view: ViewState | None = None) -> list[str]:

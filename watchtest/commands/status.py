@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     check_wait(arguments)
     if arguments.schema:
-        from watchtest.views.status.status_schema import status_schema
+        from watchtest.views.schemas import status_schema
 
         print_json(status_schema())
         return 0

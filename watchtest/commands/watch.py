@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.json_lines_schema:
-        from watchtest.views.lines.json_lines_schema import event_schema
+        from watchtest.views.schemas import event_schema
 
         print_json(event_schema())
         return 0

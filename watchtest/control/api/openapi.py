@@ -13,7 +13,7 @@ from watchtest.control.api.operations import OPERATIONS, NamedSchema, Operation,
 from watchtest.control.api.request_models import component_name
 from watchtest.control.api.requests import RUN_ID
 from watchtest.control.api.response_models import EVENTS, RefusedModel
-from watchtest.views.status.status_schema import status_schema
+from watchtest.views.schemas import status_schema
 
 Document = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"

@@ -37,7 +37,7 @@ from watchtest.core.state import SettleStatus
 from watchtest.errors import WatchtestError
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.watcher_screen import ScreenRequest
-from watchtest.views.status.status_schema import status_schema
+from watchtest.views.schemas import status_schema
 
 log = logging.getLogger(__name__)
 BODY_TIMEOUT_S = 5.0

@@ -1,4 +1,4 @@
-"""Events as JSON lines for other programs: one object per line, with the fields of `json_lines_schema`.
+"""Events as JSON lines for other programs: one object per line, with the fields of `schemas`.
 
 Text that came out of the box is bounded in length and stripped of control sequences.
 """

@@ -33,7 +33,7 @@ from watchtest.core.events import (
 )
 from watchtest.core.model import Execution, Lane, Only, Policy, Problem, ServiceInfo, StopReason
 from watchtest.views.lines.json_lines import JsonLines
-from watchtest.views.lines.json_lines_schema import event_schema
+from watchtest.views.schemas import event_schema
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 VALIDATOR = jsonschema.Draft202012Validator(event_schema())

@@ -15,9 +15,9 @@ from watchtest.core.model import Failure, Lane, Location, Outcome, Result, StopR
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.core.text import EXCERPT_LIMIT, MESSAGE_LIMIT
+from watchtest.views.schemas import status_schema
 from watchtest.views.status.status_document import FAILURES_LIMIT, document
 from watchtest.views.status.status_document import locations as said_locations
-from watchtest.views.status.status_schema import status_schema
 
 A, B, C = (f"tests/test_a.py::test_{name}" for name in "abc")
 

@@ -10,7 +10,7 @@ from support.watcher_states import LOST, NOON, Story, passed
 
 from watchtest.core.events import BoxLost, ServicesChanged
 from watchtest.core.model import Lane, ServiceInfo
-from watchtest.views.status.status_schema import status_schema
+from watchtest.views.schemas import status_schema
 from watchtest.views.status.status_words import block
 
 READY = ServiceInfo("kv", "ready", NOON)
