@@ -163,6 +163,15 @@ def test_no_two_modules_share_a_name() -> None:
     assert {stem for stem, places in files.items() if len(places) > 1} == TWICE.keys()
 
 
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in MODULES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name_of(file))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 @pytest.mark.parametrize("file", MODULES, ids=name_of)
 def test_no_module_is_named_by_a_verb_form(file: Path) -> None:
     assert file.stem in NOUNS or not VERB_FORM.search(file.stem)

@@ -75,7 +75,7 @@ def _in_closure(body: Body, index: int) -> str:
 
 
 def _in_container(body: Body, index: int, hint: Hint) -> str:
-    """`G[x] = …`, `cls.x[y] = …`, `if y not in self.x: self.x[y] = …`"""
+    """Find `G[x] = …`, `cls.x[y] = …`, `if y not in self.x: self.x[y] = …`."""
     origin = body.origin(index, 2)
     kind = body.storage(origin)
     if kind == IN_CLOSURE:
@@ -98,7 +98,7 @@ def _in_container(body: Body, index: int, hint: Hint) -> str:
 
 
 def _in_attribute(body: Body, index: int) -> str:
-    """`if self.x is None: self.x = …`, `if not hasattr(G, "x"): G.x = …`, `cls.x = …`"""
+    """Find `if self.x is None: self.x = …`, `if not hasattr(G, "x"): G.x = …`, `cls.x = …`."""
     origin = body.origin(index, 1)
     kind = body.storage(origin)
     if kind == IN_SHARED and (origin.operation not in opcodes.LOAD_GLOBAL or origin.name == "type"):
@@ -114,7 +114,7 @@ def _in_attribute(body: Body, index: int) -> str:
 
 
 def _additions(body: Body) -> Iterator[str]:
-    """`if not G: G.update(…)`, `if x not in self.x: self.x.add(…)`"""
+    """Find `if not G: G.update(…)`, `if x not in self.x: self.x.add(…)`."""
     for load in opcodes.LOAD_ATTR:
         for index in body.indexes(load):
             if body.attribute(index) in ADDING_METHODS:
@@ -137,7 +137,7 @@ def _addition(body: Body, origin: Origin) -> str:
 
 
 def _by_setattr(body: Body, names: FrozenSet[str]) -> str:
-    """`if not hasattr(self, name): setattr(self, name, …)`"""
+    """Find `if not hasattr(self, name): setattr(self, name, …)`."""
     is_of_object = body.code.co_varnames[:1] == ("self",)
     if not names & SETATTR_NAMES or not (body.code.co_name in WHEN_MISSING or names & {"hasattr", "AttributeError"}):
         return NOT_CACHED

@@ -1,6 +1,7 @@
-"""The plugin in a worker of pytest-xdist: deselects tests and records. PYTEST_DONT_REWRITE
+"""The plugin in a worker of pytest-xdist: deselects tests and records.
 
 Loaded before any code of the project, by an environment variable that is restored before the project could see it.
+PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations

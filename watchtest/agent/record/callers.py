@@ -1,4 +1,4 @@
-"""Classifies the caller that reads a file or imports a module by the file of its code: Python, a library, pytest …"""
+"""Classifies the caller that reads a file or imports a module: Python, a library, pytest, the project."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Observes what the code of the project does, and reports it to `scopes`: functions entered, modules executed and
-looked up, files read, folders listed, paths checked for existence, programs started.
+"""Observes what the code of the project does, and reports it to `scopes`.
+
+That is: functions entered, modules executed and looked up, files read, folders listed, paths checked for existence,
+programs started.
 
 Each function is reported once per scope and costs nothing after that, except with `ProfileListener`. The recorder does
 not change what it observes; an error of its own makes the scope opaque.

@@ -69,8 +69,11 @@ def _why_not(devcontainer: Devcontainer, language: Language) -> str:
 
 
 def built_image(build: DockerBuild, dependencies: Sequence[str], files: ProjectFiles) -> BuiltImage:
-    """Return a built image whose key covers the files that matter: those that the Dockerfile copies by name, and
-    dependency files in folders that it copies. The code itself is mirrored anyway."""
+    """Return a built image whose key covers the files that matter.
+
+    These are the files that the Dockerfile copies by name, and dependency files in folders that it copies. The code
+    itself is mirrored anyway.
+    """
     copied = list(_copied(files.text(build.dockerfile), build.context))
     paths = {build.dockerfile, f"{build.dockerfile}.dockerignore", posixpath.join(build.context, ".dockerignore")}
     paths |= {*copied, *(path for path in dependencies if any(_holds(source, path) for source in copied))}

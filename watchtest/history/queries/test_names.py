@@ -25,8 +25,7 @@ class PastTest:
 
 
 def find_tests(connection: Connection, wanted: str) -> tuple[PastTest, ...]:
-    """Return the test with this id, now or earlier. If there is none, return all tests whose id contains the text,
-    ignoring case."""
+    """Return the test with this id, now or earlier; else all tests whose id contains the text, ignoring case."""
     wanted = storable_text(wanted)
     exact = connection.execute("SELECT * FROM tests WHERE identity = ?", (wanted,)).fetchone()
     if exact is not None:

@@ -54,8 +54,7 @@ def connect(path: Path, mode: Literal["rwc", "ro"], *, is_immutable: bool = Fals
 
 
 def prepare_for_writing(connection: Connection) -> None:
-    """Set the journal mode WAL, in which readers and writers do not block each other, and `synchronous = NORMAL`,
-    with which a killed process loses no committed data."""
+    """Let readers and writers not block each other, and a killed process lose no committed data."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}")
@@ -63,8 +62,10 @@ def prepare_for_writing(connection: Connection) -> None:
 
 @contextmanager
 def transaction(connection: Connection, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE") -> Iterator[Connection]:
-    """Run the block as one transaction. A writer takes its lock at the start: SQLite does not let a reader that becomes
-    a writer wait for it."""
+    """Run the block as one transaction.
+
+    A writer takes its lock at the start: SQLite does not let a reader that becomes a writer wait for it.
+    """
     connection.execute(f"BEGIN {kind}")
     try:
         yield connection

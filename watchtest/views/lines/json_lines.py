@@ -70,7 +70,7 @@ def objects(before: State, after: State, event: Event) -> Iterator[Object]:
             yield {"event": kind, "at": timestamp(event.at), "lane": name, **fields}
 
 
-def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[tuple[str, Object]]:
+def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[tuple[str, Object]]:  # noqa: C901 - one flat match over all facts
     match fact:
         case transitions.FilesChanged(paths=paths):
             named = sorted(paths - {EVERYTHING})

@@ -59,7 +59,7 @@ def discard_output(stream: TextIO) -> None:
         pass
 
 
-def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]:
+def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]:  # noqa: C901 - one flat match over all facts
     """Yield the lines that report a fact; `lane` is the lane after it."""
     match fact:
         case transitions.FilesChanged():

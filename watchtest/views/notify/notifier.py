@@ -74,8 +74,10 @@ class Outbox(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class NotifyChannels:
-    """The terminal is used if there is no desktop or the desktop fails. A watcher without a terminal relays to the
-    attached ones instead."""
+    """Where notifications go: to the desktop, or to the terminal if there is no desktop or it fails.
+
+    A watcher without a terminal relays to the attached ones instead.
+    """
 
     desktop: NotificationChannel | None = None
     terminal: TerminalChannel | NotificationRelay | None = None
