@@ -17,7 +17,7 @@ import pytest
 from .. import rows
 from ..failures import TEXT_LIMIT, cut
 from ..module_origins import third_party
-from ..record.recorder import Recorder
+from ..record.recorder import start_recording
 from ..rows import RowKind
 from ..warm.preloaded_state import PreloadedState
 from ..warm.prestart import EARLY, LATE, Gate
@@ -57,19 +57,14 @@ def run(
     args = list(order["args"])
     sys.argv = [os.path.join(os.path.dirname(pytest.__file__), "__main__.py"), *args]
     reporter = PytestReporter(results_fd, order, preloaded, gate)
-    scope_plugin = _start_recording(order["root"], reporter) if order["record"] else None
-    code = int(pytest.main(args, plugins=[reporter] if scope_plugin is None else [reporter, scope_plugin]))
+    recorder = start_recording(order["root"], reporter.send_record) if order["record"] else None
+    plugins = [reporter] if recorder is None else [reporter, ScopePlugin(recorder, reporter.name)]
+    code = int(pytest.main(args, plugins=plugins))
     reporter.exit_on_mismatch()  # the session may have ended before its collection
-    if scope_plugin is not None:
-        scope_plugin.close()
-    reporter.send_worker_records()
-    reporter.send_modules()
+    if recorder is not None:
+        recorder.stop()
+    reporter.send_rest()
     return code
-
-
-def _start_recording(root: str, reporter: PytestReporter) -> Optional[ScopePlugin]:
-    recorder = Recorder(root, reporter.send_record)
-    return ScopePlugin(recorder, reporter.send_record, reporter.name) if recorder.start() else None
 
 
 class PytestReporter:
@@ -232,18 +227,15 @@ class PytestReporter:
             self.send(rows.ColdRow(k=RowKind.COLD, why=mismatch.why, avoid=mismatch.avoid))
             os._exit(0)
 
-    def send_worker_records(self) -> None:
-        """Send what the tests of xdist's workers have touched."""
-        for row in self._workers.rows():
-            self.send(row)
-
     def send_record(self, row: rows.Row) -> None:
         """Send what this process has touched, unless xdist's workers run the tests."""
         if not self._workers:
             self._rows.buffer(row)
 
-    def send_modules(self) -> None:
-        """Send the modules that the next run may find preloaded."""
+    def send_rest(self) -> None:
+        """Send what the tests of xdist's workers have touched, and the modules that the next run may find preloaded."""
+        for row in self._workers.rows():
+            self.send(row)
         found = third_party(self._preloaded.modules if self._preloaded is not None else frozenset(), self._root)
         if found:
             self._rows.buffer(rows.ModulesRow(k=RowKind.MODULES, names=found))

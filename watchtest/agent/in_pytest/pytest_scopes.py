@@ -5,26 +5,22 @@ It works beside the plugin that reports results, and sends what a test has touch
 
 from __future__ import annotations
 
-from os import getpid
 from os.path import isfile
 from typing import Any, Dict, Generator, Iterable, Set, Tuple
 
 import pytest
 
-from ..module_origins import project_modules_row
 from ..record.recorder import Recorder
-from ..record.scopes import DISTURBED, FILE, FIXTURE, SESSION, TEST, Scope, Send, identity
+from ..record.scopes import FILE, FIXTURE, SESSION, TEST, Scope, identity
 
 
 class ScopePlugin:
     """`name` converts a node id of pytest to a test id of the workspace."""
 
-    def __init__(self, recorder: Recorder, send: Send, name: Any) -> None:
+    def __init__(self, recorder: Recorder, name: Any) -> None:
         self._recorder = recorder
         self._scopes = recorder.scopes
-        self._send = send
         self._name = name
-        self._pid = getpid()
         self._test = Scope(SESSION)
         """The scope of the current test."""
         self._keys: Dict[int, Tuple[Any, str]] = {}
@@ -87,11 +83,7 @@ class ScopePlugin:
         self._test = top = self._scopes.top
         yield
         top.uses.update(self._fixtures_of(item))  # type: ignore[attr-defined]
-        if not self._recorder.is_undisturbed:
-            top.opaque.add(DISTURBED)  # type: ignore[attr-defined]
-        self._scopes.end(key)
-        if getpid() == self._pid:
-            self._scopes.report(key)
+        self._recorder.end_test(key)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: Any) -> Generator[None, Any, None]:
@@ -106,14 +98,6 @@ class ScopePlugin:
 
     def _wide_keys(self, fixturedefs: Iterable[Any]) -> Set[str]:
         return {key for key in map(self._key_of, fixturedefs) if key}
-
-    # -- the end -----------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Stop recording when the session is over, and send the rest."""
-        self._recorder.stop()
-        self._scopes.report()
-        self._send(project_modules_row(self._scopes.own))
 
 
 def _active(request: Any) -> Iterable[Any]:

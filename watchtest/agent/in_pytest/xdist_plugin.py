@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 from os import getpid, write
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import pytest
 
-from ..record.recorder import Recorder
+from ..record.recorder import start_recording
 from ..rows import Row, encode_row
 from .pytest_scopes import ScopePlugin
 from .pytest_selection import TestSelection
@@ -41,14 +41,10 @@ class _XdistWorker:
         self._base = order["base"]
         self._fd = os.open(order["record"], os.O_WRONLY | os.O_APPEND) if order["record"] else -1
         self._pid = getpid()
-        self._scope_plugin = self._start_recording(order["root"]) if self._fd >= 0 else None
+        platform.platform()  # fills its cache before we listen: xdist calls it, and it starts a program
+        self._recorder = start_recording(order["root"], self._write) if self._fd >= 0 else None
         self._before = os.environ.get(VARIABLE)
         os.environ[VARIABLE] = ",".join(filter(None, [self._before, __name__]))
-
-    def _start_recording(self, root: str) -> Optional[ScopePlugin]:
-        platform.platform()  # fills its cache before we listen: xdist calls it, and it starts a program
-        recorder = Recorder(root, self._write)
-        return ScopePlugin(recorder, self._write, self._selection.name) if recorder.start() else None
 
     def register(self, plugins: Any) -> None:
         if self._before is None:
@@ -56,8 +52,8 @@ class _XdistWorker:
         else:
             os.environ[VARIABLE] = self._before
         plugins.register(self, "watchtest-worker")
-        if self._scope_plugin is not None:
-            plugins.register(self._scope_plugin, "watchtest-recording")
+        if self._recorder is not None:
+            plugins.register(ScopePlugin(self._recorder, self._selection.name), "watchtest-recording")
 
     def _write(self, row: Row) -> None:
         """Write a row in one call, so that rows of several workers do not mix. Each worker numbers its own code."""
@@ -84,5 +80,5 @@ class _XdistWorker:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        if self._scope_plugin is not None:
-            self._scope_plugin.close()
+        if self._recorder is not None:
+            self._recorder.stop()

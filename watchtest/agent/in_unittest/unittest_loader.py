@@ -10,22 +10,19 @@ import os
 import sys
 import unittest
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, Tuple, Type
+from typing import Any, Callable, Dict, FrozenSet, Iterator, NamedTuple, Optional, Tuple, Type
 from unittest.loader import TestLoader, _FailedTest  # type: ignore[attr-defined]
 
 from ..failures import FailureDescriber
-from ..module_origins import project_modules_row
-from ..record.recorder import Recorder
-from ..record.scopes import DISTURBED, FILE, TEST, Send
+from ..record.recorder import start_recording
+from ..record.scopes import FILE, TEST, Send
 
 
 class ScopeRecorder:
     """Begins and ends scopes. Does nothing unless recording is wanted and possible."""
 
     def __init__(self, root: str, send: Send, is_wanted: bool) -> None:
-        recorder = Recorder(root, send) if is_wanted else None
-        self._recorder: Optional[Recorder] = recorder if recorder is not None and recorder.start() else None
-        self._send = send
+        self._recorder = start_recording(root, send) if is_wanted else None
 
     @contextmanager
     def file_scope(self, file: Optional[str]) -> Iterator[None]:
@@ -46,10 +43,7 @@ class ScopeRecorder:
 
     def end(self, test: str) -> None:
         if self._recorder is not None:
-            if not self._recorder.is_undisturbed:
-                self._recorder.scopes.top.opaque.add(DISTURBED)  # type: ignore[attr-defined]
-            self._recorder.scopes.end(TEST + test)
-            self._recorder.scopes.report(TEST + test)
+            self._recorder.end_test(TEST + test)
 
     def report(self) -> None:
         if self._recorder is not None:
@@ -58,8 +52,6 @@ class ScopeRecorder:
     def close(self) -> None:
         if self._recorder is not None:
             self._recorder.stop()
-            self._recorder.scopes.report()
-            self._send(project_modules_row(self._recorder.scopes.own))
 
     def suite_class(self) -> Type[unittest.TestSuite]:
         """Return a TestSuite that attributes the fixtures of classes and modules to their file."""
@@ -90,12 +82,11 @@ def _file_of(kind: Any) -> Optional[str]:
     return os.path.realpath(file) if isinstance(file, str) else None
 
 
-class LoadFailure:
+class LoadFailure(NamedTuple):
     """A module that could not be loaded, and the error."""
 
-    def __init__(self, file: str, error: BaseException) -> None:
-        self.file = file
-        self.error = error
+    file: str
+    error: BaseException
 
 
 class DiscoveryLoader(TestLoader):

@@ -20,7 +20,7 @@ import posixpath
 import sys
 import weakref
 from importlib.util import resolve_name
-from os import PathLike, curdir, fsdecode, readlink, sep
+from os import PathLike, curdir, fsdecode, getpid, readlink, sep
 from os.path import basename, isabs
 from sys import _getframe
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
@@ -30,6 +30,7 @@ from ..code.caching import cache_location
 from ..code.code_objects import UNOBSERVABLE, blind_spot, units
 from ..code.decorators import NO_HINT, Hint, hints
 from ..code.instructions import IN_CLOSURE, IN_INSTANCE, IN_SHARED, NOT_CACHED
+from ..module_origins import project_modules_row
 from .callers import IMPORTLIB, calls_observed_method, is_ignored, is_pass_through, is_pytest, is_standard, library
 from .forked_children import ForkedChildren
 from .function_events import MonitoringListener, ProfileListener
@@ -67,8 +68,14 @@ Handler = Callable[[FrameType], Any]
 """Called when its code is entered; returns True if it need not be called again in this scope."""
 
 
+def start_recording(root: str, send: Send) -> Optional[Recorder]:
+    """Return a recorder that observes this process; None if another tool occupies what it needs to listen."""
+    recorder = Recorder(root, send)
+    return recorder if recorder.start() else None
+
+
 class Recorder:
-    """Observes this process from `start` to `stop`. The test runner's plugin begins and ends the `scopes`."""
+    """Observes this process until `stop`. The test runner's plugin begins and ends the `scopes`."""
 
     def __init__(self, root: str, send: Send) -> None:
         self._handlers_by_code: Dict[int, Handler] = {}
@@ -82,21 +89,21 @@ class Recorder:
         self._enclosing: Dict[int, CodeType] = {}
         """By nested function: the one that contains it."""
         self._hints: Dict[int, Hint] = {}
-        self._observed_makers: Set[int] = set()
         self.needs_attention: Set[int] = set()
         """All code in `_unexamined` and `_handlers_by_code`."""
         self._shared_objects: Dict[int, List[Callable[[], Any]]] = {}
-        """By __init__: weak references to the objects that it has initialized outside of tests."""
+        """By observed __init__: weak references to the objects that it has initialized outside of tests."""
         self._project_code: Set[int] = set()
         """Functions of the project."""
         self._listener = MonitoringListener(self) if hasattr(sys, "monitoring") else ProfileListener(self)
         self.scopes = Scopes(root, send, self._listener.renew)
+        self._send = send
+        self._pid = getpid()
         self._children = ForkedChildren(self.scopes, self._listener.listen_in_child)
         self._opened = OpenedFiles(os.path.realpath(root))
         self._events: Dict[str, Callable[[Tuple[Any, ...]], None]] = {}
 
     def start(self) -> bool:
-        """Start observing; return False if another tool occupies what we need to listen."""
         if not self._listener.start():
             return False
         for owner, name in PROBE_FUNCTIONS:
@@ -104,7 +111,8 @@ class Recorder:
         self._observe(linecache.getlines, self._on_path("files"))
         for module in list(sys.modules.values()):
             self._observe_module(module)
-        self._observe(getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None), self._on_dotted_name)
+        resolve = getattr(sys.modules.get("_pytest.monkeypatch"), "resolve", None)
+        self._observe(resolve, lambda frame: self._note_lookup(frame.f_locals.get("name")))
         self._observe(functools.cached_property.__init__, self._on_cache("func", IN_INSTANCE))
         self._observe(importlib.import_module, self._on_name)
         self._observe(importlib.util.find_spec, self._on_name)
@@ -130,9 +138,12 @@ class Recorder:
             self._observe(getattr(owner, "__dict__", {}).get(name), self._on_spawn)
 
     def stop(self) -> None:
+        """Stop observing, and report what has not been reported yet."""
         self._events.clear()
         self._opened.stop()
         self._listener.stop()
+        self.scopes.report()
+        self._send(project_modules_row(self.scopes.own))
 
     def _collect(self) -> None:
         """Add what children and native libraries have touched since the last time."""
@@ -143,10 +154,13 @@ class Recorder:
             elif self.scopes.top.key != SESSION:  # outside of other scopes, plugins read files for their own purposes
                 self.scopes.touch("files", path)
 
-    @property
-    def is_undisturbed(self) -> bool:
-        """No other tool has replaced our listener."""
-        return self._listener.is_on
+    def end_test(self, key: str) -> None:
+        """End and report the scope of a test. It is opaque if the test has installed a trace function of its own."""
+        if not self._listener.is_on:
+            self.scopes.touch("opaque", "replaces the listener of the recorder", key)
+        self.scopes.end(key)
+        if getpid() == self._pid:
+            self.scopes.report(key)
 
     # -- functions ---------------------------------------------------------------------------------
 
@@ -171,11 +185,8 @@ class Recorder:
         self.scopes.touch("imports", path)
         if self.scopes.top.is_test and self._is_library_import():
             self.scopes.touch("imports", path, SESSION)
-        makers: Dict[str, CodeType] = {}
         found = list(units(module))
-        for code, name, _ in found:
-            if name.endswith(".__init__"):
-                makers[name.rpartition(".")[0]] = code
+        makers = {name.rpartition(".")[0]: code for code, name, _ in found if name.endswith(".__init__")}
         for code, name, is_shell in found:
             self.scopes.known_code[identity(code)] = code
             if is_shell:
@@ -266,16 +277,15 @@ class Recorder:
 
     def _has_shared_object(self, maker: CodeType) -> bool:
         """Return whether an object lives that was initialized by this __init__ outside of tests."""
-        alive = self._shared_objects.get(identity(maker), [])
+        alive = self._shared_objects[identity(maker)]
         alive[:] = [reference for reference in alive if reference() is not None]
         return bool(alive)
 
     def _observe_births(self, maker: CodeType) -> None:
-        if identity(maker) in self._observed_makers:
+        if identity(maker) in self._shared_objects:
             return
-        self._observed_makers.add(identity(maker))
         scopes, handler, self_name = self.scopes, self._handlers_by_code.get(identity(maker)), maker.co_varnames[0]
-        shared_objects = self._shared_objects.setdefault(identity(maker), [])
+        shared_objects = self._shared_objects[identity(maker)] = []
 
         def on_start(frame: FrameType) -> None:
             instance = frame.f_locals.get(self_name)
@@ -304,9 +314,7 @@ class Recorder:
             caller = None if is_pytest(frame.f_back, self.scopes.own) else self._caller(frame.f_back)
             if caller is None:  # the usual case: pytest checks many paths
                 return
-            path = frame.f_locals.get(frame.f_code.co_varnames[0])
-            if self.scopes.own(path):
-                self.scopes.touch_path(kind, fsdecode(path), self._owner(caller))  # type: ignore[arg-type]
+            self.scopes.touch_path(kind, frame.f_locals.get(frame.f_code.co_varnames[0]), self._owner(caller))
 
         return on_start
 
@@ -318,9 +326,6 @@ class Recorder:
                 self.scopes.touch("missing", resolve_name(name, package))
             except (ImportError, ValueError):
                 pass  # the import itself will fail
-
-    def _on_dotted_name(self, frame: FrameType) -> None:
-        self._note_lookup(frame.f_locals.get("name"))
 
     def _note_lookup(self, name: Any) -> None:
         """Note the lookup of a dotted name: a module, or something in one."""
@@ -338,13 +343,9 @@ class Recorder:
         if name == "__import__":
             self._note_lookup(argument)
         elif name in UNOBSERVABLE:
-            self._note_probe(argument)
+            self.scopes.touch_path("probes", argument)
         elif _plain_name(argument) in UNOBSERVABLE:  # map(os.stat, paths)
             self.scopes.touch("opaque", "passes on os." + argument.__name__)
-
-    def _note_probe(self, path: Any) -> None:
-        if self.scopes.own(path):
-            self.scopes.touch_path("probes", fsdecode(path))
 
     def _on_spawn(self, frame: FrameType) -> None:
         self.scopes.touch("opaque", "spawns a process")
@@ -392,8 +393,10 @@ class Recorder:
             "open": self._on_open,
             "os.listdir": self._on_list,
             "os.scandir": self._on_list,
-            "pickle.find_class": self._on_pickled,
-            "code.__new__": self._on_code,
+            # The module of an unpickled object may already be imported.
+            "pickle.find_class": lambda arguments: self._note_lookup(arguments[0]),
+            # Code that is created from other code cannot be observed when it runs.
+            "code.__new__": lambda arguments: self.scopes.touch_path("files", arguments[1]),
             **dict.fromkeys(NATIVE_READS, self._on_native_read),
             **{event: self._on_process_start(event) for event in PROCESS_STARTS},
         }
@@ -427,7 +430,7 @@ class Recorder:
             return
         caller = self._caller(_getframe(3), own.endswith((".py", ".pyc")))
         if caller is not None:
-            self.scopes.touch_path("files", fsdecode(path))
+            self.scopes.touch_path("files", path)
             self._suspect_library_cache(caller, own)
 
     def _on_open_somewhere(self, frame: FrameType) -> None:
@@ -438,8 +441,7 @@ class Recorder:
             self.scopes.touch("opaque", "opens a file from a folder")
 
     def _on_native_read(self, arguments: Tuple[Any, ...]) -> None:
-        if isinstance(arguments[0], (str, bytes, PathLike)):
-            self.scopes.touch_path("files", fsdecode(arguments[0]))
+        self.scopes.touch_path("files", arguments[0])
 
     def _on_list(self, arguments: Tuple[Any, ...]) -> None:
         path = curdir if arguments[0] is None else arguments[0]
@@ -447,16 +449,7 @@ class Recorder:
             path = readlink("/proc/self/fd/{}".format(path))
         caller = self._caller(_getframe(3)) if self.scopes.own(path) else None
         if caller is not None:
-            self.scopes.touch_path("folders", fsdecode(path), self._owner(caller))
-
-    def _on_code(self, arguments: Tuple[Any, ...]) -> None:
-        """Code that is created from other code cannot be observed when it runs."""
-        if self.scopes.own(arguments[1]):
-            self.scopes.touch_path("files", arguments[1])
-
-    def _on_pickled(self, arguments: Tuple[Any, ...]) -> None:
-        """An object is unpickled; the module of its class may already be imported."""
-        self._note_lookup(arguments[0])
+            self.scopes.touch_path("folders", path, self._owner(caller))
 
     # -- callers -----------------------------------------------------------------------------------
 

@@ -28,8 +28,6 @@ FOREIGN_FOLDERS = ("site-packages", "__pycache__")
 """Folders inside the project whose files are not the project's own."""
 ELSEWHERE, ABOVE = "elsewhere", "above"
 """In place of a folder of the project, which ends with a slash: a folder outside the project, or above it."""
-DISTURBED = "replaces the listener of the recorder"
-"""Why a scope is opaque when a test has installed a trace or profile function of its own."""
 
 Send = Callable[[Row], None]
 Write = Callable[[List[Any]], None]
@@ -98,11 +96,12 @@ class Scopes:
         else:
             self._write([kind, word])
 
-    def touch_path(self, kind: str, path: str, key: str = "") -> None:
-        """Note a path and, if it is a link, its target."""
+    def touch_path(self, kind: str, path: Any, key: str = "") -> None:
+        """Note a path of the project and, if it is a link, its target."""
         own = self.own(path)
         if own:
             self.touch(kind, own, key)
+            path = fsdecode(path)
             real = self.own(realpath(path)) if _is_link(path) else own
             if real and real != own:
                 self.touch(kind, real, key)
