@@ -14,10 +14,9 @@ from os import fstat, pread, write
 from typing import Any, Callable, List, Optional, Set, Tuple
 
 from ..rows import SCOPE_SETS
+from .opened_files import moved_out_of_reach
 from .scopes import CODE, Scopes
 
-FIRST_FD = 100
-"""Use file descriptors from here on: children often close the low ones and use them again."""
 READ_SIZE = 16 * 1024 * 1024
 ENCODE, DECODE = json.JSONEncoder().encode, json.JSONDecoder().decode
 
@@ -79,16 +78,10 @@ class ForkedChildren:
 
 
 def _unlinked_file() -> int:
-    handle, name = tempfile.mkstemp(prefix="watchtest-")
-    try:
-        appending = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            return fcntl.fcntl(appending, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
-        finally:
-            os.close(appending)
-    finally:
-        os.close(handle)
-        os.unlink(name)
+    file, name = tempfile.mkstemp(prefix="watchtest-")
+    os.unlink(name)
+    fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+    return moved_out_of_reach(file)
 
 
 def _identity(file: int) -> Tuple[int, int]:

@@ -1,6 +1,6 @@
 """Listens to functions that are entered and left: by sys.monitoring from Python 3.12 on, else by sys.setprofile.
 
-The listeners know which code is observed; the recorder knows what it means.
+The listeners know which code is observed; the recorder knows what it means. Code objects are passed to it by identity.
 """
 
 from __future__ import annotations
@@ -9,31 +9,19 @@ import sys
 import threading
 from sys import _getframe
 from types import CodeType, FrameType
-from typing import Any, Callable, Dict, Protocol, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, Set
 
-from .scopes import Scopes, identity
+from .scopes import identity
 
-
-class EventSink(Protocol):
-    """Receives the events. Code objects are given by their identities."""
-
-    scopes: Scopes
-    needs_attention: Set[int]
-    """Code for which it is not enough to know that it was entered."""
-    end_handlers: Dict[int, Callable[[Any], Any]]
-
-    def on_start(self, code_id: int, frame: FrameType) -> bool: ...
-
-    def on_end(self, code_id: int) -> bool: ...
-
-    def on_call(self, function: Any, argument: Any) -> None: ...
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 
 class MonitoringListener:
     """sys.monitoring: events of single code objects, disabled after the first one until the scope changes."""
 
-    def __init__(self, sink: EventSink) -> None:
-        self._sink = sink
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._tool = -1
         self._with_calls: Set[int] = set()
         self._events: Dict[int, int] = {}
@@ -50,11 +38,9 @@ class MonitoringListener:
             if monitoring.get_tool(tool) is None:
                 monitoring.use_tool_id(tool, "watchtest")
                 self._tool = tool
-                break
-        else:
-            return False
-        self._register(self._on_start(self._sink.scopes.entered.append))
-        return True
+                self._register(self._on_start(self._recorder.scopes.entered.append))
+                return True
+        return False
 
     def _register(self, on_start: Callable[[CodeType, int], Any]) -> None:
         events = self._monitoring.events
@@ -92,40 +78,38 @@ class MonitoringListener:
             self._restart()
 
     def _on_start(self, enter: Callable[[int], None]) -> Callable[[CodeType, int], Any]:
-        needs_attention, disable, sink = self._sink.needs_attention, self._monitoring.DISABLE, self._sink
+        needs_attention, disable, recorder = self._recorder.needs_attention, self._monitoring.DISABLE, self._recorder
 
         def on_start(code: CodeType, offset: int) -> Any:
             code_id = identity(code)
             if code_id not in needs_attention:
                 enter(code_id)
-                self._has_disabled = True  # at the end: a scope may end in another thread meanwhile
-                return disable
-            if sink.on_start(code_id, _getframe(1)):
+            elif recorder.on_start(code_id, _getframe(1)):
                 return None
-            self._has_disabled = True
+            self._has_disabled = True  # at the end: a scope may end in another thread meanwhile
             return disable
 
         return on_start
 
     def _on_return(self, code: CodeType, offset: int, value: Any) -> Any:
-        if self._sink.on_end(identity(code)):
+        if self._recorder.on_end(identity(code)):
             return None
         self._has_disabled = True
         return self._monitoring.DISABLE
 
     def _on_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        self._sink.on_call(function, argument)
+        self._recorder.on_call(function, argument)
 
     def listen_in_child(self) -> None:
-        self._register(self._on_start(self._sink.scopes.enter))
+        self._register(self._on_start(self._recorder.scopes.enter))
         self._restart()
 
 
 class ProfileListener:
     """sys.setprofile: gets an event for every call, and ignores most of them as fast as it can."""
 
-    def __init__(self, sink: EventSink) -> None:
-        self._sink = sink
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._observed: Set[int] = set()
         self._not_yet_entered: Set[int] = set()
         """The observed code that has not been entered in this scope."""
@@ -160,15 +144,15 @@ class ProfileListener:
         self._not_yet_entered |= self._observed
 
     def _make(self) -> Any:
-        not_yet_entered, end_handlers, sink = self._not_yet_entered, self._sink.end_handlers, self._sink
+        not_yet_entered, end_handlers, recorder = self._not_yet_entered, self._recorder.end_handlers, self._recorder
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
             if event == "call":
                 code_id = identity(frame.f_code)
-                if code_id in not_yet_entered and not sink.on_start(code_id, frame):
+                if code_id in not_yet_entered and not recorder.on_start(code_id, frame):
                     not_yet_entered.discard(code_id)
             elif event == "return" and identity(frame.f_code) in end_handlers:
-                sink.on_end(identity(frame.f_code))
+                recorder.on_end(identity(frame.f_code))
 
         return profile
 

@@ -13,8 +13,6 @@ try:
 except ImportError:  # not Linux
     EPOLLIN, epoll = 0, None  # type: ignore[assignment, misc]
 
-FIRST_FD = 100
-"""Use file descriptors from here on: tests often close the low ones and use them again."""
 OPEN, ONLY_FOLDERS, IS_FOLDER, OVERFLOW = 0x20, 0x01000000, 0x40000000, 0x4000
 HEAD = struct.Struct("iIII")
 MAX_FOLDERS = 3000
@@ -25,6 +23,14 @@ CODE_SUFFIXES = (b".py", b".pyc")
 READ_SIZE = 1024 * 1024
 LOST = ""
 """In place of a path: events were lost."""
+
+
+def moved_out_of_reach(file: int) -> int:
+    """Give an open file a high number: tests and their children often close the low ones and use them again."""
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 100)
+    finally:
+        os.close(file)
 
 
 class OpenedFiles:
@@ -57,13 +63,10 @@ class OpenedFiles:
         import ctypes  # some Pythons are built without it
 
         library: Any = ctypes.CDLL(None, use_errno=True)
-        first = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if first < 0:
+        file = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if file < 0:
             raise OSError(ctypes.get_errno(), "no inotify")
-        try:
-            self._file = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
-        finally:
-            os.close(first)
+        self._file = moved_out_of_reach(file)
         for folder in self._walk():
             watch = library.inotify_add_watch(self._file, os.fsencode(folder), OPEN | ONLY_FOLDERS)
             if watch >= 0:

@@ -90,7 +90,7 @@ class Recorder:
         """By nested function: the one that contains it."""
         self._hints: Dict[int, Hint] = {}
         self.needs_attention: Set[int] = set()
-        """All code in `_unexamined` and `_handlers_by_code`."""
+        """All code in `_unexamined` and `_handlers_by_code`: it is not enough to know that it was entered."""
         self._shared_objects: Dict[int, List[Callable[[], Any]]] = {}
         """By observed __init__: weak references to the objects that it has initialized outside of tests."""
         self._project_code: Set[int] = set()
@@ -122,8 +122,7 @@ class Recorder:
                 self._observe_code(code, self._on_cache("user_function", IN_SHARED))
         self._children.start()
         self.scopes.collect = self._collect
-        self._events.update(self._event_handlers())
-        sys.addaudithook(self._audit_hook())
+        self._listen_to_audit_events()
         return True
 
     def _observe_module(self, module: Any) -> None:
@@ -375,8 +374,9 @@ class Recorder:
 
     # -- audit events ------------------------------------------------------------------------------
 
-    def _audit_hook(self) -> Callable[[str, Tuple[Any, ...]], None]:
+    def _listen_to_audit_events(self) -> None:
         events, safely = self._events, self._safely
+        events.update(self._event_handlers())
 
         # An audit hook cannot be removed and gets every event, so it does as little as possible.
         def on_event(event: str, arguments: Tuple[Any, ...]) -> None:
@@ -384,7 +384,7 @@ class Recorder:
             if handler is not None:
                 safely(handler, arguments)
 
-        return on_event
+        sys.addaudithook(on_event)
 
     def _event_handlers(self) -> Dict[str, Callable[[Tuple[Any, ...]], None]]:
         return {

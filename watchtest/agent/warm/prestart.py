@@ -27,16 +27,11 @@ from .side_effects import opened_for_reading, side_effect
 EARLY, LATE, DEEP = "early", "late", "deep"
 MAX_AGE_S = 600.0
 """Modules may have read the clock when they were imported."""
-SETTINGS = (
-    "pytest.toml",
-    ".pytest.toml",
-    "pytest.ini",
-    ".pytest.ini",
-    "pyproject.toml",
-    "tox.ini",
-    "setup.cfg",
-    "setup.py",
+SETTINGS = frozenset(
+    {"pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py"}
 )
+ANSWER_LIMIT_S = 2.0
+"""The time limit of one answer. A run may have to wait for three before it begins."""
 
 
 class Gate:
@@ -167,9 +162,6 @@ def _with_parents(path: str) -> Tuple[str, ...]:
     while os.path.dirname(folders[-1]) != folders[-1]:
         folders.append(os.path.dirname(folders[-1]))
     return tuple(folders)
-
-
-ANSWER_LIMIT_S = 2.0
 
 
 class PrestartedRun:

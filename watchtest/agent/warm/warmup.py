@@ -45,7 +45,6 @@ class UnfitProcess(Exception):
 
     def __init__(self, reason: str, avoid: Set[str]) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.avoid = avoid
 
 

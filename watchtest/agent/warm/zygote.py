@@ -11,7 +11,6 @@ import json
 import os
 import socket
 import sys
-import time
 import traceback
 from typing import Any, Dict, List, NoReturn
 
@@ -30,17 +29,16 @@ def main(channel_fd: int, settings_file: str) -> NoReturn:
         settings = json.load(stream)
     os.set_inheritable(channel_fd, False)
     channel = socket.socket(fileno=channel_fd)
-    began = time.monotonic()
     try:
         preloaded = warm_up(settings)
     except UnfitProcess as unfit:
-        send(channel, {"unfit": unfit.reason, "avoid": sorted(unfit.avoid)})
+        send(channel, {"unfit": str(unfit), "avoid": sorted(unfit.avoid)})
         supervisor.kill_descendants()  # a module may have started some
         os._exit(0)
     cache_folders()
     gc.collect()
     gc.freeze()
-    send(channel, {"ready": len(preloaded.modules), "took_s": round(time.monotonic() - began, 3)})
+    send(channel, {"ready": True})
     try:
         while True:
             request, fds = receive(channel)

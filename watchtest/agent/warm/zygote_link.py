@@ -17,10 +17,8 @@ from ..in_pytest import pytest_command
 from ..jobs import job_process
 from ..messages import receive, send
 from .preloaded_state import LearnedModules
-from .prestart import DEEP, EARLY, LATE, PrestartedRun, fixed_parts
+from .prestart import ANSWER_LIMIT_S, DEEP, EARLY, LATE, PrestartedRun, fixed_parts
 
-ANSWER_LIMIT_S = 2.0
-"""The time limit of one answer. A run may have to wait for three before it begins."""
 READY_LIMIT_S = 120.0
 """If a warm-up takes longer, one of its imports hangs."""
 MAX_STARTS = 8
@@ -184,14 +182,10 @@ class ZygoteLink:
             if prestarted is not None and prestarted.go(plugin_order):
                 self._starts = 0
                 return prestarted.ends
-        pipes = job_process.JobPipes()
-        refusal = self._request(plugin_order, pipes.job_ends.all(), hard_limit_s)
-        pipes.job_ends.close()
-        if refusal:
-            pipes.agent_ends.close()
-            return refusal
-        self._starts = 0
-        return pipes.agent_ends
+        ends = self._request(plugin_order, hard_limit_s, waiting={})
+        if not isinstance(ends, str):
+            self._starts = 0
+        return ends
 
     def prestart(self, order: Dict[str, Any], hard_limit_s: float, expected: Sequence[str] = ()) -> None:
         """Start the next runs ahead of time, as far as that has no side effects.
@@ -200,43 +194,27 @@ class ZygoteLink:
         """
         if self._key_of(order) != self._key or not self._is_ready:
             return
+        root = os.path.realpath(self._root)
         same_tests = pytest_command.plugin_order(order)
         any_tests = dict(same_tests, tests=None, order=[], first=[], collects_all=False)
         for point, plugin_order in ((EARLY, any_tests), (LATE, any_tests), (DEEP, same_tests)):
             key = (self._key, *fixed_parts(plugin_order, point), *(expected if point == DEEP else ()))
             prestarted = self._prestarted.get(point)
-            if prestarted is not None and prestarted.has_ended():
+            if prestarted is not None and (prestarted.has_ended() or prestarted.key != key):
                 if prestarted.was_noticeable:
                     self._noticeable[point] = prestarted.key
-                self._prestarted.pop(point).discard()
-            elif prestarted is not None and prestarted.key != key:
                 self._prestarted.pop(point).discard()
             is_futile = self._noticeable.get(point) == key or (point == DEEP and not expected)
             if point in self._prestarted or is_futile:
                 continue
-            if not self._prestart_at(point, plugin_order, hard_limit_s, key, expected):
+            ours, theirs = socket.socketpair()
+            with theirs:
+                waiting = {"point": point, "expected": [os.path.join(root, file) for file in expected]}
+                ends = self._request(plugin_order, hard_limit_s, waiting, [theirs.fileno()])
+            if isinstance(ends, str):
+                ours.close()
                 return
-
-    def _prestart_at(
-        self,
-        point: str,
-        plugin_order: Dict[str, Any],
-        hard_limit_s: float,
-        key: Tuple[Any, ...],
-        expected: Sequence[str],
-    ) -> bool:
-        pipes = job_process.JobPipes()
-        ours, theirs = socket.socketpair()
-        files = [*pipes.job_ends.all(), theirs.fileno()]
-        refusal = self._request(plugin_order, files, hard_limit_s, point, expected)
-        theirs.close()
-        pipes.job_ends.close()
-        if refusal:
-            ours.close()
-            pipes.agent_ends.close()
-            return False
-        self._prestarted[point] = PrestartedRun(ours, pipes.agent_ends, point, plugin_order, key)
-        return True
+            self._prestarted[point] = PrestartedRun(ours, ends, point, plugin_order, key)
 
     def _give_up_if_late(self) -> None:
         if self._pid is not None and not self._is_ready and time.monotonic() - self._began > READY_LIMIT_S:
@@ -256,27 +234,28 @@ class ZygoteLink:
                 self._prestarted.pop(point).discard()
 
     def _request(
-        self,
-        plugin_order: Dict[str, Any],
-        files: List[int],
-        hard_limit_s: float,
-        point: Optional[str] = None,
-        expected: Sequence[str] = (),
-    ) -> str:
-        """Have the zygote fork a process with these files; return why it did not, or ""."""
+        self, plugin_order: Dict[str, Any], hard_limit_s: float, waiting: Dict[str, Any], files: Sequence[int] = ()
+    ) -> Union[job_process.PipeEnds, str]:
+        """Have the zygote fork a run; return our ends of its pipes, or why it did not.
+
+        `waiting`: what a prestarted run has to know; `files`: what it gets besides the pipes.
+        """
         assert self._channel is not None
-        request = {"order": plugin_order, "runs_lock": self._runs_lock, "hard_limit_s": hard_limit_s}
-        request.update(point=point, expected=[os.path.join(os.path.realpath(self._root), file) for file in expected])
+        request = dict(waiting, order=plugin_order, runs_lock=self._runs_lock, hard_limit_s=hard_limit_s)
+        pipes = job_process.JobPipes()
         try:
-            send(self._channel, request, files)
+            send(self._channel, request, [*pipes.job_ends.all(), *files])
             message, _ = receive(self._channel)
+            if message.get("forked") is True:
+                return pipes.agent_ends
+            refusal = "{} has changed since it was preloaded".format(message.get("stale"))
         except (EOFError, OSError, ValueError) as error:
-            self.close()
-            return "the warm process did not answer: {}".format(str(error) or self._last_line())
-        if message.get("forked") is True:
-            return ""
+            refusal = "the warm process did not answer: {}".format(str(error) or self._last_line())
+        finally:
+            pipes.job_ends.close()
+        pipes.agent_ends.close()
         self.close()
-        return "{} has changed since it was preloaded".format(message.get("stale"))
+        return refusal
 
     def _key_of(self, order: Dict[str, Any]) -> str:
         """Return all that makes one zygote different from another: interpreter, folder, environment and modules."""

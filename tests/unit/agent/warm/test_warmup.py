@@ -19,7 +19,7 @@ from watchtest.agent.warm import warmup
 try:
     held = warmup.warm_up(settings)
 except warmup.UnfitProcess as unfit:
-    said = {'unfit': unfit.reason, 'avoid': sorted(unfit.avoid)}
+    said = {'unfit': str(unfit), 'avoid': sorted(unfit.avoid)}
 else:
     os.chdir(settings['root'])
     held.freshen(os.getcwd())
