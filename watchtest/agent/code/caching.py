@@ -11,27 +11,114 @@ registry, the environment. A change of such a function may affect later tests th
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
+import re
 from types import CodeType
-from typing import FrozenSet, Iterator
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple
 
+from ..record.scopes import identity
 from . import opcodes
-from .decorators import COMPREHENSIONS, NO_HINT, Hint
 from .instructions import IN_CLOSURE, IN_INSTANCE, IN_SHARED, NOT_CACHED, Body, Origin
 
+BUILTINS = frozenset(dir(builtins))
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+CACHING_DECORATOR = re.compile(r"cache|memo(?!ry)|lazy|singleton|^once|once$|jit$")
+"""Matches names of decorators that do not call the decorated function each time."""
+NON_CACHING_DECORATORS = frozenset({"never_cache", "cache_control"})
 CACHE_WORDS = ("cache", "memo")
 """Parts of the names of caches."""
 INITIALIZERS = ("__init__", "__new__", "__post_init__")
 """In these methods, nothing is cached in the object yet."""
 WHEN_MISSING = ("__getattr__", "__missing__")
 """Methods that are only called for a missing value, so they need not check for it."""
-NEVER_CACHES = frozenset(dir(builtins)) - {"globals", "vars", "type"} | {"os", "sys"}
+NEVER_CACHES = BUILTINS - {"globals", "vars", "type"} | {"os", "sys"}
 """Names that are used everywhere and never hold a cache."""
 ADDING_METHODS = frozenset(
     {"add", "append", "appendleft", "extend", "insert", "put", "set", "setdefault", "update", "__setitem__"}
 )
 """Methods that add something to a container."""
 SETATTR_NAMES = frozenset({"setattr", "__setattr__"})
+
+
+# -- what the enclosing code tells -------------------------------------------------------------------
+
+
+class Hint(NamedTuple):
+    """What the enclosing code tells about a function."""
+
+    where: str = NOT_CACHED
+    """Where its decorator caches results, judged by the decorator's name."""
+    has_container_default: bool = False
+    """A parameter defaults to an empty container."""
+
+
+NO_HINT = Hint()
+
+
+def hints(enclosing: CodeType) -> Dict[int, Hint]:
+    """Return what a code object tells about the functions in it, by their identities; without empty hints."""
+    body = Body.of(enclosing)
+    if opcodes.NEW_CONTAINERS.isdisjoint(body.operations) and not any(map(_is_caching_decorator, enclosing.co_names)):
+        return {}
+    found: Dict[int, Hint] = {}
+    for load in opcodes.CONSTANT:
+        for index in body.indexes(load):
+            inner = enclosing.co_consts[body.argument(index)]
+            if isinstance(inner, CodeType) and inner.co_name not in COMPREHENSIONS:
+                hint = _hint(body, index)
+                if hint != NO_HINT:
+                    found[identity(inner)] = hint
+    return found
+
+
+def _hint(body: Body, index: int) -> Hint:
+    """Return the hint for the function whose code is loaded there, after its decorators, defaults and annotations."""
+    count = _count_extras(body, index)
+    start = body.span(index, count)[0] if count else index
+    if start is None:
+        return NO_HINT
+    words = []
+    for before in range(start - 1, -1, -1):
+        if body.operations[before] in opcodes.STATEMENT_ENDS:
+            break
+        words.append(body.loaded_name(before))
+    has_container_default = any(
+        body.operations[at] in opcodes.NEW_CONTAINERS and body.argument(at) == 0 for at in range(start, index)
+    )
+    return Hint(_cached_by(words), has_container_default)
+
+
+def _count_extras(body: Body, index: int) -> int:
+    """Return how many values are on the stack for a function before its code: defaults, annotations, variables."""
+    following = iter(range(index + 1, len(body.operations)))
+    make = next((at for at in following if body.operations[at] in opcodes.MAKE_FUNCTION), None)
+    if make is None:
+        return 0
+    if not opcodes.SET_ATTRIBUTE:
+        return bin(body.argument(make) & 15).count("1")
+    count = 0
+    for at in following:
+        if body.operations[at] in opcodes.SET_ATTRIBUTE:
+            count += 1
+        elif body.operations[at] != opcodes.EXTENDED:
+            break
+    return count
+
+
+@functools.lru_cache(maxsize=None)
+def _is_caching_decorator(name: str) -> bool:
+    return CACHING_DECORATOR.search(name.lower()) is not None
+
+
+def _cached_by(words: List[str]) -> str:
+    telling = [word for word in words if word not in NON_CACHING_DECORATORS and _is_caching_decorator(word)]
+    if not telling:
+        return NOT_CACHED
+    return IN_INSTANCE if any("property" in word.lower() for word in telling) else IN_SHARED
+
+
+# -- where a function stores -------------------------------------------------------------------------
 
 
 def cache_location(code: CodeType, hint: Hint = NO_HINT) -> str:
@@ -52,11 +139,9 @@ def cache_location(code: CodeType, hint: Hint = NO_HINT) -> str:
         *_stores(body, found, hint),
         *(_additions(body) if names & ADDING_METHODS else ()),
     }
-    if IN_SHARED in places:
-        return IN_SHARED
-    if IN_CLOSURE in places:
-        return IN_CLOSURE
-    return IN_INSTANCE if IN_INSTANCE in places and code.co_name not in INITIALIZERS else NOT_CACHED
+    if code.co_name in INITIALIZERS:
+        places.discard(IN_INSTANCE)
+    return next((place for place in (IN_SHARED, IN_CLOSURE, IN_INSTANCE) if place in places), NOT_CACHED)
 
 
 def _stores(body: Body, found: FrozenSet[int], hint: Hint) -> Iterator[str]:
@@ -78,23 +163,19 @@ def _in_container(body: Body, index: int, hint: Hint) -> str:
     """Find `G[x] = …`, `cls.x[y] = …`, `if y not in self.x: self.x[y] = …`."""
     origin = body.origin(index, 2)
     kind = body.storage(origin)
-    if kind == IN_CLOSURE:
-        return IN_CLOSURE if body.count_loads(opcodes.LOAD_FREE, origin.name) > 1 else NOT_CACHED
-    if kind == IN_SHARED:
-        return (
-            IN_SHARED if origin.operation not in opcodes.LOAD_GLOBAL or origin.name not in NEVER_CACHES else NOT_CACHED
-        )
     names = [origin.name, *origin.attributes]
-    suggests_caching = "__dict__" in names or any(word in name.lower() for name in names for word in CACHE_WORDS)
-    if kind == IN_INSTANCE:
-        suggests_caching = suggests_caching or body.code.co_name in WHEN_MISSING
-        return IN_INSTANCE if suggests_caching or _is_container_tested(body, origin) else NOT_CACHED
-    is_default = (
-        hint.has_container_default
-        and body.is_parameter(origin.name)
-        and body.count_loads(opcodes.LOAD_FAST, origin.name) > 1
-    )
-    return IN_SHARED if suggests_caching or is_default else NOT_CACHED
+    has_cache_name = "__dict__" in names or any(word in name.lower() for name in names for word in CACHE_WORDS)
+    if kind == IN_CLOSURE:
+        is_cache = body.count_loads(opcodes.LOAD_FREE, origin.name) > 1
+    elif kind == IN_SHARED:
+        is_cache = origin.operation not in opcodes.LOAD_GLOBAL or origin.name not in NEVER_CACHES
+    elif kind == IN_INSTANCE:
+        is_cache = has_cache_name or body.code.co_name in WHEN_MISSING or _is_container_tested(body, origin)
+    else:
+        is_default = hint.has_container_default and body.is_parameter(origin.name)
+        is_cache = has_cache_name or (is_default and body.count_loads(opcodes.LOAD_FAST, origin.name) > 1)
+        kind = IN_SHARED
+    return kind if is_cache else NOT_CACHED
 
 
 def _in_attribute(body: Body, index: int) -> str:
@@ -117,7 +198,7 @@ def _additions(body: Body) -> Iterator[str]:
     """Find `if not G: G.update(…)`, `if x not in self.x: self.x.add(…)`."""
     for load in opcodes.LOAD_ATTR:
         for index in body.indexes(load):
-            if body.attribute(index) in ADDING_METHODS:
+            if body.loaded_name(index) in ADDING_METHODS:
                 origin = body.origin(index, 1)
                 if not origin.is_called:
                     yield _addition(body, origin)
@@ -126,14 +207,12 @@ def _additions(body: Body) -> Iterator[str]:
 def _addition(body: Body, origin: Origin) -> str:
     kind = body.storage(origin)
     if kind == IN_CLOSURE:
-        return IN_CLOSURE if body.count_loads(opcodes.LOAD_FREE, origin.name) > 1 else NOT_CACHED
-    if kind == IN_SHARED and origin.operation in opcodes.LOAD_GLOBAL:
-        return (
-            IN_SHARED
-            if origin.name not in NEVER_CACHES and body.count_loads(opcodes.LOAD_GLOBAL, origin.name) > 1
-            else NOT_CACHED
-        )
-    return kind if kind and _is_container_tested(body, origin) else NOT_CACHED
+        is_cache = body.count_loads(opcodes.LOAD_FREE, origin.name) > 1
+    elif kind == IN_SHARED and origin.operation in opcodes.LOAD_GLOBAL:
+        is_cache = origin.name not in NEVER_CACHES and body.count_loads(opcodes.LOAD_GLOBAL, origin.name) > 1
+    else:
+        is_cache = _is_container_tested(body, origin)
+    return kind if is_cache else NOT_CACHED
 
 
 def _by_setattr(body: Body, names: FrozenSet[str]) -> str:
@@ -157,7 +236,7 @@ def _is_attribute_tested(body: Body, name: str) -> bool:
     is_tried = "AttributeError" in names or "KeyError" in names
     for load in opcodes.LOAD_ATTR:
         for index in body.indexes(load):
-            if body.attribute(index) == name and (is_tried or _is_value_tested(body, index)):
+            if body.loaded_name(index) == name and (is_tried or _is_value_tested(body, index)):
                 return True
     return False
 
@@ -186,13 +265,12 @@ def _is_value_tested(body: Body, index: int) -> bool:
     ):
         return True
     if first in opcodes.LOAD_ATTR:
-        return body.attribute(following[0]) == "get"
+        return body.loaded_name(following[0]) == "get"
     return first in opcodes.CONSTANT and second in opcodes.COMPARISONS and body.is_none(following[0])
 
 
 REMOVING_METHODS = frozenset({"clear", "discard", "pop", "popitem", "popleft", "remove", "__delitem__"})
 """Methods that remove something from a container."""
-BUILTINS = frozenset(dir(builtins))
 
 
 def changes_global_state(code: CodeType) -> bool:
@@ -210,7 +288,7 @@ def changes_global_state(code: CodeType) -> bool:
         _is_shared_container(body.origin(index, 1))
         for load in opcodes.LOAD_ATTR
         for index in body.indexes(load)
-        if body.attribute(index) in ADDING_METHODS or body.attribute(index) in REMOVING_METHODS
+        if body.loaded_name(index) in ADDING_METHODS or body.loaded_name(index) in REMOVING_METHODS
     )
 
 

@@ -6,7 +6,6 @@ comprehensions before 3.12, parameters of generics, annotations.
 
 from __future__ import annotations
 
-import dis
 import inspect
 from types import CodeType
 from typing import Any, Dict, Iterator, NamedTuple, Tuple
@@ -19,13 +18,6 @@ GENERIC = "<generic parameters of "
 UNOBSERVABLE = frozenset({"stat", "lstat", "access", "readlink"})
 """Functions of `os` that query a file without an audit event."""
 
-IMPORT_FROM = dis.opmap["IMPORT_FROM"]
-SHIFTS = {
-    **dict.fromkeys((*opcodes.LOAD_NAME, IMPORT_FROM), 0),
-    **dict.fromkeys(opcodes.LOAD_GLOBAL, opcodes.GLOBAL_SHIFT),
-    **dict.fromkeys(opcodes.LOAD_ATTR, opcodes.ATTR_SHIFT),
-}
-"""Instructions with a name, and by how many bits its index is shifted: the lowest bit may be a flag."""
 LOAD_VARIABLE = opcodes.LOAD_FAST | opcodes.named("LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF")
 
 
@@ -84,19 +76,19 @@ def blind_spot(code: CodeType) -> str:
         return ""
     before, is_function = "", code.co_flags & inspect.CO_OPTIMIZED
     for operation, name in _named_operations(code):
-        is_attribute = operation in opcodes.LOAD_ATTR
+        is_attribute, is_import = operation in opcodes.LOAD_ATTR, operation == opcodes.IMPORT_FROM
         if before in UNOBSERVABLE and not is_attribute:  # `stat(path)`, but not `stat.S_IFDIR` of the module stat
             return "calls os." + before
-        if name in UNOBSERVABLE and ((is_attribute and before == "os") or (operation == IMPORT_FROM and is_function)):
+        if name in UNOBSERVABLE and ((is_attribute and before == "os") or (is_import and is_function)):
             return "calls os." + name
-        before = name if name == "os" or not (is_attribute or operation == IMPORT_FROM) else ""
+        before = name if name == "os" or not (is_attribute or is_import) else ""
     return ""
 
 
 def _named_operations(code: CodeType) -> Iterator[Tuple[int, str]]:
     """Yield instructions and what they load: a global name, an attribute, or "os" for a variable that may be `os`."""
     for operation, argument in decode(code):
-        shift = SHIFTS.get(operation)
+        shift = opcodes.NAME_SHIFTS.get(operation)
         if shift is not None:
             yield operation, code.co_names[argument >> shift]
         elif operation in opcodes.LOAD_FAST and argument < len(code.co_varnames):

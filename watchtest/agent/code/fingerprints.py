@@ -17,9 +17,8 @@ from types import CodeType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..record.scopes import identity
-from .caching import cache_location, changes_global_state
+from .caching import NO_HINT, Hint, cache_location, changes_global_state, hints
 from .code_objects import docstring, signature, units
-from .decorators import NO_HINT, Hint, hints
 from .instructions import IN_SHARED, decode
 
 INITIALIZERS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

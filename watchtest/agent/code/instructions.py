@@ -48,11 +48,10 @@ class Body(NamedTuple):
             yield index
             index = self.operations.find(operation, index + 1)
 
-    def attribute(self, index: int) -> str:
-        return self.name(self.argument(index) >> opcodes.ATTR_SHIFT)
-
-    def global_name(self, index: int) -> str:
-        return self.name(self.argument(index) >> opcodes.GLOBAL_SHIFT)
+    def loaded_name(self, index: int) -> str:
+        """Return the attribute, global or module-level name that is loaded there; "" for other instructions."""
+        shift = opcodes.NAME_SHIFTS.get(self.operations[index])
+        return "" if shift is None else self.name(self.argument(index) >> shift)
 
     def variable(self, number: int) -> str:
         """Return the name of a cell or free variable."""
@@ -84,7 +83,7 @@ class Body(NamedTuple):
         if loads is opcodes.LOAD_FREE:
             found = [self.variable(self.argument(index)) for load in loads for index in self.indexes(load)]
         elif loads is opcodes.LOAD_GLOBAL:
-            found = [self.global_name(index) for load in loads for index in self.indexes(load)]
+            found = [self.loaded_name(index) for load in loads for index in self.indexes(load)]
         else:
             loads = loads | opcodes.LOAD_TWO | opcodes.STORE_AND_LOAD
             found = [word for load in loads for index in self.indexes(load) for word in self._local_names(index)]
@@ -139,9 +138,9 @@ class Body(NamedTuple):
         operation, argument = self.operations[root], self.argument(root)
         within = self.operations[root + 1 : end]
         is_called = not opcodes.CALLS.isdisjoint(within)
-        attributes = tuple(self.attribute(root + 1 + at) for at, one in enumerate(within) if one in opcodes.LOAD_ATTR)
+        attributes = tuple(self.loaded_name(root + 1 + at) for at, one in enumerate(within) if one in opcodes.LOAD_ATTR)
         if operation in opcodes.LOAD_GLOBAL:
-            return Origin(operation, self.name(argument >> opcodes.GLOBAL_SHIFT), attributes, is_called)
+            return Origin(operation, self.loaded_name(root), attributes, is_called)
         if operation in opcodes.LOAD_FREE:
             return Origin(operation, self.variable(argument), attributes, is_called)
         name = self._local_name(operation, argument, slot)

@@ -40,4 +40,11 @@ GLOBAL_SHIFT = 1 if "PUSH_NULL" in dis.opmap else 0
 """The same for a global name, from 3.11 on."""
 HAS_JOINED_LOCALS = "COPY_FREE_VARS" in dis.opmap
 """From 3.11 on, local, cell and free variables share one index."""
+IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+NAME_SHIFTS = {
+    **dict.fromkeys((*LOAD_NAME, IMPORT_FROM), 0),
+    **dict.fromkeys(LOAD_GLOBAL, GLOBAL_SHIFT),
+    **dict.fromkeys(LOAD_ATTR, ATTR_SHIFT),
+}
+"""Instructions that load a name, and by how many bits its index is shifted."""
 ALL_STORES = GLOBAL_WRITES | STORE_ATTR | STORE_ITEM | STORE_FREE

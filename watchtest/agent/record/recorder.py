@@ -26,9 +26,8 @@ from sys import _getframe
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from ..code.caching import cache_location
+from ..code.caching import NO_HINT, Hint, cache_location, hints
 from ..code.code_objects import UNOBSERVABLE, blind_spot, units
-from ..code.decorators import NO_HINT, Hint, hints
 from ..code.instructions import IN_CLOSURE, IN_INSTANCE, IN_SHARED, NOT_CACHED
 from ..module_origins import project_modules_row
 from .callers import IMPORTLIB, calls_observed_method, is_ignored, is_pass_through, is_pytest, is_standard, library

@@ -47,7 +47,7 @@ class Gate:
         root: str,
         args: List[str],
         preloaded: PreloadedState,
-        expected: Sequence[str] = (),
+        expected: Sequence[str],
     ) -> None:
         self._channel = socket.socket(fileno=channel_fd)
         self.point = point

@@ -105,8 +105,9 @@ def _run(request: Dict[str, Any], ends: job_process.PipeEnds, gate_fds: List[int
     os.chdir(order["folder"])
     preloaded.freshen(os.getcwd())
     try:
-        point, expected = request["point"], request["expected"]
-        gate = Gate(gate_fds[0], point, os.getcwd(), order["args"], preloaded, expected) if gate_fds else None
+        gate = None
+        if gate_fds:
+            gate = Gate(gate_fds[0], request["point"], os.getcwd(), order["args"], preloaded, request["expected"])
         code = int(pytest_plugin.run(order, ends.results, ends.stacks, preloaded, gate))
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
