@@ -121,13 +121,13 @@ async def run_watcher(
         if not show.once:
             await _enter_control(stack, project, loop, views, status, say, lanes.explain, backend)
         views.append(View(ConfigChangeNotice(project.config, reread, say).show))
-        views.append(View(lambda _before, _after, _event: None, lambda _now: keep_lock()))
-        views.append(View(lambda _before, _after, _event: None, lambda now: _go_on_if_accepted(project, loop, now)))
+        views.append(View(tick=lambda _now: keep_lock()))
+        views.append(View(tick=lambda now: _go_on_if_accepted(project, loop, now)))
         for text in lanes.notes:
             say(text)
-        views.append(View(lambda _before, _after, _event: None, lambda now: keeper.tick(loop.state, now)))
+        views.append(View(tick=lambda now: keeper.tick(loop.state, now)))
         housekeeping = Housekeeping()
-        views.append(View(lambda _before, _after, _event: None, lambda now: housekeeping.tick(loop.state, now)))
+        views.append(View(tick=lambda now: housekeeping.tick(loop.state, now)))
         last = await loop.run()
         await keeper.close(last)
     if leaving.dashboard is not None:

@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -21,12 +21,12 @@ from watchtest.core.merge import merge
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
 from watchtest.core.policy import file_order
 from watchtest.core.text import names
-from watchtest.core.verdict import judge
+from watchtest.core.verdict import PYTEST_NO_TESTS, judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
 from watchtest.runners.python import PytestReader, PytestRunner, PythonRunner, UnittestRunner
 from watchtest.runners.registry import AnyRunner
-from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader, Runner
+from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader
 from watchtest.selection import by_runner
 from watchtest.selection.recorded_rows import RecordingRows
 from watchtest.selection.selector import SelectionInput, Selector
@@ -37,7 +37,6 @@ BATCH_S = 0.05
 PYTEST_USAGE = 4
 QUERY_LIMIT_S = 60.0
 """The time limit when a runner queries its tool for dependencies."""
-NO_TESTS = 5
 
 Warm = Literal["auto", "on", "off"]
 
@@ -185,17 +184,16 @@ class TestExecutor:
                 yield (await self._run_job(command, PytestReader("unittest"), context, runner.env))[0]
             case _:
                 for invocation in runner.invocations(tests):
-                    yield await self._command(runner, invocation, context)
-
-    async def _command(self, runner: Runner, invocation: Invocation, context: RunContext) -> Execution:
-        what = protocols.Command(invocation.argv, invocation.folder, invocation.has_rows)
-        return (await self._run_job(what, runner.reader(invocation, self.root), context, invocation.env))[0]
+                    what = protocols.Command(invocation.argv, invocation.folder, invocation.has_rows)
+                    reader = runner.reader(invocation, self.root)
+                    yield (await self._run_job(what, reader, context, invocation.env))[0]
 
     # -- pytest: warm runs and their confirmation ----------------------------------------------------
 
     async def _pytest(
         self, runner: PytestRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> Execution:
+        only = context.run.selection if isinstance(context.run.selection, Only) else None
         command = protocols.PytestCommand(
             context.python,
             runner.arguments,
@@ -204,8 +202,8 @@ class TestExecutor:
             order=file_order(context.start.latest_results, context.changed),
             is_warm=may_be_warm and self.warm != "off",
             record=self.selector.is_recording,
-            first=_first(context.run),
-            collects_all=_collects_all(context.run),
+            first=only.first if only else (),
+            collects_all=only is not None and only.collects_all,
         )
         execution, end = await self._run_job(command, PytestReader(), context, runner.env)
         if end.exit_code == NO_PYTEST and not execution.promised:
@@ -312,7 +310,9 @@ class TestExecutor:
         variables = {**self.environment.variables, **env}
         job = protocols.JobSpec(what, self.limits, variables, self.environment.path_first, requires=context.generation)
         recordings = RecordingRows()
-        with _batches(run, context.post, is_check) as batch:
+        with ExitStack() as stack:
+            batch = _Batch(run, context.post, is_check)
+            stack.callback(batch.flush)
 
             def take(rows: list[dict[str, Any]]) -> None:
                 recordings.take(rows)
@@ -336,16 +336,8 @@ class TestExecutor:
 def _or_needless(execution: Execution, run: Run) -> Execution:
     """Mark the execution as needless if none of the tests of a proven selection exists any more."""
     is_proof = isinstance(run.selection, Only) and run.selection.is_proof
-    is_empty = execution.exit_code == NO_TESTS and not execution.promised and not execution.collection_errors
+    is_empty = execution.exit_code == PYTEST_NO_TESTS and not execution.promised and not execution.collection_errors
     return replace(execution, is_needless=True) if is_proof and is_empty and execution.has_collected else execution
-
-
-def _first(run: Run) -> tuple[str, ...]:
-    return run.selection.first if isinstance(run.selection, Only) else ()
-
-
-def _collects_all(run: Run) -> bool:
-    return isinstance(run.selection, Only) and run.selection.collects_all
 
 
 def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunner, tuple[str, ...] | None]]:
@@ -408,12 +400,3 @@ class _Batch:
         if self._waiting:
             results, self._waiting = tuple(self._waiting), []
             self._post(TestsEnded(self._run.lane, time.time(), self._run.id, results, self._is_check))
-
-
-@contextmanager
-def _batches(run: Run, post: Post, is_check: bool) -> Iterator[_Batch]:
-    batch = _Batch(run, post, is_check)
-    try:
-        yield batch
-    finally:
-        batch.flush()

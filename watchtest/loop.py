@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from watchtest.boxes.protocols import StopSignal
 from watchtest.core import events
@@ -22,6 +22,7 @@ from watchtest.core.model import Lane, Problem, Snapshot, StopReason
 from watchtest.core.state import Idle, State, Working
 from watchtest.core.step import leave, step
 from watchtest.errors import WatchtestError
+from watchtest.pipeline import Pipeline
 from watchtest.watcher_log import create_logged_task
 
 log = logging.getLogger(__name__)
@@ -35,38 +36,15 @@ RECHECK_AFTER_S = 2.0
 EventStream = Callable[[], AsyncIterator[events.Event]]
 
 
-class Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-class LaneRunner(Protocol):
-    """Executes the runs of one lane, and reads its source for the loop."""
-
-    @property
-    def box(self) -> Closable: ...
-
-    def listen(self, post: events.Post) -> None:
-        """Post events that happen between runs, such as a lost box."""
-
-    async def execute(self, start: events.StartRun, post: events.Post, signal: StopSignal) -> events.Ending:
-        """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code."""
-
-    async def is_unchanged(self, snapshot: Snapshot) -> bool:
-        """Return whether the whole source still equals the snapshot."""
-
-    async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
-        """Return which of these paths differ from the snapshot by content or mode; EVERYTHING compares all paths."""
-
-
 @dataclass(frozen=True, slots=True)
 class View:
-    """Something that shows the state. It must be fast, because it is called between events.
+    """Something that shows the state or acts on it. It must be fast, because it is called between events.
 
     `show(before, after, event)`: the event is None when `after` is the last state. `tick(now)` is called up to four
     times per second.
     """
 
-    show: Callable[[State, State, events.Event | None], None]
+    show: Callable[[State, State, events.Event | None], None] = lambda _before, _after, _event: None
     tick: Callable[[float], None] = lambda _now: None
 
 
@@ -82,7 +60,7 @@ class Loop:
     def __init__(
         self,
         state: State,
-        pipelines: Mapping[Lane, LaneRunner],
+        pipelines: Mapping[Lane, Pipeline],
         streams: Sequence[EventStream],
         views: Sequence[View],
         *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -106,29 +107,27 @@ class Pipeline:
     async def execute(self, start: events.StartRun, post: events.Post, signal: StopSignal) -> events.Ending:
         """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code."""
 
-        def note(text: str) -> None:
-            loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), text))
-
-        def warn(text: str) -> None:
-            loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), text, is_kept=True))
+        def note(text: str, is_kept: bool = False) -> None:
+            loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), text, is_kept))
 
         def seen(info: model.BoxInfo) -> None:
             post(events.BoxConnected(self.lane, time.time(), info))
 
         run, judged_tree = start.run, start.knowledge.last_judged_tree
         loop = asyncio.get_running_loop()
+        warn = functools.partial(note, is_kept=True)
         synced = await self._sync_to_source(start.paths, _Listeners(note, warn, seen), signal)
         if synced is None or signal.reason:
             return events.Halted(signal.reason or model.StopReason.CANCELLED)
         is_same_box = synced.info.id == start.knowledge.box
-        is_known = is_same_box and judged_tree is not None and synced.snapshot.entries == judged_tree.entries
-        if not is_known or run.is_forced:
+        is_judged = is_same_box and judged_tree is not None and synced.snapshot.entries == judged_tree.entries
+        may_skip = is_judged and not run.is_forced
+        if not may_skip:
             self._announce(run, synced, post, warn)
         # Even if there is nothing to run, a recovered box must be set up again.
         prepared = await self.environment.prepare(synced.session, synced.recipe, note, signal)
         if prepared is None or signal.reason:
             return events.Halted(signal.reason or model.StopReason.CANCELLED)
-        is_needless = is_known and not run.is_forced and not prepared.is_fresh
         if prepared.is_fresh:
             # Setup may have written into the tree, for example lock files or generated code.
             await synced.session.refresh()
@@ -138,9 +137,9 @@ class Pipeline:
         await self.services.ensure(synced.session, synced.snapshot, around, note, signal, is_forced=run.is_forced)
         if signal.reason:
             return events.Halted(signal.reason)
-        if is_needless:
+        if may_skip and not prepared.is_fresh:
             return events.Unchanged(synced.snapshot)
-        if is_known and not run.is_forced:
+        if may_skip:
             self._announce(run, synced, post, warn)
         context = RunContext(
             session=synced.session,
@@ -155,24 +154,26 @@ class Pipeline:
             signal=signal,
             selection_input=_selection_input(start, synced, self._environment_name(synced), prepared.python),
         )
+        return await self._run_tests(context, synced.info.id)
+
+    async def _run_tests(self, context: RunContext, box: str) -> events.Ending:
+        """Select the tests, execute them in the prepared box, and check earlier selections if this is an audit."""
         context = await self._narrowed(context)
-        if signal.reason:
-            return events.Halted(signal.reason)
+        if context.signal.reason:
+            return events.Halted(context.signal.reason)
         match context.run.selection:
             case model.Only(tests=(), whole=(), is_proof=True, because=because):
                 # From now on changes are compared at once: this may be half a save.
-                post(events.TestsCollected(self.lane, time.time(), run.id, frozenset()))
-                nothing = model.Execution(
-                    exit_code=0, promised=frozenset(), results={}, reason=because, is_needless=True
-                )
-                return events.Judged(synced.snapshot, nothing, synced.info.id)
+                context.post(events.TestsCollected(self.lane, time.time(), context.run.id, frozenset()))
+                nothing = model.Execution(0, frozenset(), {}, reason=because, is_needless=True)
+                return events.Judged(context.snapshot, nothing, box)
             case _:
                 execution = await self.executor.execute(context)
         if execution.stopped in (model.StopReason.CANCELLED, model.StopReason.KILLED):
-            return events.Halted(signal.reason or execution.stopped)
-        if run.is_audit:
-            self._audit(start, execution, warn)
-        return events.Judged(synced.snapshot, execution, synced.info.id)
+            return events.Halted(context.signal.reason or execution.stopped)
+        if context.run.is_audit:
+            self._audit(context.start, execution, context.note)
+        return events.Judged(context.snapshot, execution, box)
 
     def _audit(self, start: events.StartRun, execution: model.Execution, note: Note) -> None:
         """Report what an audit found out about earlier selections."""
@@ -313,8 +314,7 @@ class Pipeline:
 
     async def changed_since(self, snapshot: model.Snapshot, paths: frozenset[str]) -> frozenset[str]:
         """Return which of the paths that the watch reported differ from the snapshot."""
-        delta = model.difference(snapshot.entries, (await self._snapshot(paths)).entries)
-        return frozenset((*delta.write, *delta.remove))
+        return model.difference(snapshot.entries, (await self._snapshot(paths)).entries).paths
 
     async def _snapshot(self, paths: frozenset[str]) -> model.Snapshot:
         async with self.source_lock:
@@ -341,5 +341,4 @@ def _changed(start: events.StartRun, snapshot: model.Snapshot) -> frozenset[str]
     judged_tree = start.knowledge.last_judged_tree
     if judged_tree is None:
         return start.paths - {events.EVERYTHING}
-    delta = model.difference(judged_tree.entries, snapshot.entries)
-    return frozenset((*delta.write, *delta.remove))
+    return model.difference(judged_tree.entries, snapshot.entries).paths

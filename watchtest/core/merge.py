@@ -6,12 +6,10 @@ code of another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from watchtest.core.model import Execution, Result
-from watchtest.core.verdict import PYTEST_NO_TESTS
-
-ORDINARY_CODES = (0, 1, PYTEST_NO_TESTS)
+from watchtest.core.verdict import ORDINARY_CODES, PYTEST_NO_TESTS
 
 
 def merge(executions: Sequence[Execution]) -> Execution:
@@ -20,31 +18,35 @@ def merge(executions: Sequence[Execution]) -> Execution:
         raise ValueError("no runner has run, so there is nothing to merge")
     if len(executions) == 1:
         return executions[0]
+    return Execution(
+        exit_code=_exit_code([execution.exit_code for execution in executions]),
+        promised=frozenset().union(*(execution.promised for execution in executions)),
+        results=_results(executions),
+        collection_errors=tuple(error for execution in executions for error in execution.collection_errors),
+        stopped=next((execution.stopped for execution in executions if execution.stopped is not None), None),
+        reason=_joined(executions, "reason", "; "),
+        raw_output=_joined(executions, "raw_output", "\n", ":\n"),
+        duration_s=sum(execution.duration_s for execution in executions),
+        withdrawn=_joined(executions, "withdrawn", "; "),
+        has_collected=all(execution.has_collected for execution in executions),
+        collects_first=all(execution.collects_first for execution in executions),
+        has_finished=all(execution.has_finished for execution in executions),
+        current=next((execution.current for execution in executions if execution.current), ""),
+        stacks=_joined(executions, "stacks", "\n", ":\n"),
+        runner=" + ".join(execution.runner for execution in executions if execution.runner),
+        by_chance=tuple(test for execution in executions for test in execution.by_chance),
+        parts=tuple(executions),
+    )
+
+
+def _results(executions: Sequence[Execution]) -> dict[str, Result]:
     results: dict[str, Result] = {}
     for execution in executions:
         for test, result in execution.results.items():
             # Two runners may report the same test: green does not hide red.
             if test not in results or not results[test].outcome.is_red:
                 results[test] = result
-    return Execution(
-        exit_code=_exit_code([execution.exit_code for execution in executions]),
-        promised=frozenset().union(*(execution.promised for execution in executions)),
-        results=results,
-        collection_errors=tuple(error for execution in executions for error in execution.collection_errors),
-        stopped=next((execution.stopped for execution in executions if execution.stopped is not None), None),
-        reason=_joined(((each.runner, each.reason) for each in executions), "; "),
-        raw_output=_joined(((each.runner, each.raw_output) for each in executions), "\n", ":\n"),
-        duration_s=sum(execution.duration_s for execution in executions),
-        withdrawn=_joined(((each.runner, each.withdrawn) for each in executions), "; "),
-        has_collected=all(execution.has_collected for execution in executions),
-        collects_first=all(execution.collects_first for execution in executions),
-        has_finished=all(execution.has_finished for execution in executions),
-        current=next((execution.current for execution in executions if execution.current), ""),
-        stacks=_joined(((each.runner, each.stacks) for each in executions), "\n", ":\n"),
-        runner=" + ".join(execution.runner for execution in executions if execution.runner),
-        by_chance=tuple(test for execution in executions for test in execution.by_chance),
-        parts=tuple(executions),
-    )
+    return results
 
 
 def _exit_code(codes: Sequence[int | None]) -> int | None:
@@ -56,5 +58,7 @@ def _exit_code(codes: Sequence[int | None]) -> int | None:
     return PYTEST_NO_TESTS if set(codes) == {PYTEST_NO_TESTS} else 0
 
 
-def _joined(texts: Iterable[tuple[str, str]], between: str, after_name: str = ": ") -> str:
+def _joined(executions: Sequence[Execution], field: str, between: str, after_name: str = ": ") -> str:
+    """Return the texts in this field, each after the name of its runner."""
+    texts = [(execution.runner, getattr(execution, field)) for execution in executions]
     return between.join(f"{runner}{after_name}{text}" if runner else text for runner, text in texts if text)

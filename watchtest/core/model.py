@@ -96,6 +96,10 @@ class Delta:
     def __bool__(self) -> bool:
         return bool(self.write or self.remove)
 
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset((*self.write, *self.remove))
+
 
 def difference(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Delta:
     """Return the delta from `old` to `new`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 SESSION = "session"
@@ -59,16 +59,7 @@ class Dependencies:
     """Why its dependencies cannot be recorded completely."""
 
     def __or__(self, other: Dependencies) -> Dependencies:
-        return Dependencies(
-            self.units | other.units,
-            self.files | other.files,
-            self.folders | other.folders,
-            self.probes | other.probes,
-            self.imports | other.imports,
-            self.missing | other.missing,
-            self.uses | other.uses,
-            self.opaque | other.opaque,
-        )
+        return Dependencies(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from watchtest.core.model import (
     Verdict,
 )
 from watchtest.core.state import Knowledge, KnownTest
-from watchtest.core.text import EXCERPT_LIMIT, NAME_LIMIT
+from watchtest.core.text import EXCERPT_LIMIT, NAME_LIMIT, count
 
 CRASHED = "crashed"
 EXITED = "exited"
@@ -72,12 +72,13 @@ def _kind(execution: Execution) -> str:
 
 def _where(test: str, stacks: str) -> Location | None:
     """Return the deepest frame in the test's own file. Stacks of a crashed process begin with the deepest frame."""
-    file = test.partition("::")[0]
+    file = file_of(test)
     found = re.search(rf'File "(?:[^"]*/)?{re.escape(file)}", line ([0-9]{{1,9}})', stacks)
     return Location(file, int(found[1])) if found and int(found[1]) else None
 
 
 PYTEST_NO_TESTS = 5
+ORDINARY_CODES = (0, 1, PYTEST_NO_TESTS)
 UNREPORTED = "promised by the collection and never reported"
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
 WORST_FIRST = (
@@ -104,40 +105,61 @@ def judge(execution: Execution) -> Judgement:
     """Return the end state of a run from everything that its runner reported; with several runners, the worst."""
     if execution.parts:
         return _worst(execution.parts)
-    unreported = execution.promised - execution.results.keys()
-    red = [result for result in execution.results.values() if result.outcome.is_red]
     if blamed_tests(execution):
         state = RunState.TIMED_OUT if execution.stopped else RunState.ERROR
-        unrun = len(unreported - {execution.current})
-        return Judgement(state, ending_reason(execution) + (f"; {_tests(unrun)} not run" if unrun else ""))
+        unrun = len(_unreported(execution) - {execution.current})
+        return Judgement(state, ending_reason(execution) + (f"; {count(unrun, 'test')} not run" if unrun else ""))
     if execution.is_needless:
         return Judgement(RunState.PASSED, execution.reason)
-    is_collecting = execution.collects_first and not execution.has_collected and not execution.promised
     if execution.stopped is StopReason.TIMED_OUT:
-        during = ", while the tests were collected" if is_collecting else ""
+        during = ", while the tests were collected" if _is_collecting(execution) else ""
         return Judgement(RunState.TIMED_OUT, (execution.reason or "timed out") + during)
     if execution.stopped is not None:
         return Judgement(RunState(execution.stopped.value), execution.reason)
+    if what := _what_is_missing(execution):
+        return Judgement(RunState.ERROR, what)
+    return _judge_exit_code(execution)
+
+
+def _unreported(execution: Execution) -> frozenset[str]:
+    return execution.promised - execution.results.keys()
+
+
+def _is_collecting(execution: Execution) -> bool:
+    return execution.collects_first and not execution.has_collected and not execution.promised
+
+
+def _has_red(execution: Execution) -> bool:
+    return any(result.outcome.is_red for result in execution.results.values())
+
+
+def _what_is_missing(execution: Execution) -> str:
+    """Return why the reports of a runner that was not stopped are incomplete; empty if they are complete."""
+    ended = execution.reason or f"exit code {execution.exit_code}"
+    unreported = _unreported(execution)
     if execution.collection_errors:
-        return Judgement(RunState.ERROR, _uncollected(execution.collection_errors))
-    if is_collecting:
-        ended = execution.reason or f"exit code {execution.exit_code}"
-        return Judgement(RunState.ERROR, f"the runner ended before it had collected the tests ({ended})")
-    if unreported and not (red and execution.withdrawn):
-        ended = execution.reason or f"exit code {execution.exit_code}"
-        return Judgement(RunState.ERROR, f"{_tests(len(unreported))} {UNREPORTED} ({ended})")
+        return _uncollected(execution.collection_errors)
+    if _is_collecting(execution):
+        return f"the runner ended before it had collected the tests ({ended})"
+    if unreported and not (_has_red(execution) and execution.withdrawn):
+        return f"{count(len(unreported), 'test')} {UNREPORTED} ({ended})"
     if not execution.has_finished:
-        ended = execution.reason or f"exit code {execution.exit_code}"
-        return Judgement(RunState.ERROR, f"the runner ended before it had finished ({ended})")
+        return f"the runner ended before it had finished ({ended})"
     if execution.exit_code is None:
-        return Judgement(RunState.ERROR, execution.reason or "the runner ended without an exit code")
-    if execution.exit_code == PYTEST_NO_TESTS and not execution.results:
-        return Judgement(RunState.NO_TESTS, execution.reason or "the runner found no tests")
-    if execution.exit_code == 1 and not red:
+        return execution.reason or "the runner ended without an exit code"
+    return ""
+
+
+def _judge_exit_code(execution: Execution) -> Judgement:
+    """Judge complete reports, with which the exit code must agree."""
+    code, reason, has_red = execution.exit_code, execution.reason, _has_red(execution)
+    if code == PYTEST_NO_TESTS and not execution.results:
+        return Judgement(RunState.NO_TESTS, reason or "the runner found no tests")
+    if code == 1 and not has_red:
         return Judgement(RunState.ERROR, "the runner exited with 1, but no test was reported as failed")
-    if execution.exit_code not in (0, 1):
-        return Judgement(RunState.ERROR, execution.reason or f"the runner exited with {execution.exit_code}")
-    if red:
+    if code not in (0, 1):
+        return Judgement(RunState.ERROR, reason or f"the runner exited with {code}")
+    if has_red:
         return Judgement(RunState.FAILED)
     if not execution.results:
         return Judgement(RunState.NO_TESTS, "the runner exited with 0 and reported no test")
@@ -159,11 +181,10 @@ def _uncollected(errors: tuple[Result, ...]) -> str:
     """Return a line like `2 files could not be imported: tests/test_a.py: No module named 'x'`."""
     kinds = {error.failure.kind if error.failure else "" for error in errors}
     what = "imported" if kinds <= IMPORT_ERRORS else "collected"
-    count = "1 file" if len(errors) == 1 else f"{len(errors)} files"
     first = errors[0]
     lines = first.failure.message.strip().splitlines() if first.failure else []
     message = f": {lines[0].strip()[:NAME_LIMIT]}" if lines else ""
-    return f"{count} could not be {what}: {first.test}{message}"
+    return f"{count(len(errors), 'file')} could not be {what}: {first.test}{message}"
 
 
 def learn(old: Knowledge, run: Run, snapshot: Snapshot, execution: Execution, at: float) -> Knowledge:
@@ -190,7 +211,8 @@ def _implied(execution: Execution) -> dict[str, Result]:
         # their absence already makes the verdict red.
         is_explained = bool(part.withdrawn or part.collection_errors or broke)
         silent = frozenset[str]() if is_explained else part.promised - execution.results.keys()
-        implied |= {test: _unreported(test) for test in silent}
+        failure = Failure(kind="unreported", message=UNREPORTED)
+        implied |= {test: Result(test, Outcome.ERROR, 0.0, failure) for test in silent}
         implied |= {result.test: result for result in (*part.collection_errors, *broke)}
     return implied
 
@@ -209,7 +231,7 @@ def _verdict(
         return Verdict.FAILED, judgement.reason
     stale = sum(known.snapshot != snapshot.id for known in tests.values())
     if stale:
-        return Verdict.UNKNOWN, f"{_tests(stale)} not run on this tree yet"
+        return Verdict.UNKNOWN, f"{count(stale, 'test')} not run on this tree yet"
     if not is_complete:
         return Verdict.UNKNOWN, "only some tests were run on this tree"
     if tests:
@@ -236,7 +258,7 @@ def _remaining(
     gone = selected - execution.promised if is_collected else frozenset[str]()
     collected_files = {file_of(test) for test in execution.promised}
     is_proven = _is_whole(execution) and covers_everything(run.selection)
-    unrun = execution.promised - execution.results.keys()
+    unrun = _unreported(execution)
     return {
         test: replace(
             what,
@@ -250,7 +272,7 @@ def _remaining(
 
 def _is_whole(execution: Execution) -> bool:
     """Return whether the collection was complete and the runner finished in an orderly way."""
-    is_through = execution.has_finished and execution.exit_code in (0, 1, PYTEST_NO_TESTS)
+    is_through = execution.has_finished and execution.exit_code in ORDINARY_CODES
     is_collected = execution.has_collected and not execution.collection_errors
     return is_through and is_collected and execution.stopped is None
 
@@ -265,10 +287,6 @@ def is_collection_error(known: KnownTest) -> bool:
     return known.result.outcome is Outcome.ERROR and "::" not in known.result.test
 
 
-def _unreported(test: str) -> Result:
-    return Result(test, Outcome.ERROR, 0.0, Failure(kind="unreported", message=UNREPORTED))
-
-
 def _known(before: KnownTest | None, result: Result, run: Run, snapshot: Snapshot, at: float) -> KnownTest:
     if not result.outcome.is_red:
         return KnownTest(result, snapshot.id, run.id)
@@ -277,7 +295,3 @@ def _known(before: KnownTest | None, result: Result, run: Run, snapshot: Snapsho
     # Testing the same code again does not make a failure old.
     is_still_new = before is not None and before.is_new and before.snapshot == snapshot.id
     return KnownTest(result, snapshot.id, run.id, red_since=since, is_new=not was_red or is_still_new)
-
-
-def _tests(count: int) -> str:
-    return "1 test" if count == 1 else f"{count} tests"

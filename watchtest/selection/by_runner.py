@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from watchtest.core.model import All, Only, Selection, Snapshot, difference
 from watchtest.core.verdict import file_of
+from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Change, Execute, Rule, Runner, Undecidable, is_below
 from watchtest.selection.selector import SelectionInput
 
@@ -22,15 +22,8 @@ NOBODY = ""
 """Used in place of the name of a runner."""
 
 
-class TestOwner(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def claims(self, test: str) -> bool: ...
-
-
 def group_by_runner(
-    runners: Sequence[TestOwner], tests: Iterable[str], default: str = NOBODY
+    runners: Sequence[AnyRunner], tests: Iterable[str], default: str = NOBODY
 ) -> dict[str, frozenset[str]]:
     """Return the tests of each runner by its name. The first runner that claims a test owns it, otherwise `default`."""
     owned: dict[str, set[str]] = {NOBODY: set(), **{runner.name: set() for runner in runners}}

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from watchtest.core.impact_rules import Impact
-from watchtest.core.model import All, Only, Selection
+from watchtest.core.model import All, Only
 from watchtest.core.recorded import FILE, FIXTURE, IMPORT, LIBRARY, MEMO, SESSION
 from watchtest.core.verdict import file_of
-from watchtest.selection.test_map import TestMap
+
+if TYPE_CHECKING:
+    from watchtest.selection.selector import Selector
 
 MOST = 50
 """At most this many names are listed; all are counted."""
 
 
-class SelectorView(Protocol):
-    """What an explanation needs of a selector."""
-
-    test_map: TestMap
-    impacts: tuple[Impact, ...]
-    last: Selection | None
-
-    def reach(self, paths: Iterable[str]) -> int: ...
-
-
-def explain(selector: SelectorView, what: str) -> dict[str, Any] | None:
+def explain(selector: Selector, what: str) -> dict[str, Any] | None:
     """Explain a test, all tests of a function or class, or a file; None if nothing is known about it."""
     if what in selector.test_map.tests:
         return of_tests(selector, what, [what])
@@ -36,7 +27,7 @@ def explain(selector: SelectorView, what: str) -> dict[str, Any] | None:
     return document if document["known"] else None
 
 
-def of_tests(selector: SelectorView, name: str, tests: Sequence[str]) -> dict[str, Any]:
+def of_tests(selector: Selector, name: str, tests: Sequence[str]) -> dict[str, Any]:
     """Explain why the last selection included these tests or not, and what they depend on."""
     test_map = selector.test_map
     bits = test_map.of(tests)
@@ -73,7 +64,7 @@ def of_tests(selector: SelectorView, name: str, tests: Sequence[str]) -> dict[st
     }
 
 
-def of_file(selector: SelectorView, path: str) -> dict[str, Any]:
+def of_file(selector: Selector, path: str) -> dict[str, Any]:
     """Return the functions of a file with the tests that called them, and all tests that can import the file."""
     test_map = selector.test_map
     functions = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from watchtest.core.impact_rules import INIT
 from watchtest.core.recorded import FileFingerprint, ImportName
-
-INIT = "__init__.py"
 
 
 class ModuleNames:

@@ -80,10 +80,9 @@ class MapKeeper:
     async def _keep(self, lane: LaneState) -> None:
         knowledge, base = lane.knowledge, lane.knowledge.base
         assert base is not None
-        results = {test: known.result for test, known in knowledge.tests.items()}
         try:
             file = map_file(self._folder, lane.lane)
-            await self._selectors[lane.lane].keep(file, base, results, knowledge.box)
+            await self._selectors[lane.lane].keep(file, base, knowledge.results, knowledge.box)
         except OSError as error:
             log.warning("the map of the %s lane cannot be saved: %s", lane.lane.value, error)
         except Exception:

@@ -17,6 +17,7 @@ from typing import Any
 from watchtest.core import impact_rules
 from watchtest.core.model import All, Entry, EntryKind, Only, Result, Selection, Snapshot, difference
 from watchtest.core.recorded import ChangedPath, FileFingerprint
+from watchtest.core.text import names
 from watchtest.core.verdict import file_of
 from watchtest.selection.explanation import explain
 from watchtest.selection.import_graph import ImportGraph, ModuleNames
@@ -234,7 +235,7 @@ class Selector:
             return All(because="it is not recorded yet which tests a change can affect")
         if inputs.environment != self._environment:
             return All(because="the environment has changed since the tests were recorded")
-        changed = sorted(_changed(known.entries, inputs.snapshot.entries))
+        changed = sorted(difference(known.entries, inputs.snapshot.entries).paths)
         fresh = [path for path in changed if _has_no_fingerprint(path, inputs.snapshot, self._fingerprints)]
         if fresh:
             self._store(inputs.snapshot, await inputs.fetch(fresh))
@@ -290,8 +291,7 @@ class Selector:
     def _because(self, changed: list[str], unrecorded: frozenset[str], inputs: SelectionInput) -> str:
         words = impact_rules.describe_impacts(self.impacts)
         if not words:
-            names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-            words = f"no test depends on {names}" if changed else "nothing has changed"
+            words = f"no test depends on {names(changed)}" if changed else "nothing has changed"
         if inputs.must_run:
             words += f"; {len(inputs.must_run)} failed or without a current result"
         if unrecorded - inputs.must_run:
@@ -381,11 +381,6 @@ class Selector:
 
 def is_python(path: str, entry: Entry) -> bool:
     return path.endswith(".py") and entry.kind is EntryKind.FILE
-
-
-def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterable[str]:
-    delta = difference(before, after)
-    return (*delta.write, *delta.remove)
 
 
 def _has_no_fingerprint(path: str, snapshot: Snapshot, fingerprints: Mapping[str, FileFingerprint]) -> bool:

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
 from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, Dependencies, RunRecording, Unit
+from watchtest.core.verdict import file_of
 from watchtest.selection.import_graph import ImportGraph, ModuleNames
 
 KINDS = ("units", "files", "folders", "probes", "imports", "missing", "uses")
@@ -75,7 +76,7 @@ class TestMap:
                 continue
             for number in self._touched.pop(test, ()):
                 self._masks[number] &= ~(1 << bit)
-            self._by_file[_file_of(test)] &= ~(1 << bit)
+            self._by_file[file_of(test)] &= ~(1 << bit)
             self._opaque &= ~(1 << bit)
             self._tests[bit] = ""
 
@@ -84,7 +85,7 @@ class TestMap:
         if bit is None:
             bit = self._bits[test] = len(self._tests)
             self._tests.append(test)
-            file = _file_of(test)
+            file = file_of(test)
             self._by_file[file] = self._by_file.get(file, 0) | 1 << bit
         return bit
 
@@ -242,10 +243,6 @@ def _file_of_scope(key: str) -> str:
         if key.startswith(start):
             return key.removeprefix(start)
     return key.rpartition(":")[2] if key.startswith(MEMO) else ""
-
-
-def _file_of(test: str) -> str:
-    return test.partition("::")[0]
 
 
 def _mask(bits: Iterable[int]) -> int:

@@ -41,8 +41,7 @@ def versions(entries: Mapping[str, Entry]) -> dict[str, str | None]:
 
 def changed_between(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Changes:
     """Return how two trees differ."""
-    delta = difference(old, new)
-    paths = sorted((*delta.write, *delta.remove))
+    paths = sorted(difference(old, new).paths)
     before = {path: version(old[path]) if path in old else None for path in paths}
     return before, {path: version(new[path]) if path in new else None for path in paths}
 
