@@ -5,6 +5,7 @@ The agent's loop calls `on_readable`; nothing here blocks for longer than a few 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -32,7 +33,6 @@ class FingerprintJobs:
         self._root = root
         self._send = send
         self._processes: Dict[int, _FingerprintProcess] = {}
-        self._versions: Dict[str, bool] = {}
 
     @property
     def fds(self) -> List[int]:
@@ -40,7 +40,7 @@ class FingerprintJobs:
 
     def start(self, request_id: int, python: str, paths: List[str]) -> Optional[int]:
         """Fingerprint these files with the compiler of that Python; return a file to poll if it takes a while."""
-        if len(paths) <= MAX_INLINE and self._is_like_ours(python):
+        if len(paths) <= MAX_INLINE and _is_like_ours(python):
             self._send(request_id, [fingerprints.fingerprint_of(self._root, path) for path in paths], True)
             return None
         try:
@@ -50,19 +50,6 @@ class FingerprintJobs:
             return None
         self._processes[process.fd] = process
         return process.fd
-
-    def _is_like_ours(self, python: str) -> bool:
-        """Return whether that Python has the same compiler as the agent's own; it is asked once."""
-        is_same = self._versions.get(python)
-        if is_same is None:
-            argv = [python, "-I", "-S", "-c", "import sys; print(sys.implementation.cache_tag, sys.hexversion)"]
-            try:
-                version = subprocess.run(argv, stdout=subprocess.PIPE, timeout=10, check=True).stdout.decode()
-            except (OSError, subprocess.SubprocessError):
-                version = ""
-            own = "{} {}".format(sys.implementation.cache_tag, sys.hexversion)
-            is_same = self._versions[python] = version.strip() == own
-        return is_same
 
     def on_readable(self, fd: int) -> bool:
         """Send the rows that are there; return False when there will be no more."""
@@ -107,6 +94,17 @@ class _FingerprintProcess:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+@functools.lru_cache(maxsize=None)
+def _is_like_ours(python: str) -> bool:
+    """Return whether that Python has the same compiler as the agent's own; it is asked once."""
+    argv = [python, "-I", "-S", "-c", "import sys; print(sys.implementation.cache_tag, sys.hexversion)"]
+    try:
+        version = subprocess.run(argv, stdout=subprocess.PIPE, timeout=10, check=True).stdout.decode()
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return version.strip() == "{} {}".format(sys.implementation.cache_tag, sys.hexversion)
 
 
 def _lower_priority() -> None:

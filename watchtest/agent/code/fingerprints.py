@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import hashlib
 import json
 import os
 import sys
 import warnings
 from types import CodeType
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Type
 
 from ..record.scopes import identity
 from .caching import NO_HINT, Hint, cache_location, changes_global_state, hints
 from .code_objects import docstring, signature, units
 from .instructions import IN_SHARED, decode
 
-INITIALIZERS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-"""Expressions that are compiled to code objects of their own."""
-OWN_LINE = (ast.stmt, ast.ExceptHandler, *INITIALIZERS)
+OWN_LINE = (
+    *(ast.stmt, ast.ExceptHandler),
+    *(ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),  # compiled to code objects of their own
+)
 DECORATED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-DECORATORS = "decorator_list"
 
 
 class NodeRule(NamedTuple):
@@ -43,19 +44,16 @@ def normalize_positions(tree: ast.AST) -> None:
     The compiler joins and separates instructions by their lines. The first lines of code objects stay: they identify
     the code at run time.
     """
-    kinds: Dict[type, NodeRule] = {}
     waiting: List[Tuple[Any, int]] = [(tree, 1)]
     while waiting:
         node, line = waiting.pop()
-        kind = kinds.get(type(node))
-        if kind is None:
-            kind = kinds[type(node)] = _kind(node)
-        if kind.has_own_line:
+        rule = _rule_for(node.__class__)
+        if rule.has_own_line:
             line = node.lineno
-        if kind.is_movable:
+        if rule.is_movable:
             node.lineno = node.end_lineno = line
             node.col_offset = node.end_col_offset = 0
-        for name in kind.fields:
+        for name in rule.fields:
             value = getattr(node, name, None)
             if isinstance(value, list):
                 for child in value:
@@ -67,12 +65,11 @@ def normalize_positions(tree: ast.AST) -> None:
             waiting += [(decorator, decorator.lineno) for decorator in node.decorator_list]
 
 
-def _kind(node: ast.AST) -> NodeRule:
-    return NodeRule(
-        isinstance(node, OWN_LINE),
-        "lineno" in node._attributes and not isinstance(node, ast.stmt),
-        tuple(name for name in node._fields if name != DECORATORS),
-    )
+@functools.lru_cache(maxsize=None)
+def _rule_for(kind: Type[ast.AST]) -> NodeRule:
+    is_movable = "lineno" in kind._attributes and not issubclass(kind, ast.stmt)
+    fields = tuple(name for name in kind._fields if name != "decorator_list")
+    return NodeRule(issubclass(kind, OWN_LINE), is_movable, fields)
 
 
 DIGEST_SIZE = 10

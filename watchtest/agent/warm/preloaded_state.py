@@ -13,7 +13,7 @@ import mmap
 import os
 import random
 import sys
-from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ..module_origins import find_spec, is_below, is_rewriter, spec_origin
 
@@ -125,15 +125,13 @@ class PreloadedState:
         return [package] if package in self._tops else sorted(self._tops - set(sys.builtin_module_names))
 
     def _name_mismatch(self) -> Optional[Mismatch]:
-        suspects = self._tops if self._has_new_finders() else self._tops & self._names_on_new_path()
+        has_new_finders = any(finder not in self._finders for finder in sys.meta_path if not is_rewriter(finder))
+        suspects = self._tops if has_new_finders else self._tops & self._names_on_new_path()
         for name in sorted(suspects):
             if spec_origin(find_spec(name)) != spec_origin(getattr(sys.modules.get(name), "__spec__", None)):
                 why = "the project has a module named {}, but another one is preloaded".format(name)
                 return Mismatch(why, [name])
         return None
-
-    def _has_new_finders(self) -> bool:
-        return any(finder not in self._finders for finder in sys.meta_path if not is_rewriter(finder))
 
     def _names_on_new_path(self) -> Set[str]:
         """Return the top-level names in folders that are new on sys.path.
@@ -233,7 +231,7 @@ class LearnedModules:
         known_names = {name for name, _ in known}
         new = [(row[0], bool(row[1])) for row in names if _is_name(row) and row[0] not in known_names]
         # Every run reports avoided modules again, because they are never preloaded.
-        new = [row for row in new if not any(row[0] == name or row[0].startswith(name + ".") for name in self._avoid)]
+        new = [row for row in new if not is_within(row[0], self._avoid)]
         if new:
             known += new
             self._save()
@@ -267,6 +265,11 @@ class LearnedModules:
             os.replace(self._file + ".new", self._file)
         except OSError:
             pass  # a full disk: the next agent learns it again
+
+
+def is_within(name: str, modules: Iterable[str]) -> bool:
+    """Return whether the module is one of these, or part of one."""
+    return any(name == other or name.startswith(other + ".") for other in modules)
 
 
 def _is_name(row: Any) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
 from ..jobs import supervisor
 from ..module_origins import find_spec, is_below, is_of_project, is_rewritten, paths_of
-from .preloaded_state import ALL_NAMES, NO_PLUGIN, PreloadedState, WarmupFindings, libraries
+from .preloaded_state import ALL_NAMES, NO_PLUGIN, PreloadedState, WarmupFindings, is_within, libraries
 from .side_effects import LOOKING, bound_address, created, is_in, process_state, threads
 
 TEST_SOURCE = """\
@@ -64,7 +64,8 @@ def warm_up(settings: Dict[str, Any]) -> PreloadedState:
     if code != 1 or not preloader.has_run:
         raise UnfitProcess("our pytest session with one failing test exited with {}".format(code), set())
     preloader.check()
-    return PreloadedState(WarmupFindings(preloader.readers, preloader.libraries, unseeded, preloader.plugins), root)
+    generators = list(unseeded.values())
+    return PreloadedState(WarmupFindings(preloader.readers, preloader.libraries, generators, preloader.plugins), root)
 
 
 # -- the session -----------------------------------------------------------------------------------
@@ -82,11 +83,8 @@ def _run_session(preloader: _Preloader, root: str, avoid: List[str]) -> int:
         os.chdir(folder)
         for name in REMOVED_VARIABLES:
             os.environ.pop(name, None)
-        disabled = [
-            "no:cacheprovider",
-            *(name for name in avoid if name.startswith(NO_PLUGIN)),
-            *_project_plugins(root),
-        ]
+        avoided = [name for name in avoid if name.startswith(NO_PLUGIN)]
+        disabled = [NO_PLUGIN + "cacheprovider", *avoided, *_project_plugins(root)]
         args = ["-q", "-c", settings, "--rootdir", folder, *(word for name in disabled for word in ("-p", name)), test]
         return int(pytest.main(args, plugins=[preloader]))
 
@@ -118,11 +116,10 @@ def _process_state_restored() -> Iterator[None]:
 
 
 @contextmanager
-def _seeds_observed() -> Iterator[List[random.Random]]:
-    """Collect the random number generators that are seeded randomly."""
+def _seeds_observed() -> Iterator[Dict[int, random.Random]]:
+    """Collect, by id, the random number generators that are seeded randomly."""
     seed = random.Random.seed
     unseeded: Dict[int, random.Random] = {}
-    found: List[random.Random] = []
 
     def observed_seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
         unseeded.pop(id(generator), None)
@@ -132,10 +129,9 @@ def _seeds_observed() -> Iterator[List[random.Random]]:
 
     random.Random.seed = observed_seed  # type: ignore[method-assign,assignment]
     try:
-        yield found
+        yield unseeded
     finally:
         random.Random.seed = seed  # type: ignore[method-assign]
-        found += unseeded.values()
 
 
 # -- the modules -----------------------------------------------------------------------------------
@@ -146,7 +142,7 @@ class _Preloader:
 
     def __init__(self, modules: List[Tuple[str, bool]], avoid: List[str], root: str) -> None:
         self._modules = modules
-        self._already_avoided = tuple(avoid)
+        self._already_avoided = avoid
         self._root = root
         self._reason = ""
         self._avoid: Set[str] = set()
@@ -173,15 +169,12 @@ class _Preloader:
         self.has_run = True
         manager = session.config.pluginmanager
         self.plugins = frozenset(str(manager.get_name(plugin)) for plugin, _ in manager.list_plugin_distinfo())
-        wanted = [name for name, _ in self._modules if not self._is_avoided(name)]
+        wanted = [name for name, _ in self._modules if not is_within(name, self._already_avoided)]
         for name, effect in _import_side_effects(wanted).items():
             self._reject({name}, "{} " + effect + " when it is imported", name)
         for name in wanted if not self._avoid else ():
             if name not in sys.modules:
                 self._import(name)
-
-    def _is_avoided(self, name: str) -> bool:
-        return any(name == other or name.startswith(other + ".") for other in self._already_avoided)
 
     def _import(self, name: str) -> None:
         self._imported_before, state_before, threads_before = set(sys.modules), process_state(), threads()
