@@ -270,7 +270,7 @@ async def _enter_control(
     """Serve the API, which `watchtest run`, `cancel`, `pause` and `why` use, and other programs may use."""
     past = PastRuns(history_path(project.dirs.state, project.workspace), project.workspace)
     gateway = Gateway(lambda: loop.state, loop.post, past, explain)
-    screens = ScreenServer(backend, lambda: loop.state)
+    screens = ScreenServer(backend)
     views += [View(gateway.show), View(screens.show)]
     listen = project.config.api.listen
     context = ApiContext(

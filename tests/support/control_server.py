@@ -196,7 +196,7 @@ async def bench(
     gateway = Gateway(lambda: loop.state, loop.post, past or FakeHistory(), explain, events_limit=events_limit)
     views.append(View(gateway.show))
     paths = socket_paths(Path("/some/workspace"), [folder])
-    screens = ScreenServer(LocalBackend(lambda: loop.state, loop.post, "shop", "/some/workspace"), lambda: loop.state)
+    screens = ScreenServer(LocalBackend(lambda: loop.state, loop.post, "shop", "/some/workspace"))
     views.append(View(screens.show))
     server = ControlServer(
         ApiContext(gateway, status, screens, Path("/some/workspace"), timestamp(time.time())),

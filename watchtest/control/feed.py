@@ -88,7 +88,7 @@ def event_messages(
         if was is lane:
             continue
         if was.problem != lane.problem:
-            yield _lane_message("problem", lane, problem_document(lane))
+            yield _lane_message("problem", lane, problem_document(lane.problem))
         if was.box.info != lane.box.info or was.box.services != lane.box.services:
             yield _lane_message("box", lane, box_document(lane))
         if _status_inputs(was) != _status_inputs(lane):

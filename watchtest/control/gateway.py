@@ -17,16 +17,7 @@ from watchtest.control.feed import EVENTS_LIMIT, Feed, event_messages, status_me
 from watchtest.control.metrics import MetricCounts
 from watchtest.control.result_log import HISTORY_OFFSET, ResultLogs, ResultPage, page_of
 from watchtest.control.run_reports import PastRuns, Position, RunReport, RunReports
-from watchtest.core.events import (
-    EVERYTHING,
-    CancelRequested,
-    Event,
-    PauseRequested,
-    PolicyRequested,
-    ResumeRequested,
-    RunRequested,
-    SourceChanged,
-)
+from watchtest.core import events
 from watchtest.core.model import All, Lane, Only, Policy, Selection
 from watchtest.core.policy import matching_selection, policy_selection, repeat_selection
 from watchtest.core.state import (
@@ -61,7 +52,7 @@ class Gateway:
     def __init__(
         self,
         state: Callable[[], State],
-        post: Callable[[Event], None],
+        post: Callable[[events.Event], None],
         past: PastRuns,
         explain: Explain,
         *,
@@ -82,7 +73,7 @@ class Gateway:
 
     # -- the loop's side ---------------------------------------------------------------------------
 
-    def show(self, before: State, after: State, event: Event | None) -> None:
+    def show(self, before: State, after: State, event: events.Event | None) -> None:
         if not self._tests_began.is_set() and any(map(_has_begun_tests, after.lanes.values())):
             self._tests_began.set()
         if event is not None:
@@ -130,7 +121,7 @@ class Gateway:
         lane = self._lane(request.lane)
         self._requested_runs += 1
         run_id = requested_run_id(lane, str(self._requested_runs))
-        after = await self._process(RunRequested(lane.lane, time.time(), _selection(request, lane), id=run_id))
+        after = await self._process(events.RunRequested(lane.lane, time.time(), _selection(request, lane), id=run_id))
         report = self._reports.find(after, run_id)
         if self.is_closed:
             raise stopping_refusal()
@@ -188,21 +179,21 @@ class Gateway:
         report = await self.report(run_id)
         if report.has_ended:
             return report
-        after = await self._process(CancelRequested(report.lane, time.time(), is_kill, run=report.id))
+        after = await self._process(events.CancelRequested(report.lane, time.time(), is_kill, run=report.id))
         return self._reports.find(after, report.id) or report
 
     async def pause(self, lane: Lane | None, *, is_paused: bool) -> Mapping[Lane, bool]:
         """Pause or resume a lane, or all of them. Return for each lane whether it is paused."""
         lanes = self._state().ranked if lane is None else (self._lane(lane),)
+        request = events.PauseRequested if is_paused else events.ResumeRequested
         for each in lanes:
-            event = PauseRequested(each.lane, time.time()) if is_paused else ResumeRequested(each.lane, time.time())
-            await self._process(event)
+            await self._process(request(each.lane, time.time()))
         return {each.lane: each.is_paused for each in self._state().ranked}
 
     async def rescan(self, lane: Lane | None) -> tuple[Lane, SettleStatus]:
         """Make the lane read its whole source now, which finds saves that the watcher was not notified of."""
         name = self._lane(lane).lane
-        after = await self._process(SourceChanged(name, time.time(), frozenset({EVERYTHING})))
+        after = await self._process(events.SourceChanged(name, time.time(), frozenset({events.EVERYTHING})))
         return name, settle_status(after.lanes[name])
 
     def settle_status(self, lane: Lane | None) -> tuple[Lane, SettleStatus]:
@@ -213,18 +204,18 @@ class Gateway:
         """Set what a change of a lane runs from now on, and return the lane."""
         lane = self._lane(request.lane)
         policy = None if request.policy == CONFIGURED else Policy(request.policy)
-        after = await self._process(PolicyRequested(lane.lane, time.time(), policy))
+        after = await self._process(events.PolicyRequested(lane.lane, time.time(), policy))
         return after.lanes[lane.lane]
 
     async def _cancel_retries(self) -> None:
         """Cancel the next attempt of a broken lane, and refuse the request, because there is no run to cancel."""
         for lane in self._state().ranked:
             if isinstance(lane.activity, Broken) and lane.activity.retry_at is not None:
-                await self._process(CancelRequested(lane.lane, time.time()))
+                await self._process(events.CancelRequested(lane.lane, time.time()))
                 text = f"nothing is running; the {lane.lane.value} lane will not retry by itself"
                 raise Refusal(404, "nothing_running", text, "the next save or `watchtest run` tries again")
 
-    async def _process(self, event: Event) -> State:
+    async def _process(self, event: events.Event) -> State:
         """Post an event and return the state after it."""
         if self.is_closed:
             raise stopping_refusal()

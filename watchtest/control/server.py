@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from watchtest.control.address import ensure_token
@@ -67,11 +66,9 @@ class ControlServer:
             self._tasks.append(asyncio.create_task(self._report_errors(self._serve_port, PORT), name=PORT))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._gateway.close()
-        _, late = await asyncio.wait(self._tasks, timeout=STOP_LIMIT_S)
+        _done, late = await asyncio.wait(self._tasks, timeout=STOP_LIMIT_S)
         for task in late:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

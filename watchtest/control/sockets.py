@@ -11,7 +11,6 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from watchtest.errors import ControlError
@@ -78,7 +77,7 @@ class SocketListener:
         except OSError:
             return False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
         if self.is_reachable():
             with suppress(OSError):  # removed in the meantime
@@ -115,5 +114,5 @@ class PortListener:
     def is_reachable(self) -> bool:
         return True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()

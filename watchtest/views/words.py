@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from watchtest.core import model
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import (
-    All,
-    BoxInfo,
-    Failure,
-    Only,
-    Outcome,
-    Problem,
-    Result,
-    Run,
-    Selection,
-    ServiceInfo,
-    Verdict,
-)
 from watchtest.core.state import Broken, Executing, Knowledge, LaneState, PendingChanges, Working
 from watchtest.core.text import ROW_LIMIT, count, duration, names, one_line, short, tests
 from watchtest.core.verdict import file_of
@@ -27,16 +15,16 @@ def verdict(knowledge: Knowledge) -> str:
     """Return `passed 12 tests, 1 skipped`, `failed 2 of 12 tests`, or `error: 1 file could not be collected`."""
     total = len(knowledge.tests)
     match knowledge.verdict:
-        case Verdict.PASSED:
-            skipped = sum(known.result.outcome is Outcome.SKIPPED for known in knowledge.tests.values())
+        case model.Verdict.PASSED:
+            skipped = sum(known.result.outcome is model.Outcome.SKIPPED for known in knowledge.tests.values())
             return f"passed {tests(total - skipped)}" + (f", {skipped} skipped" if skipped else "")
-        case Verdict.FAILED:
+        case model.Verdict.FAILED:
             return f"failed {len(knowledge.red)} of {tests(total)}"
-        case Verdict.ERROR:
+        case model.Verdict.ERROR:
             return f"error: {one_line(knowledge.reason) or 'no reason given'}"
-        case Verdict.NO_TESTS:
+        case model.Verdict.NO_TESTS:
             return _with_reason("no tests", knowledge.reason)
-        case Verdict.UNKNOWN:
+        case model.Verdict.UNKNOWN:
             return _with_reason("unknown" if knowledge.at is not None else "no verdict yet", knowledge.reason)
         case _:
             assert_never(knowledge.verdict)
@@ -46,12 +34,12 @@ def _with_reason(word: str, reason: str) -> str:
     return f"{word}: {one_line(reason)}" if reason else word
 
 
-def selection(selected: Selection) -> str:
+def selection(selected: model.Selection) -> str:
     """Return which tests a run is to run, and why."""
     match selected:
-        case All(because=because):
+        case model.All(because=because):
             what = "all tests"
-        case Only(tests=selected_tests, because=because):
+        case model.Only(tests=selected_tests, because=because):
             what = tests(len(selected_tests))
         case _:
             assert_never(selected)
@@ -59,16 +47,16 @@ def selection(selected: Selection) -> str:
     return f"{what} ({because})" if because and because != what else what
 
 
-def intent(run: Run) -> str:
+def intent(run: model.Run) -> str:
     """Return the same for a run whose selection may not be made yet."""
-    is_open = run.is_narrowable and isinstance(run.selection, All)
+    is_open = run.is_narrowable and isinstance(run.selection, model.All)
     return "tests affected by the change" if is_open else selection(run.selection)
 
 
 def rerun_count(knowledge: Knowledge) -> int | None:
     """Return how many tests ran for this verdict if a selection left some out; None if all of them ran."""
     run = knowledge.run
-    if run is None or not isinstance(run.selection, Only) or not run.selection.is_proof:
+    if run is None or not isinstance(run.selection, model.Only) or not run.selection.is_proof:
         return None
     count = sum(known.run == run.id for known in knowledge.tests.values())
     return count if count < len(knowledge.tests) else None
@@ -81,7 +69,7 @@ def pending(changes: PendingChanges) -> str:
     return f"{count(len(changes.paths), 'change')} pending: {names(changes.paths)}"
 
 
-def location(failure: Failure | None) -> str:
+def location(failure: model.Failure | None) -> str:
     """Return `tests/test_a.py:14`, or an empty string."""
     where = (failure.where or failure.crash) if failure else None
     return f"{one_line(where.file)}:{where.line}" if where else ""
@@ -92,14 +80,14 @@ def test_name(test: str) -> str:
     return one_line(test.removeprefix(file_of(test)).removeprefix("::")) or one_line(test)
 
 
-def failure_line(result: Result) -> str:
+def failure_line(result: model.Result) -> str:
     """Return `FAILED tests/test_a.py::test_x tests/test_a.py:14 assert 1 == 2`."""
     message = one_line(result.failure.message) if result.failure else ""
     parts = (result.outcome.value.upper(), one_line(result.test), location(result.failure), message)
     return " ".join(part for part in parts if part)
 
 
-def box(info: BoxInfo) -> str:
+def box(info: model.BoxInfo) -> str:
     """Return `docker 1a2b3c4d5e6f · image python:3.12 · running · Python 3.12.1`."""
     parts = (
         f"{one_line(info.engine)} {short(info.id, 12)}".strip(),
@@ -113,22 +101,22 @@ def box(info: BoxInfo) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def service(info: ServiceInfo) -> str:
+def service(info: model.ServiceInfo) -> str:
     """Return `service kv: ready`, or `service kv: backoff, 2 restarts: exited with code 1 before it was ready`."""
     restarts = f", {count(info.restarts, 'restart')}" if info.restarts else ""
     return f"service {one_line(info.name)}: {one_line(info.state)}{restarts}{_because(info)}"
 
 
-def services(infos: tuple[ServiceInfo, ...]) -> str:
+def services(infos: tuple[model.ServiceInfo, ...]) -> str:
     """Return all services in one line; those in trouble with the reason."""
     return " · ".join(f"{one_line(info.name)} {one_line(info.state)}{_because(info)}" for info in infos)
 
 
-def _because(info: ServiceInfo) -> str:
+def _because(info: model.ServiceInfo) -> str:
     return f": {one_line(info.reason)}" if info.reason else ""
 
 
-def problem(what: Problem) -> str:
+def problem(what: model.Problem) -> str:
     return f"{one_line(what.code)}: {one_line(what.message, ROW_LIMIT)}"
 
 

@@ -36,7 +36,6 @@ from watchtest.core.model import Lane
 from watchtest.core.state import SettleStatus
 from watchtest.errors import WatchtestError
 from watchtest.views.dashboard.navigation import ViewState
-from watchtest.views.dashboard.watcher_screen import ScreenRequest
 from watchtest.views.schemas import status_schema
 
 log = logging.getLogger(__name__)
@@ -238,10 +237,11 @@ class Handlers:
     # -- the rest ----------------------------------------------------------------------------------
 
     async def screen(self, call: Call) -> Response:
-        return JsonResponse(await self._context.screens.document(_screen_request(call.query)))
+        query = call.query
+        return JsonResponse(await self._context.screens.document(_view(query), query.height, query.after))
 
     async def output(self, call: Call) -> Response:
-        return JsonResponse({"text": await self._context.screens.output(_screen_request(call.query))})
+        return JsonResponse({"text": await self._context.screens.backend.output(_view(call.query))})
 
     async def why(self, call: Call) -> Response:
         return JsonResponse(await self._gateway.why(call.query.what, call.query.lane))
@@ -259,9 +259,8 @@ class Handlers:
         return JsonResponse({"valid": not problems, "problems": problems})
 
 
-def _screen_request(query: ScreenQuery) -> ScreenRequest:
-    view = ViewState(query.panel, query.filter, bool(query.typing), query.chosen)
-    return ScreenRequest(query.height, view, query.after)
+def _view(query: ScreenQuery) -> ViewState:
+    return ViewState(query.panel, query.filter, bool(query.typing), query.chosen)
 
 
 def _settle_response(lane: Lane, status: SettleStatus) -> Response:

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from watchtest.core.events import (
-    CancelRequested,
-    Event,
-    PauseRequested,
-    PolicyRequested,
-    QuitRequested,
-    ResumeRequested,
-    RunRequested,
-)
+from watchtest.core import events
 from watchtest.core.model import All, Policy
 from watchtest.core.policy import matching_selection, policy_selection, repeat_selection
 from watchtest.core.state import State
@@ -76,28 +68,29 @@ ApiRequest = tuple[str, dict[str, object] | None]
 """The path and the body of a POST request."""
 
 
-def events_of(action: Action, name_filter: str, state: State, now: float) -> tuple[Event, ...]:
+def events_of(action: Action, name_filter: str, state: State, now: float) -> tuple[events.Event, ...]:
     """Return the events by which a watcher in this process performs an action on its top lane."""
     lane = state.top
     name = lane.lane
     match action:
         case Action.QUIT:
-            return (QuitRequested(name, now),)
+            return (events.QuitRequested(name, now),)
         case Action.ALL:
-            return (PolicyRequested(name, now, None), RunRequested(name, now, All(because="asked for by key")))
+            run = events.RunRequested(name, now, All(because="asked for by key"))
+            return (events.PolicyRequested(name, now, None), run)
         case Action.FAILED:
             if lane.policy_override is Policy.FAILED:
-                return (PolicyRequested(name, now, None),)
-            run = RunRequested(name, now, policy_selection(Policy.FAILED, lane.knowledge))
-            return (PolicyRequested(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
+                return (events.PolicyRequested(name, now, None),)
+            run = events.RunRequested(name, now, policy_selection(Policy.FAILED, lane.knowledge))
+            return (events.PolicyRequested(name, now, Policy.FAILED), *([run] if lane.knowledge.red else []))
         case Action.RERUN:
             selection = matching_selection(lane, name_filter) if name_filter else repeat_selection(lane)
             # A filter that matches nothing runs nothing; without a selection the lane's policy would decide.
-            return (RunRequested(name, now, selection),) if selection or not name_filter else ()
+            return (events.RunRequested(name, now, selection),) if selection or not name_filter else ()
         case Action.CANCEL | Action.KILL:
-            return (CancelRequested(name, now, is_kill=action is Action.KILL),)
+            return (events.CancelRequested(name, now, is_kill=action is Action.KILL),)
         case Action.PAUSE:
-            return (ResumeRequested(name, now) if lane.is_paused else PauseRequested(name, now),)
+            return (events.ResumeRequested(name, now) if lane.is_paused else events.PauseRequested(name, now),)
         case _:
             return ()  # the other actions are the dashboard's own
 

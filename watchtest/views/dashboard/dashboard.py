@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Protocol, Self
 
 from watchtest.core.model import Location
@@ -84,9 +83,7 @@ class Dashboard:
             asyncio.get_running_loop().add_signal_handler(number, handler)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._has_left = True
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
@@ -204,12 +201,13 @@ class Dashboard:
 
 # -- commands of pagers and editors ----------------------------------------------------------------
 
-PLUS_LINE = frozenset(
-    {"vi", "vim", "nvim", "gvim", "mvim", "nano", "pico", "emacs", "emacsclient", "kak", "micro", "joe", "ne", "mcedit"}
-)
-GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor", "windsurf"})
-COLON_LINE = frozenset({"subl", "sublime_text", "hx", "helix", "zed", "zeditor", "lapce"})
-LINE_OPTION = frozenset({"idea", "pycharm", "charm", "goland", "clion", "webstorm", "rustrover"})
+LINE_SYNTAX = {
+    "+{line} {file}": "editor vi vim nvim gvim mvim nano pico emacs emacsclient kak micro joe ne mcedit",
+    "--goto {file}:{line}": "code code-insiders codium vscodium cursor windsurf",
+    "{file}:{line}": "subl sublime_text hx helix zed zeditor lapce",
+    "--line {line} {file}": "idea pycharm charm goland clion webstorm rustrover",
+}
+"""How editors are told to open a file at a line."""
 PAGERS = ("less", "more")
 EDITORS = ("editor", "vi", "nano")
 
@@ -228,13 +226,8 @@ def editor(environ: Mapping[str, str], which: Callable[[str], str | None], file:
     if not command:
         return []
     name = _program_name(command[0])
-    if name in GOTO:
-        return [*command, "--goto", f"{file}:{line}"]
-    if name in COLON_LINE:
-        return [*command, f"{file}:{line}"]
-    if name in LINE_OPTION:
-        return [*command, "--line", str(line), file]
-    return [*command, f"+{line}", file] if name in PLUS_LINE or name == "editor" else [*command, file]
+    syntax = next((syntax for syntax, editors in LINE_SYNTAX.items() if name in editors.split()), "{file}")
+    return [*command, *(word.format(file=file, line=line) for word in syntax.split())]
 
 
 def _split(command: str) -> list[str]:

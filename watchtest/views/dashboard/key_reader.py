@@ -12,7 +12,6 @@ import codecs
 import os
 import re
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 UP, DOWN, ENTER, ESCAPE, BACKSPACE = "up", "down", "enter", "escape", "backspace"
@@ -140,9 +139,7 @@ class KeyReader:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop_reading()
         self.restore()
 

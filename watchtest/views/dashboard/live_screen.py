@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -88,12 +87,10 @@ class LiveScreen:
         self._is_on = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_on = False
         with self._ignore_closed_window():
-            self._live.__exit__(kind, error, traceback)
+            self._live.stop()
 
     def refresh(self, now: float) -> None:
         """Draw a change: at once, or with the next tick if changes follow each other quickly."""

@@ -15,14 +15,9 @@ from typing import Any
 from watchtest.core.events import Event
 from watchtest.core.model import Location
 from watchtest.core.state import State
+from watchtest.views.dashboard import failure_list
 from watchtest.views.dashboard.actions import Action, events_of
-from watchtest.views.dashboard.failure_list import (
-    ScreenContext,
-    failure_rows,
-    location_of,
-    output_text,
-    selectable_failures,
-)
+from watchtest.views.dashboard.failure_list import ScreenContext, selectable_failures
 from watchtest.views.dashboard.footer import footer_rows
 from watchtest.views.dashboard.header import NOTES_SHOWN, header_rows
 from watchtest.views.dashboard.navigation import ViewState
@@ -51,59 +46,48 @@ def screen_rows(
     footer = footer_rows(lane, view, max(height - len(header) - 6, 0))
     gap = [StyledRow()] if height >= SPACIOUS_HEIGHT else []
     room = height - len(header) - len(footer) - 2 * len(gap)
-    failures = failure_rows(lane, view, max(room, 0), context)
+    failures = failure_list.failure_rows(lane, view, max(room, 0), context)
     filling = [StyledRow()] * (room - len(failures))
     return [*header, *gap, *failures, *filling, *gap, *footer][:height]
 
 
+@dataclass
 class LocalBackend:
     """The dashboard's backend for the watcher in this process. `title` and `root` name the workspace."""
 
-    def __init__(self, state: Callable[[], State], post: Callable[[Event], None], title: str, root: str) -> None:
-        self._state = state
-        self._post = post
-        self._title = title
-        self._root = root
-        self.flaky: Callable[[], frozenset[str] | None] = lambda: None
-        """Returns the tests that are known to be flaky, or None without a history."""
-        self.notice: Callable[[], dict[str, Any] | None] = lambda: None
-        """Returns the live notification for attached terminals."""
+    state: Callable[[], State]
+    post: Callable[[Event], None]
+    title: str
+    root: str
+    flaky: Callable[[], frozenset[str] | None] = lambda: None
+    """Returns the tests that are known to be flaky, or None without a history."""
+    notice: Callable[[], dict[str, Any] | None] = lambda: None
+    """Returns the live notification for attached terminals."""
 
     def rows(self, view: ViewState, height: int, now: float) -> Sequence[StyledRow]:
-        context = ScreenContext(self._root, self.flaky() or frozenset())
-        return screen_rows(self._state(), now=now, height=height, title=self._title, view=view, context=context)
+        context = ScreenContext(self.root, self.flaky() or frozenset())
+        return screen_rows(self.state(), now=now, height=height, title=self.title, view=view, context=context)
 
     def failure_count(self, view: ViewState) -> int:
-        return len(selectable_failures(self._state().top, view))
+        return len(selectable_failures(self.state().top, view))
 
     def location(self, view: ViewState) -> Location | None:
-        failures = selectable_failures(self._state().top, view)
-        return location_of(failures[min(view.selected or 0, len(failures) - 1)]) if failures else None
+        failures = selectable_failures(self.state().top, view)
+        return failure_list.location_of(failures[min(view.selected or 0, len(failures) - 1)]) if failures else None
 
     async def output(self, view: ViewState) -> str:
-        return output_text(self._state().top, view)
+        return failure_list.output_text(self.state().top, view)
 
     def perform(self, action: Action, view: ViewState) -> None:
-        for event in events_of(action, view.filter, self._state(), time.time()):
-            self._post(event)
-
-
-@dataclass(frozen=True, slots=True)
-class ScreenRequest:
-    """The screen that an attached terminal asks for."""
-
-    height: int
-    view: ViewState
-    after: int
-    """Wait for a screen that is newer than this one, for at most a second."""
+        for event in events_of(action, view.filter, self.state(), time.time()):
+            self.post(event)
 
 
 class ScreenServer:
     """Serves the dashboard to attached terminals: each request is answered once there is a newer screen."""
 
-    def __init__(self, backend: LocalBackend, state: Callable[[], State]) -> None:
-        self._backend = backend
-        self._state = state
+    def __init__(self, backend: LocalBackend) -> None:
+        self.backend = backend
         self._seq = 1
         self._changed = asyncio.Event()
 
@@ -113,26 +97,23 @@ class ScreenServer:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def document(self, request: ScreenRequest) -> dict[str, Any]:
-        if request.after >= self._seq:
+    async def document(self, view: ViewState, height: int, after: int) -> dict[str, Any]:
+        """Return a screen that is newer than the one with the number `after`, or after a second an unchanged one."""
+        if after >= self._seq:
             try:
                 async with asyncio.timeout(LONG_POLL_S):
                     await self._changed.wait()
             except TimeoutError:
                 pass  # answer all the same: the ages on the screen have grown
-        view, lane = request.view, self._state().top
-        location = self._backend.location(view)
+        lane, location = self.backend.state().top, self.backend.location(view)
         return {
             "seq": self._seq,
             "lane": lane.lane.value,
-            "rows": [to_document(row) for row in self._backend.rows(view, request.height, time.time())],
-            "choices": self._backend.failure_count(view),
+            "rows": [to_document(row) for row in self.backend.rows(view, height, time.time())],
+            "choices": self.backend.failure_count(view),
             "place": {"file": location.file, "line": max(location.line, 1)} if location else None,
             "paused": lane.is_paused,
             "override": lane.policy_override.value if lane.policy_override else None,
             "red": len(lane.knowledge.red),
-            "notice": self._backend.notice(),
+            "notice": self.backend.notice(),
         }
-
-    async def output(self, request: ScreenRequest) -> str:
-        return await self._backend.output(request.view)

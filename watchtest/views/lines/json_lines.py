@@ -6,16 +6,18 @@ Text that came out of the box is bounded in length and stripped of control seque
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, TextIO
 
 from watchtest import __version__
 from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
-from watchtest.core.model import Only, Outcome, Problem, Result, Run, RunState, Selection, StopReason
+from watchtest.core.model import Only, Outcome, Result, Run, RunState, StopReason
 from watchtest.core.state import Broken, LaneState, State
 from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line, optional_timestamp, timestamp
 from watchtest.views.lines.plain_lines import discard_output
+from watchtest.views.status.status_document import problem_document
 
 SCHEMA = "watchtest.event"
 SCHEMA_VERSION = 1
@@ -100,14 +102,15 @@ def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[
             words = {"engine": box.engine, "id": box.id, "image": box.image, "state": box.state}
             yield "box", {**{key: clean(text) for key, text in words.items()}, "restarts": box.restarts}
         case transitions.BoxDisappeared(problem=problem, broken=Broken()):
-            yield "box_lost", {"problem": _problem(problem), "retry_at": _retry_at(lane)}
+            yield "box_lost", {"problem": problem_document(problem), "retry_at": _retry_at(lane)}
         case transitions.ServiceChanged(service=service):
             about = {"name": clean(service.name), "state": service.state, "restarts": service.restarts}
             yield "service", {**about, "reason": cut(service.reason, MESSAGE_LIMIT) or None}
         case transitions.RunStarted(run=run):
             yield "started", {"run": run.id, "trigger": run.trigger.value}
         case transitions.TestsSelected(run=run):
-            yield "selected", {"run": run.id, **_selection(run.selection)}
+            count = len(run.selection.tests) if isinstance(run.selection, Only) else None
+            yield "selected", {"run": run.id, "tests": count, "because": cut(run.selection.because, MESSAGE_LIMIT)}
         case transitions.TestsPromised(run=run, total=total):
             yield "collected", {"run": run.id, "total": total}
         case transitions.ResultsArrived(run=run, results=results):
@@ -121,7 +124,7 @@ def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[
                 "reason": cut(finished.reason, MESSAGE_LIMIT) or None,
                 "tree": tree,
                 "successor": finished.successor or None,
-                "problem": _problem(ending.problem) if isinstance(ending, ToolFailure) else None,
+                "problem": problem_document(ending.problem if isinstance(ending, ToolFailure) else None),
             }
             yield "ended", _ended(finished.run, lane, at - finished.started_at, ended)
         case transitions.RunWithdrawn(run=run, tree=tree, started_at=started_at):
@@ -134,20 +137,15 @@ def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[
 
 
 def _ended(run: Run, lane: LaneState, duration_s: float, fields: Object) -> Object:
+    latest = Counter(known.result.outcome for known in lane.knowledge.tests.values())
     return {
         "run": run.id,
         **fields,
         "duration_s": round(max(0.0, duration_s), 3),
         "verdict": lane.knowledge.verdict.value,
-        "counts": _counts(lane),
+        "counts": {outcome.value: latest[outcome] for outcome in Outcome},
         "retry_at": _retry_at(lane),
     }
-
-
-def _counts(lane: LaneState) -> Object:
-    """Return the latest outcome of every known test, counted."""
-    outcomes = [known.result.outcome for known in lane.knowledge.tests.values()]
-    return {outcome.value: outcomes.count(outcome) for outcome in Outcome}
 
 
 def _result(result: Result) -> Object:
@@ -163,16 +161,5 @@ def _result(result: Result) -> Object:
     }
 
 
-def _selection(selection: Selection) -> Object:
-    count = len(selection.tests) if isinstance(selection, Only) else None
-    return {"tests": count, "because": cut(selection.because, MESSAGE_LIMIT)}
-
-
-def _problem(problem: Problem) -> Object:
-    hint = cut(problem.hint, MESSAGE_LIMIT) or None
-    return {"code": problem.code, "message": cut(problem.message, MESSAGE_LIMIT), "hint": hint}
-
-
 def _retry_at(lane: LaneState) -> str | None:
-    at = lane.activity.retry_at if isinstance(lane.activity, Broken) else None
-    return optional_timestamp(at)
+    return optional_timestamp(lane.activity.retry_at) if isinstance(lane.activity, Broken) else None

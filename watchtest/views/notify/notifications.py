@@ -5,11 +5,11 @@ Notifications contain names of tests but never values of assertions: anyone who 
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Protocol, Self
 
 from watchtest.core.model import Lane, Verdict
@@ -49,15 +49,12 @@ class NotificationKind(StrEnum):
 
 
 _FAILURES = frozenset({NotificationKind.RED, NotificationKind.MORE_RED, NotificationKind.LOST})
-_CHANGES = _FAILURES | {NotificationKind.GREEN, NotificationKind.BACK}
-KINDS_BY_MODE: Mapping[NotifyMode, frozenset[NotificationKind]] = MappingProxyType(
-    {
-        NotifyMode.OFF: frozenset(),
-        NotifyMode.FAILURES: _FAILURES,
-        NotifyMode.CHANGES: _CHANGES,
-        NotifyMode.ALL: frozenset(NotificationKind),
-    }
-)
+KINDS_BY_MODE = {
+    NotifyMode.OFF: frozenset[NotificationKind](),
+    NotifyMode.FAILURES: _FAILURES,
+    NotifyMode.CHANGES: _FAILURES | {NotificationKind.GREEN, NotificationKind.BACK},
+    NotifyMode.ALL: frozenset(NotificationKind),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +237,10 @@ class NotificationChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From one minute of the local day to another, which may be on the next day. If both are the same: never."""
+    """From one time of the local day to another, which may be on the next day. If both are the same: never."""
 
-    start: int = 0
-    end: int = 0
+    start: datetime.time = datetime.time()
+    end: datetime.time = datetime.time()
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -251,15 +248,10 @@ class QuietHours:
         if not text:
             return cls()
         start, _, end = text.partition("-")
-        return cls(_minute(start), _minute(end))
+        return cls(datetime.time.fromisoformat(start), datetime.time.fromisoformat(end))
 
     def contains(self, local: time.struct_time) -> bool:
-        minute = local.tm_hour * 60 + local.tm_min
+        now = datetime.time(local.tm_hour, local.tm_min)
         if self.start <= self.end:
-            return self.start <= minute < self.end
-        return minute >= self.start or minute < self.end
-
-
-def _minute(text: str) -> int:
-    hour, _, minute = text.partition(":")
-    return int(hour) * 60 + int(minute)
+            return self.start <= now < self.end
+        return now >= self.start or now < self.end

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from watchtest.core.state import State
@@ -113,9 +112,7 @@ class Notifier:
         self._hooks = Outbox("the hook", self._run_hook, self.on_problem, most=HOOKS_WAITING)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(self._notifications.close(GRACE_S), self._hooks.close(GRACE_S))
         channels = [channel for channel in (self.channels.desktop, self.channels.terminal) if channel is not None]
         for channel in channels:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, Literal, assert_never
 
+from watchtest.core import text
 from watchtest.core.model import All, Failure, Lane, Location, Only, Outcome, Problem, Result, Run, ServiceInfo
 from watchtest.core.state import (
     Broken,
@@ -20,17 +21,6 @@ from watchtest.core.state import (
     Stopped,
     Syncing,
     Working,
-)
-from watchtest.core.text import (
-    EXCERPT_LIMIT,
-    ID_LIMIT,
-    MESSAGE_LIMIT,
-    clean,
-    cut,
-    cut_front,
-    one_line,
-    optional_timestamp,
-    timestamp,
 )
 from watchtest.core.verdict import file_of
 from watchtest.views.words import eta_s
@@ -70,8 +60,8 @@ def document(
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "seq": seq,
-        "updated_at": timestamp(now),
-        "writer": asdict(writer) | {"started_at": timestamp(writer.started_at)},
+        "updated_at": text.timestamp(now),
+        "writer": asdict(writer) | {"started_at": text.timestamp(writer.started_at)},
         **(lanes[state.top.lane] or {}),
         "lanes": {lane.value: lanes[lane] for lane in Lane},
     }
@@ -80,18 +70,16 @@ def document(
 def activity(lane: LaneState) -> Activity:
     """Return the activity of a lane as the document names it."""
     match lane.activity:
+        case Broken() | Working(problem=Problem()):
+            return "degraded"
         case Starting():
             return "starting"
         case Idle():
             return "paused" if lane.is_paused else "idle"
-        case Working(problem=Problem()):
-            return "degraded"
         case Working(phase=Syncing()):
             return "syncing"
         case Working():
             return "running"
-        case Broken():
-            return "degraded"
         case Stopped():
             return "stopped"
         case _:
@@ -108,9 +96,10 @@ def _location(known: KnownTest) -> str:
     location = (failure.where or failure.crash) if failure else None
     # The format requires a line: without a location, use the first one.
     location = location or Location(file_of(known.result.test), 1)
-    message = one_line(failure.message) if failure else ""
+    file = text.one_line(location.file, text.ID_LIMIT)
     column = failure.column if failure and failure.column and failure.where == location else 1
-    return f"{one_line(location.file, ID_LIMIT)}:{location.line}:{column}: {message or known.result.outcome.value}"
+    message = (text.one_line(failure.message) if failure else "") or known.result.outcome.value
+    return f"{file}:{location.line}:{column}: {message}"
 
 
 def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document:
@@ -130,13 +119,12 @@ def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document
 
 
 def _code(lane: LaneState) -> Document:
-    snapshot = lane.knowledge.snapshot
-    run = lane.knowledge.run
+    snapshot, run = lane.knowledge.snapshot, lane.knowledge.run
     return {
         "source": SOURCES[lane.lane],
         "tree": snapshot.id if snapshot else None,
         "head": snapshot.head if snapshot else None,
-        "branch": clean(snapshot.branch) if snapshot and snapshot.branch else None,
+        "branch": text.clean(snapshot.branch) if snapshot and snapshot.branch else None,
         "dirty": snapshot.dirty if snapshot else None,
         "trigger": run.trigger.value if run else None,
     }
@@ -146,7 +134,7 @@ def _pending(lane: LaneState) -> Document:
     # The changes of a run stay pending until the run is judged.
     carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
     pending = lane.pending | carried
-    return {"changes": len(pending.paths), "since": optional_timestamp(pending.since)}
+    return {"changes": len(pending.paths), "since": text.optional_timestamp(pending.since)}
 
 
 def _scope(lane: LaneState) -> Document | None:
@@ -166,7 +154,7 @@ def _scope(lane: LaneState) -> Document | None:
         "wave": wave(lane),
         "selected": selected,
         "known": len(lane.knowledge.tests),
-        "because": cut(run.selection.because, MESSAGE_LIMIT),
+        "because": text.cut(run.selection.because, text.MESSAGE_LIMIT),
     }
 
 
@@ -229,59 +217,52 @@ def _counts(outcomes: Iterable[Outcome]) -> Document:
 
 
 def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple[list[Document], bool]:
-    left = OUTPUTS_LIMIT
-    is_truncated = len(red) > FAILURES_LIMIT
+    left, is_truncated = OUTPUTS_LIMIT, len(red) > FAILURES_LIMIT
     failures = []
     for known in red[:FAILURES_LIMIT]:
         failure = known.result.failure or Failure(kind=known.result.outcome.value, message="")
-        room = min(EXCERPT_LIMIT, left)
-        output = cut_front(failure.output, room) if room else ""
+        room = min(text.EXCERPT_LIMIT, left)
+        output = text.cut_front(failure.output, room) if room else ""
         left -= len(output)
-        is_truncated = is_truncated or len(failure.output) > room or len(failure.message) > MESSAGE_LIMIT
-        is_flaky = None if flaky is None else known.result.test in flaky
-        failures.append(_failure(known, failure, output, is_flaky))
+        is_truncated = is_truncated or len(failure.output) > room or len(failure.message) > text.MESSAGE_LIMIT
+        fields = {
+            "id": text.cut(known.result.test, text.MESSAGE_LIMIT),
+            **_failure_fields(failure),
+            "new": known.is_new,
+            "since": text.optional_timestamp(known.red_since),
+            "flaky": None if flaky is None else known.result.test in flaky,
+            "output": output,
+        }
+        failures.append(fields)
     return failures, is_truncated
 
 
-def _failure(known: KnownTest, failure: Failure, output: str, is_flaky: bool | None) -> Document:
-    return {
-        "id": cut(known.result.test, MESSAGE_LIMIT),
-        **_failure_fields(failure),
-        "new": known.is_new,
-        "since": optional_timestamp(known.red_since),
-        "flaky": is_flaky,
-        "output": output,
-    }
-
-
 def _failure_fields(failure: Failure) -> Document:
+    crash = failure.crash
     return {
-        "kind": one_line(failure.kind),
-        "file": clean(failure.where.file) if failure.where else None,
+        "kind": text.one_line(failure.kind),
+        "file": text.clean(failure.where.file) if failure.where else None,
         "line": _counted_from_one(failure.where.line) if failure.where else None,
         "column": _counted_from_one(failure.column),
-        "source_line": cut(failure.source_line, MESSAGE_LIMIT) if failure.source_line is not None else None,
-        "message": cut(failure.message, MESSAGE_LIMIT),
-        "crash": {"file": clean(failure.crash.file), "line": max(failure.crash.line, 1)} if failure.crash else None,
+        "source_line": text.cut(failure.source_line, text.MESSAGE_LIMIT) if failure.source_line is not None else None,
+        "message": text.cut(failure.message, text.MESSAGE_LIMIT),
+        "crash": {"file": text.clean(crash.file), "line": max(crash.line, 1)} if crash else None,
     }
 
 
 def result_document(result: Result) -> Document:
     """Return the result of one test in one run, with the fields of the document."""
     is_valid = isfinite(result.duration_s) and result.duration_s >= 0
-    failure = result.failure
-    return {
-        "test": cut(result.test, MESSAGE_LIMIT),
+    document: Document = {
+        "test": text.cut(result.test, text.MESSAGE_LIMIT),
         "outcome": result.outcome.value,
         "duration_s": round(result.duration_s, 6) if is_valid else 0.0,
-        "failure": None
-        if failure is None
-        else {
-            **_failure_fields(failure),
-            "text": cut_front(failure.text, EXCERPT_LIMIT),
-            "output": cut_front(failure.output, EXCERPT_LIMIT),
-        },
+        "failure": None,
     }
+    if (failure := result.failure) is not None:
+        texts = {name: text.cut_front(getattr(failure, name), text.EXCERPT_LIMIT) for name in ("text", "output")}
+        document["failure"] = _failure_fields(failure) | texts
+    return document
 
 
 def lane_summary(lane: LaneState) -> Document:
@@ -289,12 +270,12 @@ def lane_summary(lane: LaneState) -> Document:
     return {
         "activity": activity(lane),
         "verdict": lane.knowledge.verdict.value,
-        "verdict_at": optional_timestamp(lane.knowledge.at),
-        "reason": cut(lane.knowledge.reason, MESSAGE_LIMIT) or None,
+        "verdict_at": text.optional_timestamp(lane.knowledge.at),
+        "reason": text.cut(lane.knowledge.reason, text.MESSAGE_LIMIT) or None,
         "run_id": lane.knowledge.run.id if lane.knowledge.run else None,
         "code": _code(lane),
         "pending": _pending(lane),
-        "problem": problem_document(lane),
+        "problem": problem_document(lane.problem),
     }
 
 
@@ -307,11 +288,11 @@ def box_document(lane: LaneState) -> Document | None:
     if box is None:
         return None
     return {
-        "engine": clean(box.engine),
-        "id": clean(box.id),
-        "image": clean(box.image),
-        "state": clean(box.state),
-        "since": timestamp(box.since),
+        "engine": text.clean(box.engine),
+        "id": text.clean(box.id),
+        "image": text.clean(box.image),
+        "state": text.clean(box.state),
+        "since": text.timestamp(box.since),
         "restarts": box.restarts,
         "services": [_service(service) for service in lane.box.services],
     }
@@ -319,20 +300,16 @@ def box_document(lane: LaneState) -> Document | None:
 
 def _service(service: ServiceInfo) -> Document:
     return {
-        "name": clean(service.name),
+        "name": text.clean(service.name),
         "state": service.state,
-        "since": timestamp(service.since),
+        "since": text.timestamp(service.since),
         "restarts": service.restarts,
-        "reason": cut(service.reason, MESSAGE_LIMIT) or None,
+        "reason": text.cut(service.reason, text.MESSAGE_LIMIT) or None,
     }
 
 
-def problem_document(lane: LaneState) -> Document | None:
-    problem = lane.problem
+def problem_document(problem: Problem | None) -> Document | None:
     if problem is None:
         return None
-    return {
-        "code": problem.code,
-        "message": cut(problem.message, MESSAGE_LIMIT),
-        "hint": cut(problem.hint, MESSAGE_LIMIT) or None,
-    }
+    message, hint = text.cut(problem.message, text.MESSAGE_LIMIT), text.cut(problem.hint, text.MESSAGE_LIMIT)
+    return {"code": problem.code, "message": message, "hint": hint or None}

@@ -16,7 +16,6 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from watchtest.core.state import State
@@ -61,9 +60,7 @@ class StatusFile:
         self.tick(self._clock())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         has_crashed = isinstance(error, Exception) and not isinstance(error, WatchtestError)
         if self._state is not None and not has_crashed:
             # After a crash the file stays as it is: readers see from the free lock that the watcher died.

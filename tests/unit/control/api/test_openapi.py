@@ -25,7 +25,7 @@ def test_every_route_is_described_and_every_description_is_served() -> None:
 
     state = start()
     gateway = Gateway(lambda: state, lambda _event: None, FakeHistory(), explain)
-    screens = ScreenServer(LocalBackend(lambda: state, lambda event: None, "", ""), lambda: state)
+    screens = ScreenServer(LocalBackend(lambda: state, lambda event: None, "", ""))
     served = application(ApiContext(gateway, dict, screens, Path(), ""))
     routes = {
         (route.path, method)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -174,4 +175,4 @@ def test_the_settings_reach_the_notifier() -> None:
     notifier = built(desktop=False, hook=["lamp"], mode="all", quiet_hours="22:00-07:00")
     assert notifier is not None
     assert notifier.channels.hook == Hook(("lamp",), Path("/shop"), {"TERM": "xterm"})
-    assert (notifier.rules.mode, notifier.rules.quiet) == (NotifyMode.ALL, QuietHours(22 * 60, 7 * 60))
+    assert (notifier.rules.mode, notifier.rules.quiet) == (NotifyMode.ALL, QuietHours(time(22), time(7)))
