@@ -102,58 +102,47 @@ async def run_watcher(
             lane: LaneState(
                 lane,
                 policy,
-                f"{session}{_suffix(lane)}",
+                session if lane is Lane.SAVE else f"{session}-{lane.value}",  # run ids begin with it
                 settings,
                 unjudged_results=earlier,
                 knowledge=await asyncio.to_thread(keeper.resume, lane, earlier),
             )
             for lane, policy in on.items()
         }
-        loop = Loop(
-            State(states, once=show.once),
-            lanes.pipelines,
-            lanes.background(say),
-            views,
-        )
+        loop = Loop(State(states, once=show.once), lanes.pipelines, lanes.background(say), views)
         leaving = stack.enter_context(_signals(loop))
         backend = LocalBackend(lambda: loop.state, loop.post, project.workspace.name, str(project.workspace))
         status = await _enter_views(stack, project, show, backend, views, say, leaving)
         if not show.once:
             await _enter_control(stack, project, loop, views, status, say, lanes.explain, backend)
-        views.append(View(ConfigChangeNotice(project.config, reread, say).show))
-        views.append(View(tick=lambda _now: keep_lock()))
-        views.append(View(tick=lambda now: _go_on_if_accepted(project, loop, now)))
         for text in lanes.notes:
             say(text)
-        views.append(View(tick=lambda now: keeper.tick(loop.state, now)))
         housekeeping = Housekeeping()
-        views.append(View(tick=lambda now: housekeeping.tick(loop.state, now)))
+        views += [
+            View(ConfigChangeNotice(project.config, reread, say).show),
+            View(tick=lambda _now: keep_lock()),
+            View(tick=lambda now: _go_on_if_accepted(project, loop, now)),
+            View(tick=lambda now: keeper.tick(loop.state, now)),
+            View(tick=lambda now: housekeeping.tick(loop.state, now)),
+        ]
         last = await loop.run()
         await keeper.close(last)
     if leaving.dashboard is not None:
         # The dashboard's screen is gone; print the verdict where it stays visible.
-        verdict = last.top.knowledge.verdict
-        said = f"{SIGNS[verdict]} {words.verdict(last.top.knowledge)}\n"
-        sys.stdout.write(encodable(said, sys.stdout.encoding))
+        knowledge = last.top.knowledge
+        line = f"{SIGNS[knowledge.verdict]} {words.verdict(knowledge)}\n"
+        sys.stdout.write(encodable(line, sys.stdout.encoding))
     return exit_codes.INTERRUPTED if leaving.is_interrupted else exit_code(last, show.once)
-
-
-def _suffix(lane: Lane) -> str:
-    """Return what makes the run ids of a lane unique; the ids of the save lane stay short."""
-    return "" if lane is Lane.SAVE else f"-{lane.value}"
 
 
 async def run_tree(
     project: Project, lane: Lane, source: GitTree, provider: BoxProvider, say: Callable[[str], None]
 ) -> State:
     """Run all tests of one tree in a separate box, with or without a watcher, and return the last state."""
-    loop = Loop(
-        State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True),
-        {lane: wiring.build_pipeline(project, lane, provider, source)},
-        [lambda: _asked(lane)],
-        views := [View(lambda before, after, event: plain.show(before, after, event) if event else None)],
-    )
-    plain = PlainLines(sys.stderr)
+    state = State({lane: LaneState(lane, Policy.ALL, f"{secrets.token_hex(3)}-gate")}, once=True)
+    pipelines = {lane: wiring.build_pipeline(project, lane, provider, source)}
+    views = [View(PlainLines(sys.stderr).show)]
+    loop = Loop(state, pipelines, [lambda: _one_request(lane)], views)
     with ExitStack() as stack:
         recorder = open_recorder(project, say, is_watcher=False)
         if recorder is not None:
@@ -162,7 +151,7 @@ async def run_tree(
         return await loop.run()
 
 
-async def _asked(lane: Lane) -> AsyncIterator[Event]:
+async def _one_request(lane: Lane) -> AsyncIterator[Event]:
     yield RunRequested(lane, time.time())
     await asyncio.Event().wait()
 
@@ -227,12 +216,7 @@ async def _enter_views(
         views.append(View(stack.enter_context(recorder).show))
         backend.flaky = lambda: recorder.flaky
     status = stack.enter_context(
-        StatusFile(
-            project.workspace / FOLDER,
-            writer_of_this_process(__version__),
-            on_problem=say,
-            flaky=backend.flaky,
-        )
+        StatusFile(project.workspace / FOLDER, writer_of_this_process(__version__), on_problem=say, flaky=backend.flaky)
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     relay = NotificationRelay()
@@ -246,14 +230,12 @@ async def _enter_views(
         return status
     if show.json_lines:
         views.append(View(JsonLines(sys.stdout).show))
-        return status
-    if show.plain or show.once or not has_screen(project.environ):
-        plain = PlainLines(sys.stdout)
-        views.append(View(lambda before, after, event: plain.show(before, after, event) if event else None))
-        return status
-    dashboard = Dashboard(backend, str(project.workspace), project.environ, say)
-    leaving.dashboard = await stack.enter_async_context(dashboard)
-    views.append(View(lambda _before, _after, _event: dashboard.refresh(time.time()), dashboard.tick))
+    elif show.plain or show.once or not has_screen(project.environ):
+        views.append(View(PlainLines(sys.stdout).show))
+    else:
+        dashboard = Dashboard(backend, str(project.workspace), project.environ, say)
+        leaving.dashboard = await stack.enter_async_context(dashboard)
+        views.append(View(lambda _before, _after, _event: dashboard.refresh(time.time()), dashboard.tick))
     return status
 
 
@@ -274,11 +256,7 @@ async def _enter_control(
     views += [View(gateway.show), View(screens.show)]
     listen = project.config.api.listen
     context = ApiContext(
-        gateway,
-        lambda: status.document(loop.state),
-        screens,
-        project.workspace,
-        timestamp(status.started_at),
+        gateway, lambda: status.document(loop.state), screens, project.workspace, timestamp(status.started_at)
     )
     server = ControlServer(
         context,

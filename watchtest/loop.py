@@ -155,16 +155,13 @@ class Loop:
             event = next_event.result()
             before = self.state
             self.state, effects = step(before, event)
-            self._show(before, event)
+            for failure in self._shown(before, event):
+                raise failure
             self._has_news.set()
             for effect in effects:
                 self._perform(effect)
             if any(isinstance(effect, events.Leave) for effect in effects):
                 return
-
-    def _show(self, before: State, event: events.Event) -> None:
-        for failure in self._shown(before, event):
-            raise failure
 
     def _shown(self, before: State, event: events.Event | None) -> list[Exception]:
         """Show the state to all views, even if one fails, and return their exceptions."""
@@ -191,9 +188,9 @@ class Loop:
             case events.StopRun(lane, _, stop):
                 self._runs[lane].signal.set(stop)
             case events.SetTimer(lane, at):
-                self._wake_later(lane, at)
+                self._call_later(at - time.time(), lambda: self.post(events.TimerFired(lane, max(at, time.time()))))
             case events.RecheckSource(lane, snapshot):
-                self._recheck_later(lane, snapshot)
+                self._call_later(self._recheck_after_s, lambda: self._start_recheck(lane, snapshot))
             case events.CompareSource(lane, run_id):
                 comparison = create_logged_task(
                     self._compare(effect), lane.value, run_id, name=f"compare {lane} for run {run_id}"
@@ -203,39 +200,35 @@ class Loop:
             case events.Leave():
                 pass  # the caller sees it and ends
 
-    def _wake_later(self, lane: Lane, at: float) -> None:
-        def wake() -> None:
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        def call() -> None:
             self._timers.discard(timer)
-            self.post(events.TimerFired(lane, max(at, time.time())))
+            action()
 
-        timer = asyncio.get_running_loop().call_later(max(0.0, at - time.time()), wake)
+        timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), call)
         self._timers.add(timer)
 
-    def _recheck_later(self, lane: Lane, snapshot: Snapshot) -> None:
-        def start_recheck() -> None:
-            self._timers.discard(timer)
-            recheck = self._recheck(lane, snapshot)
-            self._rechecks[lane] = create_logged_task(recheck, lane.value, "", name=f"recheck {lane}")
-
-        timer = asyncio.get_running_loop().call_later(self._recheck_after_s, start_recheck)
-        self._timers.add(timer)
+    def _start_recheck(self, lane: Lane, snapshot: Snapshot) -> None:
+        recheck = self._recheck(lane, snapshot)
+        self._rechecks[lane] = create_logged_task(recheck, lane.value, "", name=f"recheck {lane}")
 
     async def _recheck(self, lane: Lane, snapshot: Snapshot) -> None:
         """Compare the whole source with the snapshot while the lane is idle; a difference counts as a change."""
         if not self._rests_on(lane, snapshot):
             return
+        everything = frozenset({events.EVERYTHING})
         try:
-            is_unchanged = await self._pipelines[lane].is_unchanged(snapshot)
+            has_changed = bool(await self._pipelines[lane].changed_since(snapshot, everything))
         except WatchtestError as error:
             log.info("the recheck of the %s lane failed: %s", lane, error)
-            is_unchanged = False  # the run that follows reports the problem
+            has_changed = True  # the run that follows reports the problem
         except Exception as error:
             log.exception("the recheck of the %s lane failed because of a bug", lane)
             self._report_bug(lane, "the recheck of the source", error)
             return
-        if not is_unchanged and self._rests_on(lane, snapshot):
+        if has_changed and self._rests_on(lane, snapshot):
             log.warning("the source of the %s lane changed, but the watch did not report it", lane)
-            self.post(events.SourceChanged(lane, time.time(), frozenset({events.EVERYTHING})))
+            self.post(events.SourceChanged(lane, time.time(), everything))
 
     async def _compare(self, request: events.CompareSource) -> None:
         """Compare changed paths with the snapshot of the active run. If that fails, the change just stays pending."""
@@ -265,9 +258,8 @@ class Loop:
                 await self._hold_back(run.lane, began)
         except WatchtestError as error:
             log.warning("run %s broke: %s", run.id, error)
-            ending = events.ToolFailure(
-                Problem(error.code, error.message, error.hint), error.is_transient, error.retries_forever
-            )
+            problem = Problem(error.code, error.message, error.hint)
+            ending = events.ToolFailure(problem, error.is_transient, error.retries_forever)
         except Exception as error:
             log.exception("run %s failed because of a bug", run.id)
             problem = Problem("bug", f"internal error: {_describe(error)}", "the log has the details; please report it")
@@ -286,9 +278,8 @@ class Loop:
         active = [run for run in self._runs.values() if not run.task.done()]
         for run in active:
             run.signal.set(StopReason.KILLED)
-        tasks = [run.task for run in active]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=LEAVE_LIMIT_S)
+        if active:
+            _, late = await asyncio.wait([run.task for run in active], timeout=LEAVE_LIMIT_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)

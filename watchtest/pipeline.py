@@ -307,13 +307,8 @@ class Pipeline:
             hint="if that is intended: `watchtest sync --accept` (or watch.shrink_guard = false)",
         )
 
-    async def is_unchanged(self, snapshot: model.Snapshot) -> bool:
-        """Return whether the whole source still equals the snapshot, independently of what the watch reported."""
-        now = await self._snapshot(frozenset({events.EVERYTHING}))
-        return now.entries == snapshot.entries
-
     async def changed_since(self, snapshot: model.Snapshot, paths: frozenset[str]) -> frozenset[str]:
-        """Return which of the paths that the watch reported differ from the snapshot."""
+        """Return which of these paths differ from the snapshot; EVERYTHING compares the whole source."""
         return model.difference(snapshot.entries, (await self._snapshot(paths)).entries).paths
 
     async def _snapshot(self, paths: frozenset[str]) -> model.Snapshot:

@@ -187,8 +187,8 @@ def _check(ready: ReadySettings) -> ReadyCheck:
 def policies(config: Config) -> dict[Lane, Policy]:
     """Return the policies of the lanes that are on. If all triggers are off, the save lane still accepts requests."""
     triggers = config.triggers
-    wishes = {Lane.SAVE: triggers.save, Lane.STAGE: triggers.stage, Lane.COMMIT: triggers.commit}
-    on = {lane: Policy(wish) for lane, wish in wishes.items() if wish != "off"}
+    configured = {Lane.SAVE: triggers.save, Lane.STAGE: triggers.stage, Lane.COMMIT: triggers.commit}
+    on = {lane: Policy(policy) for lane, policy in configured.items() if policy != "off"}
     return on or {Lane.SAVE: Policy.OFF}
 
 
@@ -256,16 +256,9 @@ def _pattern(rule: str) -> Pattern:
     return rule, specification([globs], "watch.rules").match_file, tests.rstrip("/")
 
 
-def _runner_spec(choice: RunnerEntry) -> RunnerSpec:
-    return RunnerSpec(
-        kind=choice.kind,
-        name=choice.name,
-        folder=choice.folder,
-        args=choice.args,
-        command=choice.command or (),
-        junit=choice.junit,
-        env=choice.env,
-    )
+def _runner_spec(entry: RunnerEntry) -> RunnerSpec:
+    """Return the entry of the settings as a specification, which has the same fields."""
+    return RunnerSpec(**{**dict(entry), "command": entry.command or ()})
 
 
 def build_worktree(project: Project) -> Worktree:

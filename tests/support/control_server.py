@@ -69,9 +69,6 @@ class ScriptedPipeline:
     def listen(self, post: Post) -> None:
         """There is no box."""
 
-    async def is_unchanged(self, snapshot: Snapshot) -> bool:
-        return True
-
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
         return frozenset()
 

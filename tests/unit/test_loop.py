@@ -83,11 +83,6 @@ class FakePipeline:
     async def execute(self, start: StartRun, post: Post, signal: StopSignal) -> Ending:
         return await self.runs(start, post, signal)
 
-    async def is_unchanged(self, snapshot: Snapshot) -> bool:
-        if self.look_error is not None:
-            raise self.look_error
-        return True
-
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
         if self.look_error is not None:
             raise self.look_error

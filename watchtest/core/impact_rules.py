@@ -154,7 +154,7 @@ def _wide(path: str, because: str, context: ImpactContext) -> Iterator[Impact]:
     whole = path if _is_collected(path, context) else ""
     yield Impact(because, context.recorded.entering(path), context.reach([path]), whole=whole)
     if PurePosixPath(path).name == CONFTEST:
-        yield Impact(because, rest=context.recorded.below(_folder(path)), collects_all=True)
+        yield Impact(because, rest=context.recorded.below(path.rpartition("/")[0]), collects_all=True)
 
 
 def _is_collected(path: str, context: ImpactContext) -> bool:
@@ -213,7 +213,8 @@ def read_as_data(change: ChangedPath, context: ImpactContext) -> Iterator[Impact
             "probes", change.path, f"{change.path} changed, and tests check whether it exists", context, is_first=False
         )
     if not change.is_python and (
-        context.recorded.in_file(change.path) or (not change.was_there and _suffix(change.path) in context.suffixes)
+        context.recorded.in_file(change.path)
+        or (not change.was_there and PurePosixPath(change.path).suffix in context.suffixes)
     ):
         yield Impact(
             f"{change.path} contains tests", context.recorded.in_file(change.path), whole=change.path, collects_all=True
@@ -300,11 +301,3 @@ def describe_impacts(impacts: Iterable[Impact]) -> str:
     words = list(dict.fromkeys(impact.because for impact in impacts))
     more = f"; and {len(words) - NAMES_SHOWN} more" if len(words) > NAMES_SHOWN else ""
     return "; ".join(words[:NAMES_SHOWN]) + more
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
-
-
-def _suffix(path: str) -> str:
-    return PurePosixPath(path).suffix

@@ -17,18 +17,12 @@ def policy_selection(policy: Policy, knowledge: Knowledge) -> Selection:
     """Return the selection that a policy asks for, given what is known so far."""
     match policy:
         case Policy.FAILED:
-            return _failed(knowledge)
+            red = tuple(known.result.test for known in knowledge.red)
+            return Only(red, f"{len(red)} known to fail") if red else All("all tests, because none is known to fail")
         case Policy.AFFECTED:
             return All(because="any test may be affected")
         case Policy.ALL | Policy.OFF:
             return All(because="all tests")
-
-
-def _failed(knowledge: Knowledge) -> Selection:
-    red = tuple(known.result.test for known in knowledge.red)
-    if not red:
-        return All(because="all tests, because none is known to fail")
-    return Only(red, because=f"{len(red)} known to fail")
 
 
 def repeat_selection(lane: LaneState) -> Selection | None:

@@ -44,11 +44,9 @@ def retry_if_due(lane: state.LaneState, at: float) -> state.LaneState:
 
 def clear_problem(lane: state.LaneState) -> state.LaneState:
     """Forget why the last attempt failed: the box is connected."""
-    match lane.activity:
-        case state.Working() as working:
-            return replace(lane, activity=replace(working, problem=None, loss=None))
-        case _:
-            return lane
+    if not isinstance(lane.activity, state.Working):
+        return lane
+    return replace(lane, activity=replace(lane.activity, problem=None, loss=None))
 
 
 def lose_box(lane: state.LaneState, event: BoxLost) -> tuple[state.LaneState, Effects]:

@@ -33,9 +33,7 @@ def end_run(lane: LaneState, event: events.RunEnded, retry_limit: int) -> tuple[
         return lane, ()
     lane = replace(lane, notes=replace(lane.notes, current=""))
     given_back = replace(
-        lane,
-        pending=lane.pending | working.changes,
-        unjudged_results={**lane.unjudged_results, **working.results},
+        lane, pending=lane.pending | working.changes, unjudged_results={**lane.unjudged_results, **working.results}
     )
     ending = event.ending
     if isinstance(ending, events.Judged) and working.stop_reason is StopReason.SUPERSEDED and is_same_save(lane):

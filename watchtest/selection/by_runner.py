@@ -77,19 +77,15 @@ class RunnerSelection:
 async def select_for_runner(runner: Runner, change: Change, ask: Execute) -> RunnerSelection:
     """Return which tests of this runner the change can affect, by its own rules and by those of the user."""
     try:
-        selection: Selection = _with_ruled(await _narrowed(runner, change, ask), change)
+        for words, matches, where in change.rules:
+            for path in change.paths:
+                if where == runner.name and matches(path):
+                    raise Undecidable(f"{path} matches the rule {words}")
+        selection: Selection = _with_ruled(await runner.narrow(change, ask), change)
     except Undecidable as reason:
         selection = All(because=str(reason))
     log.info("%s: %s", runner.name, selection)
     return RunnerSelection((runner.name,), change.known, selection)
-
-
-async def _narrowed(runner: Runner, change: Change, ask: Execute) -> Only:
-    for words, matches, where in change.rules:
-        for path in change.paths:
-            if where == runner.name and matches(path):
-                raise Undecidable(f"{path} matches the rule {words}")
-    return await runner.narrow(change, ask)
 
 
 def _with_ruled(selection: Only, change: Change) -> Only:

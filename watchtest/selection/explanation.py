@@ -12,6 +12,13 @@ from watchtest.core.verdict import file_of
 if TYPE_CHECKING:
     from watchtest.selection.selector import Selector
 
+SCOPE_WORDS = {
+    FIXTURE: "the fixture",
+    FILE: "the collection of",
+    IMPORT: "the import of",
+    MEMO: "values cached by",
+    LIBRARY: "files that may be cached by",
+}
 MOST = 50
 """At most this many names are listed; all are counted."""
 
@@ -40,12 +47,9 @@ def of_tests(selector: Selector, name: str, tests: Sequence[str]) -> dict[str, A
             because = [words] if is_among else []
         case _:
             pass
-    touched: dict[str, set[str]] = {}
-    for test in tests:
-        for kind, things in test_map.touched_by(test).items():
-            touched.setdefault(kind, set()).update(map(str, things) if kind != "units" else ())
+    touched = test_map.touched_by(tests)
     functions: dict[str, list[str]] = {}
-    for path, function in sorted({unit for test in tests for unit in test_map.units_touched_by(test)}):
+    for path, function in sorted(touched["units"]):
         functions.setdefault(path, []).append(function)
     return {
         "kind": "test",
@@ -92,11 +96,7 @@ def _listed(names: Iterable[str]) -> dict[str, Any]:
 
 def _scope_phrase(scope: str) -> str:
     """Return the name of a scope as a phrase."""
-    words = {
-        **{FIXTURE: "the fixture", FILE: "the collection of", IMPORT: "the import of", MEMO: "values cached by"},
-        **{LIBRARY: "files that may be cached by"},
-    }
-    for start, word in words.items():
+    for start, word in SCOPE_WORDS.items():
         if scope.startswith(start):
             rest = scope.removeprefix(start)
             return f"{word} {rest.rpartition(':')[2] if start == FIXTURE else rest}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from watchtest.core import impact_rules
 from watchtest.core.model import All, Entry, EntryKind, Only, Result, Selection, Snapshot, difference
-from watchtest.core.recorded import ChangedPath, FileFingerprint
+from watchtest.core.recorded import SESSION, ChangedPath, FileFingerprint
 from watchtest.core.text import names
 from watchtest.core.verdict import file_of
 from watchtest.selection.explanation import explain
@@ -155,13 +155,11 @@ class Selector:
 
     def report_missed(self, run: str, tests: tuple[str, ...]) -> str:
         """Write a report about tests that an audit found red although a selection left them out; return a message."""
-        document = {
-            "run": run,
-            "environment": self._environment,
-            "selections": self.journal,
-            "missed": {test: {kind: sorted(map(str, things)) for kind, things in self.test_map.touched_by(test).items()}
-                       for test in tests},
-        }  # fmt: skip
+        missed = {}
+        for test in tests:
+            touched = self.test_map.touched_by([test])
+            missed[test] = {kind: sorted(map(str, things)) for kind, things in touched.items()}
+        document = {"run": run, "environment": self._environment, "selections": self.journal, "missed": missed}
         where = self.report_miss(document)
         more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
         return (
@@ -334,7 +332,7 @@ class Selector:
             for path in graph().reaching(paths):
                 if PurePosixPath(path).name == impact_rules.CONFTEST:
                     mask |= self.test_map.below(path.rpartition("/")[0])
-                elif self.test_map.is_of_session("imports", path):
+                elif SESSION in self.test_map.scopes("imports", path):
                     return self.test_map.all()
                 if self.test_map.is_collected(path) and not self.test_map.in_file(path):
                     empty.add(path)

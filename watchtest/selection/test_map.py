@@ -6,7 +6,8 @@ A set of tests is an integer with one bit per test. The map is used from one thr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, Dependencies, RunRecording, Unit
 from watchtest.core.verdict import file_of
@@ -185,21 +186,13 @@ class TestMap:
         """Return the tests that looked up one of these modules by name."""
         return _union(self.direct("missing", name) for name in names)
 
-    def is_of_session(self, kind: str, thing: object) -> bool:
-        return SESSION in self.scopes(kind, thing)
-
-    def touched_by(self, test: str) -> Mapping[str, frozenset[object]]:
-        """Return the direct dependencies of a test by kind."""
-        found: dict[str, set[object]] = {kind: set() for kind in KINDS}
-        for number in self._touched.get(test, ()):
+    def touched_by(self, tests: Iterable[str]) -> dict[str, set[Any]]:
+        """Return the direct dependencies of these tests by kind."""
+        found: dict[str, set[Any]] = {kind: set() for kind in KINDS}
+        for number in {number for test in tests for number in self._touched.get(test, ())}:
             kind, thing = self._names[number]
             found[kind].add(thing)
-        return {kind: frozenset(things) for kind, things in found.items()}
-
-    def units_touched_by(self, test: str) -> Iterator[Unit]:
-        for kind, thing in (self._names[number] for number in self._touched.get(test, ())):
-            if kind == "units" and isinstance(thing, tuple):
-                yield thing
+        return found
 
     @property
     def things(self) -> list[tuple[str, object]]:

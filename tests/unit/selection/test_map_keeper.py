@@ -55,7 +55,7 @@ def test_a_map_comes_back_as_it_was_kept_with_scopes_of_which_nobody_knows_what_
         A: passed(A).outcome,
         B: failed(B).outcome,
     }
-    assert kept.test_map.touched_by(A) == test_map.touched_by(A)
+    assert kept.test_map.touched_by([A]) == test_map.touched_by([A])
     assert list(kept.test_map.opaque_scopes()) == list(test_map.opaque_scopes()) == ["memo:1:f:shop.py"]
     assert not list(file.parent.glob("*.map.*"))
 

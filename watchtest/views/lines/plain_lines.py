@@ -26,7 +26,9 @@ class PlainLines:
         self._local = local
         self._is_open = True
 
-    def show(self, before: State, after: State, event: Event) -> None:
+    def show(self, before: State, after: State, event: Event | None) -> None:
+        if event is None:
+            return
         for fact in transitions.facts_of(before, after, event):
             has_prefix = len(after.lanes) > 1 and not isinstance(fact, transitions.WatcherLeaves)
             prefix = f"[{fact.lane.value}] " if has_prefix else ""
