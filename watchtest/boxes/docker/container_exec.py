@@ -1,7 +1,11 @@
-"""Run commands in a container: the agent's stream, and commands of the user, attached, on a terminal or detached."""
+"""Run commands in a container, and read and write its files.
+
+Commands are the agent, with its stream, and those of the user: attached, on a terminal or detached.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 import shutil
@@ -9,11 +13,14 @@ import socket
 import ssl
 import struct
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 import docker
@@ -26,25 +33,60 @@ HEADER = struct.Struct(">BxxxL")
 STDOUT = 1
 STDERR_LIMIT = 8 * 1024
 EXIT_CODE_LIMIT_S = 10.0
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BROKEN_PIPE = 141
 """The exit code that a shell reports for a command killed by SIGPIPE."""
 
 
-class Connection:
-    """The socket of a command in a container, with all the layers of docker-py that must be closed."""
+class ExecConnection:
+    """A command that runs in a container, with the socket of its input and output."""
 
-    def __init__(self, client: docker.APIClient, exec_id: str, *, is_terminal: bool = False) -> None:
-        self._file = client.exec_start(exec_id, socket=True, tty=is_terminal)
+    def __init__(
+        self,
+        client: docker.APIClient,
+        container: str,
+        argv: list[str],
+        *,
+        user: str,
+        workdir: str = "/",
+        env: Mapping[str, str] | None = None,
+        is_terminal: bool = False,
+    ) -> None:
+        created = client.exec_create(
+            container, argv, stdin=True, tty=is_terminal, user=user, workdir=workdir, environment=dict(env or {})
+        )
+        self.id = str(created["Id"])
+        self._file = client.exec_start(self.id, socket=True, tty=is_terminal)
         self.socket: Any = getattr(self._file, "_sock", self._file)
         # docker-py would close a silent connection after a minute; our callers have their own timeouts.
         self.socket.settimeout(None)
+        self._buffer = b""
+        self.has_ended = False
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """Return the next pieces of stdout and stderr, which share the stream of a command without a terminal.
+
+        Return an empty list at the end of the stream.
+        """
+        while piece := self.socket.recv(256 * 1024):
+            self._buffer += piece
+            found = []
+            while len(self._buffer) >= HEADER.size:
+                stream, size = HEADER.unpack_from(self._buffer)
+                end = HEADER.size + size
+                if len(self._buffer) < end:
+                    break
+                found.append((stream, self._buffer[HEADER.size : end]))
+                self._buffer = self._buffer[end:]
+            if found:
+                return found
+        return []
 
     def close(self) -> None:
         # shutdown wakes a blocked recv and ends the input of the command; closing alone does neither.
-        try:
+        with suppress(OSError):  # the other side has closed it already
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other side has closed it already
+        # docker-py keeps several layers, and each of them must be closed.
         for layer in (getattr(self._file, "_response", None), self._file, self.socket):
             if layer is not None:
                 layer.close()
@@ -53,53 +95,24 @@ class Connection:
 class ExecStream:
     """The stdin and stdout of a command in a container. The end of its stderr is kept for error messages."""
 
-    def __init__(self, client: docker.APIClient, container: str, command: list[str], *, user: str) -> None:
-        created = client.exec_create(
-            container, command, stdin=True, stdout=True, stderr=True, user=user or "", workdir="/"
-        )
-        self._connection = Connection(client, created["Id"])
-        self._frames = Demultiplexer()
+    def __init__(self, connection: ExecConnection) -> None:
+        self._connection = connection
         self._stderr = b""
+        self.close = connection.close
 
     def read(self) -> bytes:
-        while piece := self._connection.socket.recv(256 * 1024):
-            out = b""
-            for stream, data in self._frames.feed(piece):
-                if stream == STDOUT:
-                    out += data
-                else:
-                    self._stderr = (self._stderr + data)[-STDERR_LIMIT:]
-            if out:
+        while pieces := self._connection.read():
+            self._stderr += b"".join(data for stream, data in pieces if stream != STDOUT)
+            self._stderr = self._stderr[-STDERR_LIMIT:]
+            if out := b"".join(data for stream, data in pieces if stream == STDOUT):
                 return out
         return b""
 
     def write(self, data: bytes) -> None:
         self._connection.socket.sendall(data)
 
-    def close(self) -> None:
-        self._connection.close()
-
     def stderr_tail(self) -> str:
         return self._stderr.decode("utf-8", "replace")
-
-
-class Demultiplexer:
-    """Splits Docker's combined stream into pieces of stdout and stderr."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-
-    def feed(self, piece: bytes) -> list[tuple[int, bytes]]:
-        self._buffer += piece
-        found = []
-        while len(self._buffer) >= HEADER.size:
-            stream, size = HEADER.unpack_from(self._buffer)
-            end = HEADER.size + size
-            if len(self._buffer) < end:
-                break
-            found.append((stream, self._buffer[HEADER.size : end]))
-            self._buffer = self._buffer[end:]
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +128,11 @@ class ContainerCommand:
 
     def run_attached(self) -> int:
         """Run on this process's own stdin, stdout and stderr and return the exit code."""
-        with self._started() as running:
+        with self._started() as connection:
             # A daemon thread, because a read from our terminal cannot be interrupted when the command ends.
-            threading.Thread(target=_forward_stdin, args=(running.socket,), daemon=True).start()
-            frames = Demultiplexer()
-            while piece := running.socket.recv(256 * 1024):
-                for stream, data in frames.feed(piece):
+            threading.Thread(target=_forward_stdin, args=(connection.socket,), daemon=True).start()
+            while pieces := connection.read():
+                for stream, data in pieces:
                     out: BinaryIO = sys.stdout.buffer if stream == STDOUT else sys.stderr.buffer
                     try:
                         out.write(data)
@@ -128,22 +140,22 @@ class ContainerCommand:
                     except BrokenPipeError:
                         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes again at exit
                         return BROKEN_PIPE
-            return running.finish()
+            return self._finish(connection)
 
     def run_on_terminal(self) -> int:
         """Run on a terminal of its own, shown on ours, and return the exit code. Our terminal is restored."""
         from watchtest.boxes import terminal  # needs Unix; the other modes do not
 
         with (
-            self._started(is_terminal=True) as running,
+            self._started(is_terminal=True) as connection,
             terminal.raw_mode(sys.stdin.fileno()),
-            terminal.forward_size(lambda: _resize(self.client, running.id)),
+            terminal.forward_size(lambda: _resize(self.client, connection.id)),
         ):
-            connection = running.socket
+            stream = connection.socket
             terminal.forward_both_ways(
-                connection, lambda: connection.recv(terminal.READ_SIZE), connection.sendall, has_ended=lambda: False
+                stream, lambda: stream.recv(terminal.READ_SIZE), stream.sendall, has_ended=lambda: False
             )
-            return running.finish()
+            return self._finish(connection)
 
     def run_detached(self) -> int:
         """Start in the background and return 0. No run supervises the command, so no run ends it."""
@@ -152,66 +164,42 @@ class ContainerCommand:
         self.client.exec_start(created["Id"], detach=True)
         return 0
 
+    def _finish(self, connection: ExecConnection) -> int:
+        """Return the exit code; call this at the end of the stream."""
+        connection.has_ended = True
+        code = wait_for_exit_code(lambda: self.client.exec_inspect(connection.id), EXIT_CODE_LIMIT_S)
+        if code is None:
+            raise BoxError("the connection to the command has ended, and its exit code is unknown")
+        return code
+
     @contextmanager
-    def _started(self, *, is_terminal: bool = False) -> Iterator[RunningExec]:
+    def _started(self, *, is_terminal: bool = False) -> Iterator[ExecConnection]:
         """Start the command and connect to it. Leaving the context ends the command if it still runs.
 
         The engine itself would let a command run on after its terminal is gone.
         """
         pid_file = f"/tmp/.watchtest-exec-{secrets.token_hex(6)}"
         with_pid_file = ["/bin/sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *self.argv]
-        has_shell = self._has_shell()
-        created = self.client.exec_create(
+        has_shell = ContainerFiles(self.client, self.container).has("/bin/sh")
+        terminal = {"TERM": os.environ.get("TERM", "xterm")} if is_terminal else {}
+        connection = ExecConnection(
+            self.client,
             self.container,
             with_pid_file if has_shell else self.argv,
-            stdin=True,
-            stdout=True,
-            stderr=True,
-            tty=is_terminal,
             user=self.user,
             workdir=self.workdir,
-            environment={**({"TERM": os.environ.get("TERM", "xterm")} if is_terminal else {}), **self.env},
+            env={**terminal, **self.env},
+            is_terminal=is_terminal,
         )
-        exec_id = str(created["Id"])
-        running = RunningExec(self.client, exec_id, Connection(self.client, exec_id, is_terminal=is_terminal))
         try:
             with exit_on_signals():
-                yield running
+                yield connection
         finally:
-            running.connection.close()
-            signals = () if running.has_ended else ("INT", "HUP", "KILL")
+            connection.close()
+            signals = () if connection.has_ended else ("INT", "HUP", "KILL")
             kill = "".join(f"kill -{name} $(cat {pid_file}); sleep 1; " for name in signals)
             if has_shell:
                 replace(self, argv=["/bin/sh", "-c", f"{kill}rm -f {pid_file}"], env={}, workdir="/").run_detached()
-
-    def _has_shell(self) -> bool:
-        try:
-            self.client.get_archive(self.container, "/bin/sh")[0].close()
-        except NotFound:
-            return False
-        return True
-
-
-@dataclass
-class RunningExec:
-    """A command that runs in a container, with its connection."""
-
-    client: docker.APIClient
-    id: str
-    connection: Connection
-    has_ended: bool = False
-
-    @property
-    def socket(self) -> Any:
-        return self.connection.socket
-
-    def finish(self) -> int:
-        """Return the exit code; call this at the end of the stream."""
-        self.has_ended = True
-        code = wait_for_exit_code(lambda: self.client.exec_inspect(self.id), EXIT_CODE_LIMIT_S)
-        if code is None:
-            raise BoxError("the connection to the command has ended, and its exit code is unknown")
-        return code
 
 
 def _forward_stdin(connection: Any) -> None:
@@ -225,10 +213,8 @@ def _forward_stdin(connection: Any) -> None:
         pass  # no input, or the command has ended
     if isinstance(connection, ssl.SSLSocket):
         return  # TLS cannot be closed in one direction: the rest of the output would be lost
-    try:
+    with suppress(OSError):  # the command has ended
         connection.shutdown(socket.SHUT_WR)
-    except OSError:
-        return  # the command has ended
 
 
 def wait_for_exit_code(inspect: Callable[[], Mapping[str, Any]], limit_s: float) -> int | None:
@@ -244,7 +230,73 @@ def wait_for_exit_code(inspect: Callable[[], Mapping[str, Any]], limit_s: float)
 
 def _resize(client: docker.APIClient, exec_id: str) -> None:
     size = shutil.get_terminal_size()
-    try:
+    with suppress(APIError, OSError):  # the command has just ended
         client.exec_resize(exec_id, height=size.lines, width=size.columns)
-    except (APIError, OSError):
-        return  # the command has just ended
+
+
+def path_variable(container: Mapping[str, Any]) -> str:
+    """Return the PATH of an inspected container."""
+    variables: Mapping[str, str] = dict(setting.split("=", 1) for setting in container["Config"].get("Env") or ())
+    return variables.get("PATH", DEFAULT_PATH)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFiles:
+    """Small files of a container, read and written through the engine's archive calls. The container need not run."""
+
+    client: docker.APIClient
+    container: str
+
+    def has(self, path: str) -> bool:
+        # A HEAD request, which docker-py does not offer; fetching the content takes five to ten times as long.
+        url = self.client._url("/containers/{0}/archive", self.container)
+        answer = self.client.head(url, params={"path": path}, timeout=self.client.timeout)
+        if answer.status_code == HTTPStatus.NOT_FOUND:
+            return False
+        self.client._raise_for_status(answer)
+        return True
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file, or b"" if there is no such file."""
+        try:
+            stream, _ = self.client.get_archive(self.container, path)
+        except NotFound:
+            return b""
+        return first_file(b"".join(stream)) or b""
+
+    def write(self, path: str, content: bytes) -> None:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(content), 0o644
+            tar.addfile(member, io.BytesIO(content))
+            end = tar.offset
+        self._put(archive, end)
+
+    def make_folders(self, folders: tuple[str, ...], uid: int, gid: int) -> None:
+        """Create folders that this user owns. Missing parents belong to root; existing parents stay unchanged."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for folder in folders:
+                for parent in [*list(PurePosixPath(folder).parents)[-2::-1], PurePosixPath(folder)]:
+                    member = tarfile.TarInfo(str(parent).lstrip("/"))
+                    member.type, member.mode, member.mtime = tarfile.DIRTYPE, 0o755, int(time.time())
+                    if str(parent) in folders:
+                        member.uid, member.gid = uid, gid
+                        tar.addfile(member)
+                    elif not self.has(str(parent)):
+                        tar.addfile(member)
+            end = tar.offset
+        self._put(archive, end)
+
+    def _put(self, archive: io.BytesIO, end: int) -> None:
+        """Unpack an archive, without the padding that Python adds: podman stops reading before it and then fails."""
+        self.client.put_archive(self.container, "/", archive.getvalue()[: end + 2 * tarfile.BLOCKSIZE])
+
+
+def first_file(archive: bytes) -> bytes | None:
+    """Return the content of the first entry of a tar archive, if that is a file."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        first = tar.next()
+        member = tar.extractfile(first) if first is not None and first.isfile() else None
+        return member.read() if member is not None else None

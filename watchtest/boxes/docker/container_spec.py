@@ -13,7 +13,7 @@ from docker.errors import APIError, NotFound
 
 from watchtest import __version__
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.container_tools import ContainerFiles
+from watchtest.boxes.docker.container_exec import ContainerFiles
 from watchtest.boxes.docker.images import BoxOrigin, ImageOwner
 from watchtest.boxes.protocols import Note
 from watchtest.errors import BoxError

@@ -1,35 +1,21 @@
-"""Work with a container without an agent: read and write files through archives, run commands, check its state."""
+"""Work with a container without an agent, over a pool of connections to its engine."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import IO, Any
 
 import docker
 from docker.errors import NotFound
 
-from watchtest.boxes.docker.container_exec import Connection, Demultiplexer, wait_for_exit_code
+from watchtest.boxes.docker.container_exec import ExecConnection, first_file, path_variable, wait_for_exit_code
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine
 from watchtest.errors import BoxError, BoxGone, DiskFull
 
 EXIT_CODE_LIMIT_S = 5.0
-READ_SIZE = 256 * 1024
-NOT_FOUND = 404
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def path_variable(container: Mapping[str, Any]) -> str:
-    """Return the PATH of an inspected container."""
-    variables: Mapping[str, str] = dict(setting.split("=", 1) for setting in container["Config"].get("Env") or ())
-    return variables.get("PATH", DEFAULT_PATH)
 
 
 class DockerTools:
@@ -70,22 +56,13 @@ class DockerTools:
                         return None
             finally:
                 stream.close()
-        return _first_file(bytes(content))
+        return first_file(bytes(content))
 
     def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> StartedCommand:
         with self._client() as client:
-            created = client.exec_create(
-                self._container,
-                argv,
-                stdin=True,
-                stdout=True,
-                stderr=True,
-                user=self._user,
-                workdir="/",
-                environment={**env, "PATH": ":".join([*path_first, self._path])},
-            )
-            exec_id = str(created["Id"])
-            return StartedCommand(Connection(client, exec_id), lambda: self._exit_code(exec_id))
+            full_env = {**env, "PATH": ":".join([*path_first, self._path])}
+            connection = ExecConnection(client, self._container, argv, user=self._user, env=full_env)
+        return StartedCommand(connection, lambda: self._exit_code(connection.id))
 
     def why_gone(self) -> str:
         try:
@@ -121,19 +98,10 @@ class DockerTools:
 class StartedCommand:
     """A command that was started in a container, with its output."""
 
-    def __init__(self, connection: Connection, exit_code: Callable[[], int | None]) -> None:
-        self._connection = connection
-        self._frames = Demultiplexer()
+    def __init__(self, connection: ExecConnection, exit_code: Callable[[], int | None]) -> None:
+        self.read = connection.read
+        self.close = connection.close
         self.exit_code = exit_code
-
-    def read(self) -> list[tuple[int, bytes]]:
-        while piece := self._connection.socket.recv(READ_SIZE):
-            if found := self._frames.feed(piece):
-                return found
-        return []
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class _EnginePool:
@@ -174,65 +142,3 @@ class _EnginePool:
             free, self._free = self._free, []
         for engine in free:
             engine.close()
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerFiles:
-    """Small files of a container, read and written through the engine's archive calls. The container need not run."""
-
-    client: docker.APIClient
-    container: str
-
-    def has(self, path: str) -> bool:
-        # A HEAD request, which docker-py does not offer; fetching the content takes five to ten times as long.
-        url = self.client._url("/containers/{0}/archive", self.container)
-        answer = self.client.head(url, params={"path": path}, timeout=self.client.timeout)
-        if answer.status_code == NOT_FOUND:
-            return False
-        self.client._raise_for_status(answer)
-        return True
-
-    def read(self, path: str) -> bytes:
-        """Return the content of a file, or b"" if there is no such file."""
-        try:
-            stream, _ = self.client.get_archive(self.container, path)
-        except NotFound:
-            return b""
-        return _first_file(b"".join(stream)) or b""
-
-    def write(self, path: str, content: bytes) -> None:
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            member = tarfile.TarInfo(path.lstrip("/"))
-            member.size, member.mode = len(content), 0o644
-            tar.addfile(member, io.BytesIO(content))
-            end = tar.offset
-        self._put(archive, end)
-
-    def make_folders(self, folders: tuple[str, ...], uid: int, gid: int) -> None:
-        """Create folders that this user owns. Missing parents belong to root; existing parents stay unchanged."""
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            for folder in folders:
-                for parent in [*list(PurePosixPath(folder).parents)[-2::-1], PurePosixPath(folder)]:
-                    member = tarfile.TarInfo(str(parent).lstrip("/"))
-                    member.type, member.mode, member.mtime = tarfile.DIRTYPE, 0o755, int(time.time())
-                    if str(parent) in folders:
-                        member.uid, member.gid = uid, gid
-                        tar.addfile(member)
-                    elif not self.has(str(parent)):
-                        tar.addfile(member)
-            end = tar.offset
-        self._put(archive, end)
-
-    def _put(self, archive: io.BytesIO, end: int) -> None:
-        """Unpack an archive, without the padding that Python adds: podman stops reading before it and then fails."""
-        self.client.put_archive(self.container, "/", archive.getvalue()[: end + 2 * tarfile.BLOCKSIZE])
-
-
-def _first_file(archive: bytes) -> bytes | None:
-    """Return the content of the first entry of a tar archive, if that is a file."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        first = tar.next()
-        member = tar.extractfile(first) if first is not None and first.isfile() else None
-        return member.read() if member is not None else None

@@ -7,6 +7,7 @@ Every error of the engine becomes an error with a hint.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -16,9 +17,15 @@ from docker.errors import APIError
 from watchtest.boxes.box import start_command
 from watchtest.boxes.ca_bundle import CA_VARIABLES
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.container_exec import ContainerCommand, ExecStream
+from watchtest.boxes.docker.container_exec import (
+    ContainerCommand,
+    ContainerFiles,
+    ExecConnection,
+    ExecStream,
+    path_variable,
+)
 from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec
-from watchtest.boxes.docker.container_tools import ContainerFiles, DockerTools, path_variable
+from watchtest.boxes.docker.container_tools import DockerTools
 from watchtest.boxes.docker.containers import Containers, ContainerSummary
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, parse_time
@@ -63,7 +70,9 @@ class DockerProvider:
             self._ping()
             container, how, is_new = self._containers.ensure(self._api, recipe, note)
             self._container = container
-            self._refresh_certificates(container)
+            bundle, files = self._spec.ca_bundle, ContainerFiles(self._api, container)
+            if bundle and files.read(CA_FILE) != bundle:
+                files.write(CA_FILE, bundle)  # a renewed bundle does not require a new box
             python = self._find_python(container)
             info = replace(self._info(self._api.inspect_container(container)), notes=(how,), is_new=is_new)
             if python is None:
@@ -71,7 +80,7 @@ class DockerProvider:
                     info, DockerTools(self._connect, container, user=self._spec.user, name=self._spec.name)
                 )
             command = start_command(python, self.home, self.root, agent)
-            stream = ExecStream(self._api, container, command, user=self._spec.user)
+            stream = ExecStream(ExecConnection(self._api, container, command, user=self._spec.user))
             try:
                 stream.write(agent)
             except OSError:
@@ -139,9 +148,9 @@ class DockerProvider:
     def is_prepared(self) -> bool:
         with explained_api(self._spec.name):
             found = self._containers.find(self._api)
-            return found is not None and has_setup(
-                ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json")
-            )
+            if found is None:
+                return False
+            return has_setup(ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json"))
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
@@ -163,7 +172,9 @@ class DockerProvider:
             if with_environment:
                 count = self._images().remove_all()
                 removed.append(f"{count} saved image{'' if count == 1 else 's'}")
-                self._remove_cache()
+                if self._spec.cache_volume:
+                    with contextlib.suppress(docker.errors.NotFound):  # nothing has been cached yet
+                        self._api.remove_volume(self._spec.cache_volume)
             return tuple(removed)
 
     def inspect(self) -> BoxInfo | None:
@@ -212,21 +223,7 @@ class DockerProvider:
     def _images(self) -> Images:
         return Images(self._api, self._spec.owner)
 
-    def _remove_cache(self) -> None:
-        if self._spec.cache_volume:
-            try:
-                self._api.remove_volume(self._spec.cache_volume)
-            except docker.errors.NotFound:
-                return  # nothing has been cached yet
-
     # -- what the agent needs ----------------------------------------------------------------------
-
-    def _refresh_certificates(self, container: str) -> None:
-        """Copy the host's current certificates; a renewed bundle does not require a new box."""
-        bundle = self._spec.ca_bundle
-        files = ContainerFiles(self._api, container)
-        if bundle and files.read(CA_FILE) != bundle:
-            files.write(CA_FILE, bundle)
 
     def _find_python(self, container: str) -> str | None:
         """Return an interpreter for the agent: the configured one or the first that works; None if there is none."""
