@@ -17,77 +17,6 @@ from typing import Any, Literal
 
 from watchtest.errors import EngineError
 
-DEFAULT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """The certificate files for an engine behind TLS; "" means none."""
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    is_verified: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class DockerContext:
-    """A named engine, as `docker context` manages them."""
-
-    name: str
-    host: str
-    tls: TlsFiles | None
-    is_from_environment: bool
-    """Whether DOCKER_CONTEXT chose it, rather than `docker context use`."""
-
-
-def current_context(environ: Mapping[str, str], home: Path) -> DockerContext | None:
-    """Return the chosen context; None is the default one, this machine's own engine."""
-    folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
-    chosen = environ.get("DOCKER_CONTEXT", "")
-    name = chosen or str(_json(folder / "config.json").get("currentContext") or DEFAULT)
-    if name == DEFAULT:
-        return None
-    identity = hashlib.sha256(name.encode()).hexdigest()
-    endpoints = _json(folder / "contexts" / "meta" / identity / "meta.json").get("Endpoints")
-    endpoint = endpoints.get("docker") if isinstance(endpoints, dict) else None
-    host = endpoint.get("Host") if isinstance(endpoint, dict) else None
-    if not isinstance(endpoint, dict) or not isinstance(host, str) or not host:
-        where = "DOCKER_CONTEXT" if chosen else str(folder / "config.json")
-        raise EngineError(
-            f'the Docker context "{name}", set in {where}, does not exist or names no engine',
-            hint="`docker context ls` lists them; `docker context use default` goes back to this machine's engine",
-        )
-    tls = _tls(folder / "contexts" / "tls" / identity / "docker", is_verified=not endpoint.get("SkipTLSVerify"))
-    return DockerContext(name, host, tls, bool(chosen))
-
-
-def tls_of_environment(environ: Mapping[str, str], home: Path) -> TlsFiles | None:
-    """Return the files that DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name. They apply to DOCKER_HOST."""
-    is_verified = bool(environ.get("DOCKER_TLS_VERIFY"))
-    folder = environ.get("DOCKER_CERT_PATH")
-    if not is_verified and not folder:
-        return None
-    at = Path(folder) if folder else home / ".docker"
-    return TlsFiles(str(at / "ca.pem"), str(at / "cert.pem"), str(at / "key.pem"), is_verified)
-
-
-def _tls(folder: Path, *, is_verified: bool) -> TlsFiles | None:
-    if not folder.is_dir():
-        return None
-    found = {name: str(folder / f"{name}.pem") for name in ("ca", "cert", "key") if (folder / f"{name}.pem").exists()}
-    return TlsFiles(found.get("ca", ""), found.get("cert", ""), found.get("key", ""), is_verified)
-
-
-def _json(file: Path) -> Mapping[str, Any]:
-    """Return the JSON object in a file; {} if it cannot be read, like the `docker` program."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 EngineKind = Literal["docker", "podman"]
 ENGINE_NAMES: Mapping[EngineKind, str] = {"docker": "Docker", "podman": "podman"}
 EngineChoice = Literal["auto", "docker", "podman"]
@@ -101,6 +30,10 @@ DOCKER_IN_HOME = (
     ".rd/docker.sock",
 )
 PODMAN_MACHINE = ".local/share/containers/podman/machine"
+DOCKER_SOCKET = "/var/run/docker.sock"
+PODMAN_SOCKET = "/run/podman/podman.sock"
+"""The sockets that all users of this machine share."""
+DEFAULT_CONTEXT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,58 +45,96 @@ class Address:
     expected: EngineKind
     is_named: bool = False
     """Whether the user named it: then no answer is an error, and no other address is tried."""
-    tls: TlsFiles | None = None
+    tls: Mapping[str, Any] | None = None
+    """The arguments of docker-py's TLSConfig; None for an engine without TLS."""
     identity: str = ""
     """The key file for an ssh:// address, if the environment names one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SystemSockets:
-    """The sockets that all users of this machine share."""
+def current_context(environ: Mapping[str, str], home: Path) -> Address | None:
+    """Return the address of the chosen Docker context; None is the default one, this machine's own engine."""
+    folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
+    chosen = environ.get("DOCKER_CONTEXT", "")
+    name = chosen or str(_json(folder / "config.json").get("currentContext") or DEFAULT_CONTEXT)
+    if name == DEFAULT_CONTEXT:
+        return None
+    identity = hashlib.sha256(name.encode()).hexdigest()
+    endpoints = _json(folder / "contexts" / "meta" / identity / "meta.json").get("Endpoints")
+    endpoint = endpoints.get("docker") if isinstance(endpoints, dict) else None
+    host = endpoint.get("Host") if isinstance(endpoint, dict) else None
+    if not isinstance(endpoint, dict) or not isinstance(host, str) or not host:
+        where = "DOCKER_CONTEXT" if chosen else str(folder / "config.json")
+        raise EngineError(
+            f'the Docker context "{name}", set in {where}, does not exist or names no engine',
+            hint="`docker context ls` lists them; `docker context use default` goes back to this machine's engine",
+        )
+    tls = _tls_of_context(
+        folder / "contexts" / "tls" / identity / "docker", is_verified=not endpoint.get("SkipTLSVerify")
+    )
+    how = "DOCKER_CONTEXT" if chosen else "`docker context use`"
+    return Address(host, f'the context "{name}" ({how})', "docker", is_named=True, tls=tls)
 
-    docker: str = "/var/run/docker.sock"
-    podman: str = "/run/podman/podman.sock"
+
+def tls_of_environment(environ: Mapping[str, str], home: Path) -> Mapping[str, Any] | None:
+    """Return the files that DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name. They apply to DOCKER_HOST."""
+    is_verified = bool(environ.get("DOCKER_TLS_VERIFY"))
+    folder = environ.get("DOCKER_CERT_PATH")
+    if not is_verified and not folder:
+        return None
+    ca, certificate, key = (str(Path(folder or home / ".docker", f"{name}.pem")) for name in ("ca", "cert", "key"))
+    return {"ca_cert": ca, "client_cert": (certificate, key), "verify": is_verified}
 
 
-SYSTEM_SOCKETS = SystemSockets()
+def _tls_of_context(folder: Path, *, is_verified: bool) -> Mapping[str, Any] | None:
+    if not folder.is_dir():
+        return None
+    ca, certificate, key = (folder / f"{name}.pem" for name in ("ca", "cert", "key"))
+    own = (str(certificate), str(key)) if certificate.exists() and key.exists() else None
+    return {"ca_cert": str(ca) if ca.exists() else None, "client_cert": own, "verify": is_verified}
 
 
-def addresses(
-    environ: Mapping[str, str], choice: EngineChoice, shared: SystemSockets = SYSTEM_SOCKETS
-) -> Iterator[Address]:
+def _json(file: Path) -> Mapping[str, Any]:
+    """Return the JSON object in a file; {} if it cannot be read, like the `docker` program."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def addresses(environ: Mapping[str, str], choice: EngineChoice) -> Iterator[Address]:
     """Yield every address to try, in order. Sockets that do not exist are left out."""
     home = Path(environ.get("HOME") or Path.home())
     if choice != "podman":
-        yield from _docker(environ, home, shared)
+        yield from _docker(environ, home)
     if choice != "docker":
-        yield from _podman(environ, home, shared)
+        yield from _podman(environ, home)
     if choice == "podman":
         # podman often serves Docker's socket.
         if host := environ.get("DOCKER_HOST"):
             yield Address(host, "DOCKER_HOST", "docker", tls=tls_of_environment(environ, home))
-        yield from _sockets([shared.docker], "docker")
+        yield from _sockets([DOCKER_SOCKET], "docker")
 
 
-def _docker(environ: Mapping[str, str], home: Path, shared: SystemSockets) -> Iterator[Address]:
+def _docker(environ: Mapping[str, str], home: Path) -> Iterator[Address]:
     if host := environ.get("DOCKER_HOST"):
         yield Address(host, "DOCKER_HOST", "docker", is_named=True, tls=tls_of_environment(environ, home))
         return
     context = current_context(environ, home)
     if context is not None:
-        how = "DOCKER_CONTEXT" if context.is_from_environment else "`docker context use`"
-        yield Address(context.host, f'the context "{context.name}" ({how})', "docker", is_named=True, tls=context.tls)
+        yield context
         return
-    sockets = [shared.docker, str(_runtime(environ) / "docker.sock")]
+    sockets = [DOCKER_SOCKET, str(_runtime(environ) / "docker.sock")]
     yield from _sockets([*sockets, *(str(home / name) for name in DOCKER_IN_HOME)], "docker")
     yield from _pipes("docker_engine", "docker")
 
 
-def _podman(environ: Mapping[str, str], home: Path, shared: SystemSockets) -> Iterator[Address]:
+def _podman(environ: Mapping[str, str], home: Path) -> Iterator[Address]:
     if host := environ.get("CONTAINER_HOST"):
         identity = environ.get("CONTAINER_SSHKEY", "")
         yield Address(host, "CONTAINER_HOST", "podman", is_named=True, identity=identity)
         return
-    yield from _sockets([str(_runtime(environ) / "podman" / "podman.sock"), shared.podman], "podman")
+    yield from _sockets([str(_runtime(environ) / "podman" / "podman.sock"), PODMAN_SOCKET], "podman")
     if sys.platform == "darwin":
         temporary = Path(environ.get("TMPDIR") or "/tmp") / "podman"
         machines = [*temporary.glob("*-api.sock"), *(home / PODMAN_MACHINE).glob("**/podman.sock")]
@@ -184,5 +155,4 @@ def _sockets(paths: list[str], expected: EngineKind) -> Iterator[Address]:
 
 
 def _pipes(name: str, expected: EngineKind) -> tuple[Address, ...]:
-    is_windows = os.name == "nt"
-    return (Address(f"npipe:////./pipe/{name}", USUAL, expected),) if is_windows else ()
+    return (Address(f"npipe:////./pipe/{name}", USUAL, expected),) if os.name == "nt" else ()

@@ -15,16 +15,7 @@ from docker.errors import DockerException
 from docker.tls import TLSConfig
 from docker.transport import UnixHTTPAdapter
 
-from watchtest.boxes.docker.engine_addresses import (
-    ENGINE_NAMES,
-    SYSTEM_SOCKETS,
-    Address,
-    EngineChoice,
-    EngineKind,
-    SystemSockets,
-    TlsFiles,
-    addresses,
-)
+from watchtest.boxes.docker.engine_addresses import ENGINE_NAMES, Address, EngineChoice, EngineKind, addresses
 from watchtest.boxes.docker.engine_errors import connection_error
 from watchtest.boxes.docker.ssh_relay import SshRelay
 from watchtest.errors import EngineError
@@ -63,12 +54,10 @@ class Engine:
             self.relay.close()
 
 
-def find_engine(
-    environ: Mapping[str, str], choice: EngineChoice = "auto", sockets: SystemSockets = SYSTEM_SOCKETS
-) -> Engine:
+def find_engine(environ: Mapping[str, str], choice: EngineChoice = "auto") -> Engine:
     """Return the first engine that answers. An engine that the user named must answer; usual sockets are optional."""
     failures: list[EngineError] = []
-    for address in addresses(environ, choice, sockets):
+    for address in addresses(environ, choice):
         try:
             engine = connect(address)
         except EngineError as error:
@@ -98,7 +87,8 @@ def connect(address: Address, limit_s: float = FIRST_ANSWER_LIMIT_S) -> Engine:
     try:
         if relay is None:
             _check_listener(address.url, limit_s)
-        client = _Client(base_url=relay.url if relay else address.url, timeout=limit_s, tls=_tls(address.tls))
+        tls = TLSConfig(**address.tls) if address.tls else False
+        client = _Client(base_url=relay.url if relay else address.url, timeout=limit_s, tls=tls)
         if relay is not None:
             _share_connections(client, relay.url)
         kind, version = client.identity()
@@ -163,13 +153,6 @@ def _share_connections(client: docker.APIClient, url: str) -> None:
     earlier = client.get_adapter(SOCKET_SCHEME)
     client.mount(SOCKET_SCHEME, _OnePool(f"http+{url}", API_LIMIT_S))
     earlier.close()
-
-
-def _tls(files: TlsFiles | None) -> TLSConfig | bool:
-    if files is None:
-        return False
-    own = (files.certificate, files.key) if files.certificate and files.key else None
-    return TLSConfig(client_cert=own, ca_cert=files.ca or None, verify=files.is_verified)
 
 
 def _how_to_start(choice: EngineChoice) -> str:

@@ -8,11 +8,13 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from support.fake_engine import DOCKER, PODMAN, fake_engine
 
-from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, SystemSockets, addresses
+from watchtest.boxes.docker import engine_addresses
+from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, addresses
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.errors import EngineError
 
@@ -27,14 +29,24 @@ def environ(tmp_path: Path, home: Path) -> dict[str, str]:
     return {"HOME": str(home), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
 
 
+class SystemSockets(NamedTuple):
+    """The sockets that all users of a machine share."""
+
+    docker: str
+    podman: str
+
+
 @pytest.fixture
-def machine(tmp_path: Path) -> SystemSockets:
-    return SystemSockets(str(tmp_path / "docker.sock"), str(tmp_path / "podman.sock"))
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemSockets:
+    sockets = SystemSockets(str(tmp_path / "docker.sock"), str(tmp_path / "podman.sock"))
+    monkeypatch.setattr(engine_addresses, "DOCKER_SOCKET", sockets.docker)
+    monkeypatch.setattr(engine_addresses, "PODMAN_SOCKET", sockets.podman)
+    return sockets
 
 
 @pytest.fixture
 def found(environ: dict[str, str], machine: SystemSockets) -> Iterator[Find]:
-    find = Find(environ, machine)
+    find = Find(environ)
     yield find
     for engine in find.engines:
         engine.close()
@@ -43,13 +55,12 @@ def found(environ: dict[str, str], machine: SystemSockets) -> Iterator[Find]:
 class Find:
     """Finds engines, and closes them in the end."""
 
-    def __init__(self, environ: dict[str, str], machine: SystemSockets) -> None:
+    def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ
-        self.machine = machine
         self.engines: list[Engine] = []
 
     def __call__(self, choice: EngineChoice = "auto", **variables: str) -> Engine:
-        self.engines.append(find_engine({**self.environ, **variables}, choice, self.machine))
+        self.engines.append(find_engine({**self.environ, **variables}, choice))
         return self.engines[-1]
 
 
@@ -169,7 +180,7 @@ def test_the_sockets_of_desktop_programs_are_known(environ: dict[str, str], home
         (home / name).parent.mkdir(parents=True)
         (home / name).touch()
 
-    tried = [address.url for address in addresses(environ, "docker", machine)]
+    tried = [address.url for address in addresses(environ, "docker")]
 
     assert tried == [
         f"unix://{home}/{name}"
