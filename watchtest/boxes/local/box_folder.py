@@ -8,13 +8,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from watchtest.boxes.local.local_exec import DETACHED
 from watchtest.errors import BoxError
 from watchtest.workspace.machine import machine_id
 
 SANDBOX = "WATCHTEST_SANDBOX"
 """The variable that identifies a sandboxed agent from outside its pid namespace; its value is the home of the box."""
+DETACHED = "WATCHTEST_DETACHED"
+"""The variable that identifies a detached command; its value is the home of the box."""
 TREE, HOME, TEMPORARY = "tree", "home", "tmp"
+"""The last one is /tmp of the box. It lies outside the other two, so that the box cannot replace it by a link."""
 WORKSPACE, HOST, IDENTITY = "workspace", "host", "id"
 """Files that identify the box; the box itself cannot change them."""
 

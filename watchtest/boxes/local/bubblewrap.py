@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from watchtest.boxes.local.box_folder import HOME, TEMPORARY, TREE
 from watchtest.errors import BoxError
 
 HOMES = ("/home", "/root")
@@ -30,16 +31,6 @@ MAX_LINKS = 40
 
 
 # -- mounts ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BoxFolders:
-    """The folders of the box on the host; only these are writable."""
-
-    tree: Path
-    home: Path
-    temporary: Path
-    """Its /tmp. It lies outside the other two, so that the box cannot replace it by a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,38 +49,42 @@ class SandboxMounts:
 
 
 def plan_mounts(
-    folders: BoxFolders, *, workspace: str, environ: Mapping[str, str], required: Iterable[str], optional: Iterable[str]
+    box: Path, *, workspace: str, environ: Mapping[str, str], required: Iterable[str], optional: Iterable[str]
 ) -> SandboxMounts:
     """Plan the mounts. Raise if a required path would expose private folders; skip an optional one then."""
     private = _private(workspace, environ)
-    scratch = tuple(os.path.realpath(folder) for folder in SCRATCH)
+    scratch = tuple(map(os.path.realpath, SCRATCH))
     out_of_sight = (*private, *scratch)
-    writable = tuple(os.path.realpath(folder) for folder in (folders.tree, folders.home))
+    writable = (os.path.realpath(box / TREE), os.path.realpath(box / HOME))
     shown: set[str] = set()
     links: dict[str, str] = {}
-    for path, is_required in (
-        *((path, True) for path in required),
-        *((path, False) for path in (*optional, *RESOLVER)),
-    ):
+    needed = {**dict.fromkeys((*optional, *RESOLVER), False), **dict.fromkeys(required, True)}
+    for path, is_required in needed.items():
         links_on_path, real = _resolve(path)
         if not os.path.lexists(real) or Path(real).is_symlink() or _is_below(real, writable):
             continue
-        if _is_below(real, out_of_sight):
-            if any(_is_below(folder, (real,)) for folder in out_of_sight):
-                if is_required:
-                    raise _exposes_too_much(path, real)
-                continue
+        is_hidden = _is_below(real, out_of_sight)
+        exposes_all = is_hidden and any(_is_below(folder, (real,)) for folder in out_of_sight)
+        if exposes_all and is_required:
+            raise BoxError(
+                f"the local box needs {path}, but showing {real} would expose everything that bubblewrap should hide",
+                hint='set box.python to an interpreter elsewhere, or box.sandbox = "off"',
+            )
+        if exposes_all:
+            continue
+        if is_hidden:
             shown.add(real)
-        links |= {link: target for link, target in links_on_path.items() if _is_below(link, out_of_sight)}
+        links |= links_on_path
     readable = _topmost(shown)
     visible = (*readable, *writable)
+    hidden_links = [link for link in sorted(links) if _is_below(link, out_of_sight) and not _is_below(link, visible)]
     is_below_tmp = any(_is_below(path, (os.path.realpath("/tmp"),)) for path in (*visible, *links))
     return SandboxMounts(
         hidden=tuple(folder for folder in _topmost(private) if not _is_below(folder, scratch)),
         readable=readable,
-        links=tuple(sorted((link, target) for link, target in links.items() if not _is_below(link, visible))),
+        links=tuple((link, links[link]) for link in hidden_links),
         writable=writable,
-        temporary=None if is_below_tmp else str(folders.temporary),
+        temporary=None if is_below_tmp else str(box / TEMPORARY),
     )
 
 
@@ -145,13 +140,6 @@ def _topmost(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _exposes_too_much(path: str, real: str) -> BoxError:
-    return BoxError(
-        f"the local box needs {path}, but showing {real} would expose everything that bubblewrap should hide",
-        hint='set box.python to an interpreter elsewhere, or box.sandbox = "off"',
-    )
-
-
 # -- bubblewrap ------------------------------------------------------------------------------------
 
 PROBE_LIMIT_S = 10.0
@@ -186,13 +174,7 @@ class Bubblewrap:
     version: str
 
     def command(
-        self,
-        mounts: SandboxMounts,
-        *,
-        cwd: str,
-        is_offline: bool,
-        dies_with_parent: bool = False,
-        status_fd: int = -1,
+        self, mounts: SandboxMounts, *, cwd: str, is_offline: bool, dies_with_parent: bool, status_fd: int
     ) -> list[str]:
         """Return what to put in front of a command. With `is_offline` it has only a loopback network of its own.
 
@@ -235,23 +217,18 @@ def _probe(program: str, is_offline: bool) -> Bubblewrap | NoBubblewrap:
     for _ in range(START_TRIES):
         try:
             done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=PROBE_LIMIT_S,
-                check=False,
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_LIMIT_S, check=False
             )
         except subprocess.TimeoutExpired:
             return NoBubblewrap(f"bubblewrap does not answer within {PROBE_LIMIT_S:g} s ({program})")
         except OSError as error:
             return NoBubblewrap(f"bubblewrap cannot be started: {error.strerror} ({program})")
         if done.returncode == 0:
-            return Bubblewrap(program, done.stdout.strip())
-        if not mount_vanished(done.stderr):
+            return Bubblewrap(program, done.stdout.decode("utf-8", "replace").strip())
+        stderr = done.stderr.decode("utf-8", "replace")
+        if not mount_vanished(stderr):
             break
-    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    lines = stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return NoBubblewrap(f"bubblewrap does not work here: {lines[-1]}", _advice(lines[-1]))
 
 

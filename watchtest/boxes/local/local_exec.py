@@ -9,15 +9,15 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from watchtest.boxes.exit_signals import exit_on_signals
+from watchtest.boxes.local.box_folder import DETACHED
 from watchtest.boxes.local.bubblewrap import SETUP_FAILED, START_TRIES
 from watchtest.boxes.protocols import ExecMode
 
-DETACHED = "WATCHTEST_DETACHED"
-"""The variable that identifies a detached command; its value is the home of the box."""
 COMMAND = "WATCHTEST_COMMAND"
 INTERRUPT_GRACE_S = 5.0
 START_LIMIT_S = 10.0
@@ -115,15 +115,14 @@ def _run_on_new_terminal(argv: list[str], environ: Mapping[str, str], sandbox: S
 
 def _until_set_up(attempt: Callable[[int], int]) -> int:
     """Call `attempt` again while bubblewrap fails before the command has started; see `mount_vanished`."""
-    for _ in range(START_TRIES - 1):
+    for _ in range(START_TRIES):
         with tempfile.TemporaryFile() as status:
             code = attempt(status.fileno())
             status.seek(0)
             # bubblewrap reports an exit code only if the sandbox was complete.
             if code != SETUP_FAILED or b"exit-code" in status.read():
-                return code
-    with tempfile.TemporaryFile() as status:
-        return attempt(status.fileno())
+                break
+    return code
 
 
 def _run_detached(argv: list[str], environ: Mapping[str, str], target: ExecTarget) -> int:
@@ -163,10 +162,8 @@ def _run_to_end(
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it has just ended
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # it has just ended
 
 
 def _is_main_thread() -> bool:

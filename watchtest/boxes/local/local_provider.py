@@ -20,27 +20,8 @@ from types import MappingProxyType
 
 from watchtest.boxes.box import start_command
 from watchtest.boxes.environment import has_setup
-from watchtest.boxes.local import local_exec
-from watchtest.boxes.local.box_folder import (
-    HOME,
-    SANDBOX,
-    TEMPORARY,
-    TREE,
-    boxes_of,
-    end_sandbox,
-    identity_of,
-    make_folder,
-    remove_box,
-)
-from watchtest.boxes.local.bubblewrap import (
-    START_TRIES,
-    BoxFolders,
-    Bubblewrap,
-    NoBubblewrap,
-    find_bubblewrap,
-    mount_vanished,
-    plan_mounts,
-)
+from watchtest.boxes.local import box_folder, bubblewrap, local_exec
+from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap
 from watchtest.boxes.local.host_variables import box_environ, files_named
 from watchtest.boxes.local.pipe_stream import PipeStream
 from watchtest.boxes.protocols import ExecMode, Note, OpenBox, Recipe
@@ -82,8 +63,8 @@ class LocalProvider:
         self._bubblewrap = _choose_sandbox(spec, environ)
         # The base interpreter: the box must not depend on the virtualenv of watchtest itself.
         self.image = spec.python or str(getattr(sys, "_base_executable", None) or sys.executable)
-        self.root = str(spec.folder / TREE)
-        self.home = str(spec.folder / HOME)
+        self.root = str(spec.folder / box_folder.TREE)
+        self.home = str(spec.folder / box_folder.HOME)
         self._host_environ = environ
         self._environ = box_environ(
             environ, certificates=spec.certificates, is_sandboxed=isinstance(self._bubblewrap, Bubblewrap)
@@ -95,16 +76,16 @@ class LocalProvider:
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox:
         is_new = not Path(self.home).exists()
-        make_folder(self._spec.folder, self._spec.workspace)
+        box_folder.make_folder(self._spec.folder, self._spec.workspace)
         self._note_limits_once(note)
         # A new agent cannot reach an old one in another sandbox, so end the old one here.
-        end_sandbox(self._spec.folder)
+        box_folder.end_sandbox(self._spec.folder)
         stream = self._start_agent(agent)
         info = self._info("running", ("created" if is_new else "adopted",))
         return OpenBox(replace(info, is_new=is_new), stream)
 
     def _start_agent(self, agent: bytes) -> PipeStream:
-        tries = START_TRIES
+        tries = bubblewrap.START_TRIES
         while True:
             tries -= 1
             stream = PipeStream(*self._agent_command(agent))
@@ -114,7 +95,7 @@ class LocalProvider:
                 stream.close()
                 while stream.read():
                     pass  # the end of its output closes the pipe
-                if not tries or not mount_vanished(stream.stderr_tail()):
+                if not tries or not bubblewrap.mount_vanished(stream.stderr_tail()):
                     raise BoxError(f"the agent did not start: {stream.stderr_tail() or error}") from error
             else:
                 return stream
@@ -125,7 +106,7 @@ class LocalProvider:
         # Not `dies_with_parent`: the calling thread ends soon. The agent ends at the end of its input, and everything
         # in its namespace with it.
         command = start_command(self._interpreter[0], self.home, self.root, agent)
-        return self._sandboxed(command, cwd="/"), {**self._environ, SANDBOX: self.home}
+        return self._sandboxed(command, cwd="/"), {**self._environ, box_folder.SANDBOX: self.home}
 
     def _note_limits_once(self, note: Note) -> None:
         if self._has_noted_limits:
@@ -161,10 +142,10 @@ class LocalProvider:
         )
 
     def reset(self, with_environment: bool) -> tuple[str, ...]:
-        boxes = set(boxes_of(self._spec.workspace, self._spec.folder.parent))
+        boxes = set(box_folder.boxes_of(self._spec.workspace, self._spec.folder.parent))
         boxes |= {self._spec.folder} if self._spec.folder.exists() else set()
         for folder in boxes:
-            remove_box(folder)
+            box_folder.remove_box(folder)
         return (f"{len(boxes)} local box{'' if len(boxes) == 1 else 'es'}",)
 
     def inspect(self) -> BoxInfo | None:
@@ -189,7 +170,7 @@ class LocalProvider:
     def execute(
         self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], mode: ExecMode = ExecMode.ATTACHED
     ) -> int:
-        make_folder(self._spec.folder, self._spec.workspace)
+        box_folder.make_folder(self._spec.folder, self._spec.workspace)
         environ = {**self._environ, **env}
         environ["PATH"] = os.pathsep.join([*path_first, environ["PATH"]])
         program = shutil.which(argv[0], path=environ["PATH"]) or argv[0]
@@ -211,9 +192,8 @@ class LocalProvider:
         self, command: list[str], *, cwd: str = "", dies_with_parent: bool = False, status_fd: int = -1
     ) -> list[str]:
         assert isinstance(self._bubblewrap, Bubblewrap)
-        folder = self._spec.folder
-        mounts = plan_mounts(
-            BoxFolders(folder / TREE, folder / HOME, folder / TEMPORARY),
+        mounts = bubblewrap.plan_mounts(
+            self._spec.folder,
             workspace=self._spec.workspace,
             environ=self._host_environ,
             required=self._interpreter,
@@ -265,7 +245,7 @@ class LocalProvider:
         is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
         return BoxInfo(
             engine=self.engine,
-            id=identity_of(self._spec.folder),
+            id=box_folder.identity_of(self._spec.folder),
             image=self.image,
             state=state,
             since=time.time(),
@@ -285,7 +265,7 @@ def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap |
     if spec.sandbox == "off":
         found: Bubblewrap | NoBubblewrap = NoBubblewrap('box.sandbox = "off"')
     else:
-        found = find_bubblewrap(environ, is_offline=is_offline)
+        found = bubblewrap.find_bubblewrap(environ, is_offline=is_offline)
     if isinstance(found, Bubblewrap):
         return found
     if is_offline:

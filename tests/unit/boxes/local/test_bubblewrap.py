@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtest.boxes.local.bubblewrap import BoxFolders, SandboxMounts, plan_mounts
+from watchtest.boxes.local.bubblewrap import SandboxMounts, plan_mounts
 from watchtest.errors import BoxError
 
 
@@ -24,7 +24,7 @@ class Host:
 
     def mounts(self, required: tuple[Path, ...] = (), optional: tuple[Path, ...] = ()) -> SandboxMounts:
         return plan_mounts(
-            BoxFolders(self.box / "tree", self.box / "home", self.box / "tmp"),
+            self.box,
             workspace=str(self.workspace),
             environ={"HOME": str(self.home)},
             required=map(str, required),
@@ -48,7 +48,7 @@ def test_homes_and_sockets_are_hidden(host: Host) -> None:
 
 def test_a_workspace_outside_of_all_homes_is_hidden_too(host: Host) -> None:
     mounts = plan_mounts(
-        BoxFolders(host.box / "tree", host.box / "home", host.box / "tmp"),
+        host.box,
         workspace="/usr/share",
         environ={"HOME": "/"},
         required=(),
