@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -19,7 +21,6 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils.build import PatternMatcher
 
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.pull_progress import BuildProgress, PullProgress
 from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Note
 from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.errors import ImageError
@@ -121,7 +122,17 @@ class Images:
 
     def origin(self, source: ImageSource, note: Note) -> BoxOrigin:
         """Return the origin of a box of this image; pull or build the image if it is missing."""
-        name, found = self._ensure(source, note)
+        name = self._owner.name_of(source)
+        found = self._inspect(name)
+        if found is None:
+            match source:
+                case NamedImage():
+                    self._pull(name, note)
+                case BuiltImage():
+                    self._build(source, name, note)
+            found = self._inspect(name)
+        if found is None:
+            raise _no_image(name, "the engine reported success, but the image is missing")
         return self._origin(name, str(found["Id"]))
 
     def local_origin(self, source: ImageSource) -> BoxOrigin | None:
@@ -135,20 +146,6 @@ class Images:
         if snapshot is None:
             return BoxOrigin(name, base)
         return BoxOrigin(name, str(snapshot["Id"]), str(snapshot["Labels"].get(labels.TAKEN_FROM, "")))
-
-    def _ensure(self, source: ImageSource, note: Note) -> tuple[str, Mapping[str, Any]]:
-        name = self._owner.name_of(source)
-        found = self._inspect(name)
-        if found is None:
-            match source:
-                case NamedImage():
-                    self._pull(name, note)
-                case BuiltImage():
-                    self._build(source, name, note)
-            found = self._inspect(name)
-        if found is None:
-            raise _no_image(name, "the engine reported success, but the image is missing")
-        return name, found
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         try:
@@ -320,3 +317,70 @@ def _no_build(dockerfile: str, reason: str, tail: list[str]) -> ImageError:
         f"{dockerfile} does not build: {' '.join(reason.split())[:300]}{output}",
         hint="fix it and save, or set box.image to an existing image",
     )
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+BAR_WIDTH = 20
+STEP = 0.1
+"""Show a line for every tenth…"""
+LONGEST_SILENCE_S = 5.0
+"""…and after this time without a line: a slow pull must not look dead."""
+MEGABYTE = 1e6
+BUILD_STEP = re.compile(r"step (\d+)/([1-9]\d*)(?![^ :])", re.IGNORECASE)
+"""Docker's "Step 2/7 : RUN …" and podman's "STEP 2/7: RUN …"."""
+
+
+class PullProgress:
+    """Adds up the layers of a pull. Layers appear over time, so the bar may go back."""
+
+    def __init__(self, what: str, note: Note, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._note = note
+        self._clock = clock
+        self._layers: dict[str, tuple[float, float]] = {}
+        self._shown = -1.0
+        self._shown_at = clock()
+
+    def feed(self, line: Mapping[str, Any]) -> None:
+        layer, detail = str(line.get("id", "")), line.get("progressDetail")
+        status = str(line.get("status", ""))
+        if status in ("Pull complete", "Already exists") and layer in self._layers:
+            total = self._layers[layer][1]
+            self._layers[layer] = (total, total)
+        elif status == "Downloading" and isinstance(detail, Mapping) and detail.get("total"):
+            self._layers[layer] = (float(detail.get("current") or 0), float(detail["total"]))
+        self._show()
+
+    def _show(self) -> None:
+        total = sum(size for _, size in self._layers.values())
+        if not total:
+            return
+        share = sum(done for done, _ in self._layers.values()) / total
+        now = self._clock()
+        if share - self._shown >= STEP or share >= 1 > self._shown or now - self._shown_at > LONGEST_SILENCE_S:
+            self._shown, self._shown_at = share, now
+            self._note(f"pulling {self._what} {bar(share)} {share:4.0%} of {total / MEGABYTE:.0f} MB")
+
+
+class BuildProgress:
+    """Shows the numbered steps of a build and keeps the end of its output."""
+
+    def __init__(self, what: str, note: Note) -> None:
+        self._what = what
+        self._note = note
+        self.tail: list[str] = []
+
+    def feed(self, line: Mapping[str, Any]) -> None:
+        text = str(line.get("stream", line.get("status", ""))).strip()
+        if not text:
+            return
+        self.tail = [*self.tail, *text.splitlines()][-8:]
+        if step := BUILD_STEP.match(text):
+            share = (int(step[1]) - 1) / int(step[2])
+            self._note(f"building {self._what} {bar(share)} {text.splitlines()[0][:120]}")
+
+
+def bar(share: float) -> str:
+    full = round(max(0.0, min(share, 1.0)) * BAR_WIDTH)
+    return "━" * full + "─" * (BAR_WIDTH - full)

@@ -6,11 +6,14 @@ works, and reports what it does not isolate.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,12 +26,13 @@ from watchtest.boxes.environment import has_setup
 from watchtest.boxes.local import box_folder, bubblewrap, local_exec
 from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap
 from watchtest.boxes.local.host_variables import box_environ, files_named
-from watchtest.boxes.local.pipe_stream import PipeStream
 from watchtest.boxes.protocols import ExecMode, Note, OpenBox, Recipe
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BoxError, ConfigError, UsageError
 
 PROBE_LIMIT_S = 30.0
+END_LIMIT_S = 2.0
+STDERR_LIMIT = 8 * 1024
 PYTHON_FOLDERS = """
 import json, sys
 folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
@@ -48,6 +52,68 @@ class LocalSpec:
     certificates: str = "auto"
     without_effect: tuple[str, ...] = ()
     """Settings of the user that only apply to containers."""
+
+
+class PipeStream:
+    """The agent as a subprocess, in a session of its own: Ctrl-C on our terminal must not reach it."""
+
+    def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
+        self._last_words = ""
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the stream
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,  # a buffer has a lock, which a blocked write would hold against `close`
+                cwd="/",
+                env=dict(environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._stderr.close()
+            raise _cannot_start(command[0], error) from error
+
+    def read(self) -> bytes:
+        assert self._process.stdout is not None
+        piece = os.read(self._process.stdout.fileno(), 256 * 1024)
+        if not piece:
+            self._process.stdout.close()  # not in `close`, because this thread might still read it
+        return piece
+
+    def write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._process.stdin.fileno(), rest) :]
+
+    def close(self) -> None:
+        """End the input, which makes the agent end its job and itself; kill it if it does not."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # the agent has already ended
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            # Kill the process group: killing only bubblewrap would not end the agent inside.
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(END_LIMIT_S)
+        self._last_words = self.stderr_tail()
+        self._stderr.close()
+
+    def stderr_tail(self) -> str:
+        if self._stderr.closed:
+            return self._last_words
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), STDERR_LIMIT, max(0, size - STDERR_LIMIT)).decode("utf-8", "replace")
+
+
+def _cannot_start(python: str, error: Exception) -> BoxError:
+    why = getattr(error, "strerror", None) or error
+    hint = "set box.python to an interpreter that exists, Python 3.8 or newer"
+    return BoxError(f"cannot start the Python of the local box, {python}: {why}", hint=hint)
 
 
 class LocalProvider:
@@ -217,15 +283,13 @@ class LocalProvider:
     def _interpreter(self) -> tuple[str, ...]:
         """The interpreter itself, followed by all paths that it needs to see."""
         command = [self.image, "-I", "-c", PYTHON_FOLDERS]
-        hint = "set box.python to an interpreter that exists, Python 3.8 or newer"
         try:
             done = subprocess.run(
                 command, env=self._environ, cwd="/", capture_output=True, timeout=PROBE_LIMIT_S, check=True
             )
             found = [str(path) for path in json.loads(done.stdout) if path]
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise BoxError(f"cannot start the Python of the local box, {self.image}: {why}", hint=hint) from error
+            raise _cannot_start(self.image, error) from error
         # Also under its configured name, which setup uses.
         named = shutil.which(self.image, path=self._environ["PATH"]) or self.image
         return (*found, named)

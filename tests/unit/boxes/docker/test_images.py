@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from watchtest.boxes.docker.pull_progress import BuildProgress, PullProgress, bar
+from watchtest.boxes.docker.images import BuildProgress, PullProgress, bar
 
 
 class Clock:
