@@ -44,7 +44,7 @@ from watchtest.views.dashboard.dashboard import Dashboard, has_screen
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
-from watchtest.views.notify.channels import build_notifier
+from watchtest.views.notify.notifier import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_words import SIGNS
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
@@ -220,7 +220,7 @@ async def _enter_views(
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     relay = NotificationRelay()
-    backend.notice = relay.live
+    backend.notice = lambda: relay.live
     notifier = None if show.once else build_notifier(project, sys.stdout, say, leaving.is_terminal_lent, relay)
     if notifier is not None:
         await stack.enter_async_context(notifier)

@@ -196,7 +196,7 @@ def _history(project: Project) -> list[Finding]:
 def _notify(project: Project) -> list[Finding]:
     import asyncio
 
-    from watchtest.views.notify.channels import describe_channels
+    from watchtest.views.notify.notifier import describe_channels
 
     return [
         Finding("notify", GOOD if who else WARNING, who or f"no desktop notifications: {lack}")

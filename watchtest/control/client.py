@@ -46,7 +46,8 @@ class ControlClient:
         return self._request("POST", path, body)
 
     def _request(self, method: str, path: str, body: Mapping[str, object] | None) -> Document:
-        connection = _SocketConnection(self._connect(), self.timeout_s)
+        connection = http.client.HTTPConnection("localhost", timeout=self.timeout_s)
+        connection.sock = self._connect()
         try:
             headers = {"Content-Type": "application/json", "Connection": "close"} if body is not None else {}
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
@@ -77,14 +78,6 @@ class ControlClient:
             else:
                 return connection
         raise WatcherUnreachable(f"no watcher listens on the control socket ({_text(last) if last else 'no socket'})")
-
-
-class _SocketConnection(http.client.HTTPConnection):
-    """HTTP over a connected socket."""
-
-    def __init__(self, connected: socket.socket, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self.sock = connected
 
 
 def _parse(status: int, content: bytes) -> Document:

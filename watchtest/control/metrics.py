@@ -118,12 +118,12 @@ GAUGES = (
 # fmt: on
 
 
+@dataclass(frozen=True, slots=True)
 class Metrics:
-    def __init__(self, state: Callable[[], State], counts: MetricCounts, feed: Feed, version: str) -> None:
-        self._state = state
-        self._counts = counts
-        self._feed = feed
-        self._version = version
+    state: Callable[[], State]
+    counts: MetricCounts
+    feed: Feed
+    version: str
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the text and its media type: OpenMetrics for clients that accept it."""
@@ -139,7 +139,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        state, counts = self._state(), self._counts
+        state, counts = self.state(), self.counts
         runs = CounterMetricFamily("watchtest_runs", "Runs that ended, by final state.", labels=("lane", "state"))
         tests = CounterMetricFamily("watchtest_tests", "Tests of ended runs.", labels=("lane", "outcome"))
         losses = CounterMetricFamily("watchtest_box_losses", "Boxes that were lost.", labels=("lane",))
@@ -166,9 +166,9 @@ class Metrics:
                     family.add_metric((each.lane, value)[: 1 + len(label)], number)
             yield family
         build = GaugeMetricFamily("watchtest_build_info", "The version of watchtest.", labels=("version", "python"))
-        build.add_metric((self._version, platform.python_version()), 1)
+        build.add_metric((self.version, platform.python_version()), 1)
         yield build
-        clients = len(self._feed.clients)
+        clients = len(self.feed.clients)
         yield GaugeMetricFamily("watchtest_event_clients", "Clients of the event stream.", value=clients)
         text = "Clients that were disconnected as too slow."
-        yield CounterMetricFamily("watchtest_event_clients_cut_off", text, value=self._feed.disconnects)
+        yield CounterMetricFamily("watchtest_event_clients_cut_off", text, value=self.feed.disconnects)

@@ -102,17 +102,10 @@ class RunReports:
                     progressed.add(run.id)
                     if queued_at is not None:
                         self._queued_at[run.id] = queued_at
-                case (
-                    transitions.RunQueued()
-                    | transitions.TreeTaken()
-                    | transitions.TestsSelected()
-                    | transitions.TestsBegan()
-                    | transitions.TestsPromised()
-                    | transitions.RunStopping()
-                ):
-                    progressed.add(fact.run.id)
-                case _:
-                    pass
+                case transitions.ResultsArrived() | transitions.LaneFact():
+                    pass  # clients get results one by one
+                case transitions.RunFact(run=run):
+                    progressed.add(run.id)
         self._ended |= {report.id: report for report in ended}
         while len(self._ended) > ENDED_LIMIT:
             self._ended.popitem(last=False)

@@ -188,18 +188,18 @@ def test_an_attached_terminal_shows_the_notifications_of_a_watcher_without_one()
         notifier = AttachedNotifier({"TERM": "xterm-kitty"}, "/shop", TerminalAccess(written.append), pytest.fail)
         red = Notification(NotificationKind.RED, "✘ shop: 1 test failed", ("test_a",), Lane.SAVE, Verdict.FAILED)
         await relay.deliver(red)
-        notifier.receive(relay.live())  # from before
+        notifier.receive(relay.live)  # from before
         await relay.deliver(red)
         for _ in range(3):
-            notifier.receive(relay.live())
+            notifier.receive(relay.live)
         await notifier.outbox.close(5.0)
         assert len(written) == 1
         await relay.withdraw()
-        notifier.receive(relay.live())
+        notifier.receive(relay.live)
         await notifier.outbox.close(5.0)
         relay.method = TerminalMethod.BELL
         await relay.deliver(red)
-        notifier.receive(relay.live())
+        notifier.receive(relay.live)
         await notifier.outbox.close(5.0)
         notifier.receive({"number": 9})  # of a watchtest that is to come
         await notifier.outbox.close(5.0)

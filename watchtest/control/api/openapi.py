@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -57,7 +57,7 @@ def document(version: str) -> Document:
         "security": [{}, {"token": []}],
         "paths": paths,
         "components": {
-            "schemas": {**_models(), **_status(status_schema()), "OpenAPI": {"type": "object"}},
+            "schemas": {**_models(), **_status(), "OpenAPI": {"type": "object"}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -71,7 +71,7 @@ def _operation(operation: Operation) -> Document:
         "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_headers(operation)],
         "responses": {
             **{str(status): _answer(operation.answer) for status in operation.statuses},
-            **{str(status): _error(status) for status in statuses},
+            **{str(status): _json(ERRORS[status], _reference(RefusedModel)) for status in statuses},
         },
     }
     if operation.body is not None:
@@ -91,19 +91,12 @@ def _answer(answer: ResponseBody) -> Document:
         case NamedSchema(name=name):
             return _json("A document.", {"$ref": REFERENCE.format(model=name)})
         case model:
-            return _json(_first_line(model), _reference(model))
-
-
-def _error(status: int) -> Document:
-    return _json(ERRORS[status], _reference(RefusedModel))
+            first_line = (model.__doc__ or "").strip().partition("\n")[0]
+            return _json(first_line or "The request succeeded.", _reference(model))
 
 
 def _json(description: str, schema: Document) -> Document:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
-
-
-def _first_line(model: type[BaseModel]) -> str:
-    return (model.__doc__ or "").strip().partition("\n")[0] or "The request succeeded."
 
 
 def _path_parameters(operation: Operation) -> Iterator[Document]:
@@ -161,8 +154,9 @@ def _models() -> Document:
     return {name: schema for name, schema in defined.items() if name not in queries}
 
 
-def _status(schema: Mapping[str, Any]) -> Document:
+def _status() -> Document:
     """Return the status schema and its parts as components: references in an OpenAPI document start at its root."""
+    schema = status_schema()
     parts = {f"Status-{name}": part for name, part in schema["$defs"].items()}
     whole = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}
     moved: Document = _moved({"Status": whole, **parts})

@@ -29,6 +29,8 @@ SIGNS = {
     Outcome.FAILED: ("✘", "red"),
     Outcome.ERROR: ("E", "red"),
 }
+DIFF_COLOURS = {"- ": "magenta", "+ ": "green", "? ": "dim"}
+"""By the marks with which pytest starts the lines of a diff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,16 @@ class FailureBlock:
     @cached_property
     def head(self) -> StyledRow:
         sign, style = SIGNS[self.result.outcome]
-        return _headline(self.result, sign, style, self.mark, self.context)
+        location = words.location(self.result.failure)
+        marks = " · ".join(filter(None, (self.mark, "flaky" if self.result.test in self.context.flaky else "")))
+        return StyledRow(
+            left=(
+                (f" {sign} ", f"bold {style}"),
+                (f"{location}  " if location else "", f"cyan{_link(self.result, self.context.root)}"),
+                (words.test_name(self.result.test), "bold"),
+                (f"  {marks}" if marks else "", "yellow"),
+            )
+        )
 
     @cached_property
     def source(self) -> StyledRow | None:
@@ -68,7 +79,7 @@ class FailureBlock:
         failure = None if self.is_fixed else self.result.failure
         lines = cut(failure.message, EXCERPT_LIMIT).expandtabs(4).split("\n") if failure else []
         shown = [line for line in lines if line.strip()][:SELECTED_LINES]
-        return tuple(indented_row(line, _colour(line)) for line in shown)
+        return tuple(indented_row(line, DIFF_COLOURS.get(line.lstrip()[:2], "red")) for line in shown)
 
     def __len__(self) -> int:
         return 1 + (self.source is not None) + len(self.message)
@@ -143,18 +154,12 @@ def _fit_selected(blocks: Sequence[FailureBlock], room: int, selected: int) -> l
 def _matches(lane: LaneState, view: ViewState, blocks: Sequence[FailureBlock], room: int) -> list[StyledRow]:
     """Return the failures that match the filter, and below them one row for each other test that matches."""
     red = {block.result.test for block in blocks}
-    others = sorted(
-        (
-            known.result
-            for test, known in lane.knowledge.tests.items()
-            if test not in red and is_matched(test, view.filter)
-        ),
-        key=lambda result: result.test,
-    )
+    tests = lane.knowledge.tests
+    others = sorted(test for test in tests if test not in red and is_matched(test, view.filter))
     if not blocks and not others:
         return [text_row(f"no known test matches {view.filter!r}", "yellow")][:room]
     above = _fit(blocks, min(room, max(room // 2, room - len(others))), view.selected)
-    below = [_line(result) for result in others]
+    below = [_test_row(tests[test].result) for test in others]
     left = room - len(above)
     if len(below) > left:
         below = [*below[: max(left - 1, 0)], text_row(f"and {len(below) - max(left - 1, 0)} more", "dim")]
@@ -175,55 +180,21 @@ def _blocks(lane: LaneState, view: ViewState, context: ScreenContext) -> list[Fa
     # The last verdict stands until the next one: its red tests stay on the screen, with their results of this run.
     waiting = sorted((known for known in red if known.result.test not in live), key=_rank)
     fixed = [live[test] for test in was_red & live.keys() if not live[test].outcome.is_red]
-    blocks = [
-        *(
-            FailureBlock(one, "still failing" if one.test in was_red else "new", context)
-            for one in live.values()
-            if one.outcome.is_red
-        ),
-        *(FailureBlock(known.result, "new" if known.is_new else "", context) for known in waiting),
-        *(
-            FailureBlock(one, _fixed_mark(one), context, is_fixed=True)
-            for one in sorted(fixed, key=lambda one: one.test)
-        ),
-    ]
+    blocks = []
+    for result in (result for result in live.values() if result.outcome.is_red):
+        blocks.append(FailureBlock(result, "still failing" if result.test in was_red else "new", context))
+    for known in waiting:
+        blocks.append(FailureBlock(known.result, "new" if known.is_new else "", context))
+    for result in sorted(fixed, key=lambda result: result.test):
+        word = "passes" if result.outcome is Outcome.PASSED else result.outcome.value
+        blocks.append(FailureBlock(result, f"{word} now", context, is_fixed=True))
     return [block for block in blocks if not view.filter or is_matched(block.result.test, view.filter)]
-
-
-def _fixed_mark(result: Result) -> str:
-    return "passes now" if result.outcome is Outcome.PASSED else f"{result.outcome.value} now"
 
 
 def _rank(known: KnownTest) -> tuple[bool, str, int, str]:
     """Sort new failures first, then by file and line."""
     where = known.result.failure.where if known.result.failure else None
     return (not known.is_new, where.file if where else "", where.line if where else 0, known.result.test)
-
-
-def _colour(line: str) -> str:
-    """Return the colour of a message line; pytest marks the lines of a diff with -, + and ?."""
-    match line.lstrip()[:2]:
-        case "- ":
-            return "magenta"
-        case "+ ":
-            return "green"
-        case "? ":
-            return "dim"
-        case _:
-            return "red"
-
-
-def _headline(result: Result, sign: str, style: str, mark: str, context: ScreenContext) -> StyledRow:
-    location = words.location(result.failure)
-    marks = " · ".join(word for word in (mark, "flaky" if result.test in context.flaky else "") if word)
-    return StyledRow(
-        left=(
-            (f" {sign} ", f"bold {style}"),
-            (f"{location}  " if location else "", f"cyan{_link(result, context.root)}"),
-            (words.test_name(result.test), "bold"),
-            (f"  {marks}" if marks else "", "yellow"),
-        )
-    )
 
 
 def _link(result: Result, root: str) -> str:
@@ -242,11 +213,10 @@ def location_of(result: Result) -> Location | None:
     return (result.failure.where or result.failure.crash) if result.failure else None
 
 
-def _line(result: Result) -> StyledRow:
+def _test_row(result: Result) -> StyledRow:
     sign, style = SIGNS[result.outcome]
-    return StyledRow(
-        left=((f" {sign} ", style), (result.test, "")), right=((f" {duration(result.duration_s)} ", "dim"),)
-    )
+    took = f" {duration(result.duration_s)} "
+    return StyledRow(left=((f" {sign} ", style), (result.test, "")), right=((took, "dim"),))
 
 
 # -- output ----------------------------------------------------------------------------------------

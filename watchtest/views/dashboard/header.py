@@ -10,7 +10,6 @@ from watchtest.core.text import age, count, duration, short, tests
 from watchtest.views import words
 from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row, wrapping_row
 from watchtest.views.status.status_words import SIGNS
-from watchtest.views.words import eta_s
 
 BANDS = {
     Verdict.PASSED: "bold black on green",
@@ -145,23 +144,18 @@ def _current_activity(lane: LaneState, now: float) -> StyledRow:
 def _waiting(lane: LaneState) -> StyledRow:
     """Return the idle row, with the number of tests that ran for the verdict if a selection left some out."""
     run, rerun = lane.knowledge.run, words.rerun_count(lane.knowledge)
-    ran = (
-        f" · {tests(rerun) if rerun else 'no test'} had to run: {run.selection.because}"
-        if run and rerun is not None
-        else ""
-    )
+    ran = ""
+    if run and rerun is not None:
+        ran = f" · {tests(rerun) if rerun else 'no test'} had to run: {run.selection.because}"
     return StyledRow(left=((" waiting for a change", "dim"), (_mode(lane), "yellow"), (ran, "dim")))
 
 
 def _mode(lane: LaneState) -> str:
     """Return what a save runs, if the user has changed that."""
-    if lane.policy_override is None:
-        return ""
-    return (
-        " · failed tests only"
-        if lane.policy_override is Policy.FAILED
-        else f" · runs {lane.policy_override.value} tests"
-    )
+    override = lane.policy_override
+    if override is Policy.FAILED:
+        return " · failed tests only"
+    return f" · runs {override.value} tests" if override else ""
 
 
 def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
@@ -171,7 +165,7 @@ def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
             doing = f"syncing to run {words.intent(working.run)}"
         case Executing(promised=promised, results=results) if promised:
             doing, share = f"running {len(results)}/{len(promised)}", min(len(results) / len(promised), 1.0)
-            eta = eta_s(lane, now)
+            eta = words.eta_s(lane, now)
             left = f"about {duration(eta)} left · " if eta is not None and eta >= SHOWN_ETA_S else ""
             if len(results) >= len(promised) and any(result.outcome.is_red for result in results.values()):
                 doing += " · confirming failures"  # in a fresh process, since a warm process has found them

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from watchtest.core.text import clean
 from watchtest.views.dashboard.navigation import ViewState
-from watchtest.views.dashboard.styled_rows import Span, StyledRow
+from watchtest.views.dashboard.styled_rows import EMPTY_ROW, Span, StyledRow
 from watchtest.views.lines.plain_lines import discard_output
 
 INTERVAL_S = 0.12
@@ -35,14 +35,14 @@ Rows = Callable[[ViewState, int, float], Sequence[StyledRow]]
 
 def render(rows: Sequence[StyledRow], width: int) -> RenderableType:
     """Return as many rows as given, at most `width` columns wide. Rows that wrap take the place of empty rows."""
-    spare = sum(row == StyledRow() for row in rows)
+    spare = sum(row == EMPTY_ROW for row in rows)
     shown: list[StyledRow] = []
     for row in rows:
         parts = _wrapped(row, width, 1 + spare) if row.wraps else [row]
         spare -= len(parts) - 1
         shown += parts
     for index in range(len(shown) - 1, -1, -1):
-        if len(shown) > len(rows) and shown[index] == StyledRow():
+        if len(shown) > len(rows) and shown[index] == EMPTY_ROW:
             del shown[index]
     return Group(*(_text(row, width) for row in shown))
 

@@ -49,17 +49,13 @@ def press(view: ViewState, key: str, failures: int) -> tuple[ViewState, Action |
 
 
 def _type(view: ViewState, key: str) -> ViewState:
-    match key:
-        case _ if key == ENTER:
-            return replace(view, is_typing=False)
-        case _ if key == ESCAPE:
-            return replace(view, is_typing=False, filter="")
-        case _ if key == BACKSPACE:
-            return replace(view, filter=view.filter[:-1])
-        case _ if len(key) == 1:
-            return replace(view, filter=(view.filter + key)[:FILTER_LIMIT])
-        case _:
-            return view
+    if key == ENTER:
+        return replace(view, is_typing=False)
+    if key == ESCAPE:
+        return replace(view, is_typing=False, filter="")
+    if key == BACKSPACE:
+        return replace(view, filter=view.filter[:-1])
+    return replace(view, filter=(view.filter + key)[:FILTER_LIMIT]) if len(key) == 1 else view
 
 
 def _neighbour(selected: int | None, is_down: bool, failures: int) -> int | None:

@@ -6,7 +6,7 @@ process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from watchtest.core.text import ROW_LIMIT, cut
@@ -31,6 +31,9 @@ class StyledRow:
     """A left text that is too long continues on the next row, in place of an empty row."""
 
 
+EMPTY_ROW = StyledRow()
+
+
 def text_row(text: str, style: str = "") -> StyledRow:
     return StyledRow(left=((f" {cut(text, ROW_LIMIT)}".replace("\n", " "), style),))
 
@@ -47,15 +50,8 @@ def indented_row(text: str, style: str = "") -> StyledRow:
 
 def to_document(row: StyledRow) -> dict[str, Any]:
     """Return the fields that differ from the default; most rows have few of them."""
-    fields: dict[str, Any] = {
-        "left": row.left,
-        "right": row.right,
-        "band": row.band,
-        "bar": row.bar,
-        "groups": row.groups,
-    }
-    document = {name: value for name, value in fields.items() if value not in ((), "", None)}
-    return document | ({"wraps": True} if row.wraps else {})
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    return {name: value for name, value in values.items() if value != getattr(EMPTY_ROW, name)}
 
 
 def from_document(document: dict[str, Any]) -> StyledRow:

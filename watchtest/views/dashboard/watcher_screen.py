@@ -21,7 +21,7 @@ from watchtest.views.dashboard.failure_list import ScreenContext, selectable_fai
 from watchtest.views.dashboard.footer import footer_rows
 from watchtest.views.dashboard.header import NOTES_SHOWN, header_rows
 from watchtest.views.dashboard.navigation import ViewState
-from watchtest.views.dashboard.styled_rows import StyledRow, to_document
+from watchtest.views.dashboard.styled_rows import EMPTY_ROW, StyledRow, to_document
 
 SPACIOUS_HEIGHT = 20
 """From this height on, empty rows separate the parts."""
@@ -44,10 +44,10 @@ def screen_rows(
     lane = state.top
     header = header_rows(state, now, title, NOTES_SHOWN if height >= SPACIOUS_HEIGHT else 1)
     footer = footer_rows(lane, view, max(height - len(header) - 6, 0))
-    gap = [StyledRow()] if height >= SPACIOUS_HEIGHT else []
+    gap = [EMPTY_ROW] if height >= SPACIOUS_HEIGHT else []
     room = height - len(header) - len(footer) - 2 * len(gap)
     failures = failure_list.failure_rows(lane, view, max(room, 0), context)
-    filling = [StyledRow()] * (room - len(failures))
+    filling = [EMPTY_ROW] * (room - len(failures))
     return [*header, *gap, *failures, *filling, *gap, *footer][:height]
 
 

@@ -78,11 +78,10 @@ class DbusChannel:
             return await work
         except DeliveryFailed:  # the daemon's own answer
             raise
-        except Exception as error:
+        except BaseException as error:
             self._drop()
-            raise DeliveryFailed(_reason(error)) from error
-        except BaseException:
-            self._drop()
+            if isinstance(error, Exception):
+                raise DeliveryFailed(_reason(error)) from error
             raise
 
     async def _deliver(self, notification: Notification) -> None:

@@ -1,4 +1,4 @@
-"""Sends notifications in the background: to the desktop or else the terminal, and to the hook.
+"""Sends notifications in the background: to the desktop or else the terminal, and to the hook, as the settings say.
 
 The first failure of each kind is shown to the user, later ones are logged. Each notification tries the desktop again.
 """
@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TextIO, TypeVar
 
+from watchtest.config import Project
 from watchtest.core.state import State
-from watchtest.core.text import one_line
+from watchtest.core.text import encodable, one_line
+from watchtest.views.notify import notifications
+from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.hook import Hook
-from watchtest.views.notify.notifications import (
-    KINDS_BY_MODE,
-    DeliveryFailed,
-    Notification,
-    NotificationChannel,
-    NotificationKind,
-    NotifyMode,
-    QuietHours,
-    ReportedLanes,
-    new_notifications,
-)
-from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalChannel
+from watchtest.views.notify.native_channel import NativeChannel
+from watchtest.views.notify.notifications import DeliveryFailed, Notification, NotificationChannel, NotificationKind
+from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalAccess, TerminalChannel, TerminalMethod
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,6 +32,7 @@ DELIVERY_S = 4.0
 GRACE_S = 1.0
 """How long leaving waits for notifications that are being sent."""
 HOOKS_WAITING = 20
+DESCRIBE_LIMIT_S = 4.0
 
 
 class Outbox(Generic[T]):
@@ -88,8 +85,8 @@ class NotifyChannels:
 class NotifyRules:
     """Which notifications are sent, and when."""
 
-    mode: NotifyMode = NotifyMode.CHANGES
-    quiet: QuietHours = field(default_factory=QuietHours)
+    mode: notifications.NotifyMode = notifications.NotifyMode.CHANGES
+    quiet: notifications.QuietHours = field(default_factory=notifications.QuietHours)
     local: Callable[[float], time.struct_time] = time.localtime
 
 
@@ -102,7 +99,7 @@ class Notifier:
     on_problem: Callable[[str], None]
     rules: NotifyRules = NotifyRules()
     _state: State | None = None
-    _reported: ReportedLanes = field(default_factory=dict)
+    _reported: notifications.ReportedLanes = field(default_factory=dict)
     _is_quiet: bool = False
     _live: Notification | None = None
     _problems: set[str] = field(default_factory=set)
@@ -134,8 +131,9 @@ class Notifier:
             self.show(self._state, now)
 
     def _send(self, state: State, now: float) -> None:
-        new, self._reported = new_notifications(self._reported, state, self.workspace)
-        wanted = [notification for notification in new if notification.kind in KINDS_BY_MODE[self.rules.mode]]
+        new, self._reported = notifications.new_notifications(self._reported, state, self.workspace)
+        kinds = notifications.KINDS_BY_MODE[self.rules.mode]
+        wanted = [notification for notification in new if notification.kind in kinds]
         for notification in wanted:
             if self.channels.hook is not None:
                 self._hooks.put((notification, now))
@@ -187,3 +185,78 @@ class Notifier:
         if problem not in self._problems:
             self._problems.add(problem)
             self.on_problem(problem + details)
+
+
+# -- the notifier that the settings ask for ---------------------------------------------------------
+
+
+def build_notifier(
+    project: Project,
+    stream: TextIO,
+    say: Callable[[str], None],
+    is_lent: Callable[[], bool] = lambda: False,
+    relay: NotificationRelay | None = None,
+) -> Notifier | None:
+    """Return the notifier, or None if notifications are off. `stream` is used only if it is a terminal.
+
+    `is_lent` says whether another program has that terminal. `relay` is used if the stream is not a terminal.
+    """
+    notify = project.config.notify
+    desktop = NativeChannel() if sys.platform in ("darwin", "win32") else DbusChannel(project.environ)
+    channels = NotifyChannels(
+        desktop=desktop if notify.desktop else None,
+        terminal=_terminal(project, stream, is_lent, relay),
+        hook=Hook(notify.hook, project.workspace, project.environ) if notify.hook else None,
+    )
+    rules = NotifyRules(notifications.NotifyMode(notify.mode), notifications.QuietHours.parse(notify.quiet_hours))
+    if rules.mode is notifications.NotifyMode.OFF or channels == NotifyChannels():
+        return None
+    return Notifier(project.workspace.name, channels, say, rules)
+
+
+async def describe_channels(project: Project, stream: TextIO) -> list[tuple[str, str]]:
+    """Return for each channel how it would show a notification and an empty string, or nothing and why it cannot."""
+    notifier = build_notifier(project, stream, log.warning)
+    if notifier is None:
+        return [("off", "")]
+    found = []
+    desktop, terminal, hook = notifier.channels.desktop, notifier.channels.terminal, notifier.channels.hook
+    if desktop is not None:
+        try:
+            daemon = one_line(await asyncio.wait_for(desktop.describe(), DESCRIBE_LIMIT_S))
+            found.append((f"on the desktop, by {daemon}", ""))
+        except TimeoutError:
+            found.append(("", f"no answer within {DESCRIBE_LIMIT_S:g} s"))
+        except DeliveryFailed as failure:
+            found.append(("", one_line(str(failure))))
+        await desktop.close()
+    if terminal is not None and (desktop is None or not found[0][0]):
+        found.append((await terminal.describe(), ""))
+    if hook is not None:
+        command = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
+        found.append((f"by the hook: {one_line(command)}", ""))
+    return found
+
+
+def _terminal(
+    project: Project, stream: TextIO, is_lent: Callable[[], bool], relay: NotificationRelay | None
+) -> TerminalChannel | NotificationRelay | None:
+    """Return the terminal channel. `auto` is the fallback of the desktop; a named method works without one, too."""
+    notify = project.config.notify
+    is_auto = notify.terminal == "auto"
+    if notify.terminal == "off" or (is_auto and not notify.desktop):
+        return None
+    method = None if is_auto else TerminalMethod(notify.terminal)
+    if not stream.isatty():
+        if relay is not None:
+            relay.method = method
+        return relay
+    if is_auto and project.environ.get("TERM") == "dumb":  # it would print the bell character
+        return None
+
+    def write(text: str) -> None:
+        # Called in the event loop's thread, as the dashboard is, so that no drawing is interrupted.
+        stream.write(encodable(text, stream.encoding))
+        stream.flush()
+
+    return TerminalChannel(TerminalAccess(write, is_lent), project.environ, str(project.workspace), method)

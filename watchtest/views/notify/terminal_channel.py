@@ -245,18 +245,15 @@ class NotificationRelay:
     def __init__(self) -> None:
         self.method: TerminalMethod | None = None
         self._number = 0
-        self._live: Document | None = None
-
-    def live(self) -> Document | None:
-        """Return the live notification as a document; each has its own number."""
-        return self._live
+        self.live: Document | None = None
+        """The live notification as a document; each has its own number."""
 
     async def describe(self) -> str:
         return self.fallback
 
     async def deliver(self, notification: Notification) -> None:
         self._number += 1
-        self._live = {
+        self.live = {
             "number": self._number,
             "kind": notification.kind.value,
             "title": notification.title,
@@ -267,7 +264,7 @@ class NotificationRelay:
         }
 
     async def withdraw(self) -> None:
-        self._live = None
+        self.live = None
 
     async def close(self) -> None:
         pass

@@ -17,10 +17,14 @@ SHOWN_FAILURES = 10
 
 def line(document: Document, trouble: str, now: float) -> str:
     """Return `✔ passed 12 tests · save 3f2a91c · 0.8s ago`. `trouble` says why the document may be outdated."""
-    summary = f"{verdict(document)}{_rest(_first_location(document), _code(document), _age(document, now))}"
+    failures = _dicts(document, "failures")
+    location = _failure_location(failures[0]) if failures else ""
+    summary = _joined(verdict(document), location, _code(document), _age(document, now))
     if trouble:
         return f"! {trouble[:-1]}; last known: {summary})" if trouble.endswith(")") else f"! {trouble} · {summary}"
-    return f"{_sign(document)} {summary}{_rest(_activity(document), _pending(document))}"
+    changes = _number(_dict(document, "pending"), "changes")
+    pending = f"{count(changes, 'change')} pending" if changes else ""
+    return f"{SIGNS.get(str(document.get('verdict')), '?')} {_joined(summary, _activity(document), pending)}"
 
 
 def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> str:
@@ -28,22 +32,19 @@ def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> 
     head = line(document, trouble, now)
     colour = "33" if trouble else COLOURS.get(str(document.get("verdict")), "33")
     lines = [f"\x1b[1;{colour}m{head}\x1b[0m" if has_colour else head]
-    failures = [failure for failure in _list(document.get("failures")) if isinstance(failure, dict)]
-    for failure in failures[:SHOWN_FAILURES]:
-        lines.append("  " + "  ".join(part for part in (_failure_location(failure), _text(failure.get("id"))) if part))
-        lines += [f"      {_text(failure.get(key))}" for key in ("source_line", "message") if _text(failure.get(key))]
-    left = _number(document, "failures_total") - len(failures[:SHOWN_FAILURES])
+    failures = _dicts(document, "failures")[:SHOWN_FAILURES]
+    for failure in failures:
+        lines.append("  " + "  ".join(filter(None, (_failure_location(failure), _text(failure, "id")))))
+        lines += [f"      {_text(failure, key)}" for key in ("source_line", "message") if _text(failure, key)]
+    left = _number(document, "failures_total") - len(failures)
     if left > 0:
         lines.append(f"  and {left} more: watchtest status --json")
-    problem = _dict(document.get("problem"))
-    lines += [f"  {_text(problem.get(key))}" for key in ("message", "hint") if _text(problem.get(key))]
-    box = _dict(document.get("box"))
+    problem, box = _dict(document, "problem"), _dict(document, "box")
+    lines += [f"  {_text(problem, key)}" for key in ("message", "hint") if _text(problem, key)]
     if box:
-        lines.append("  box: " + _joined(_text(box.get("engine")), _text(box.get("id"))[:12], _text(box.get("state"))))
-    services = [service for service in _list(box.get("services")) if isinstance(service, dict)]
-    if services:
-        named = (f"{_text(service.get('name'))} {_text(service.get('state'))}" for service in services)
-        lines.append("  services: " + _joined(*named))
+        lines.append("  box: " + _joined(_text(box, "engine"), _text(box, "id")[:12], _text(box, "state")))
+    if services := _dicts(box, "services"):
+        lines.append("  services: " + _joined(*(f"{_text(each, 'name')} {_text(each, 'state')}" for each in services)))
     if trouble.endswith("(died)"):
         lines.append("  start it again with: watchtest watch")
     return "\n".join(lines)
@@ -51,11 +52,9 @@ def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> 
 
 def verdict(document: Document) -> str:
     """Return the verdict with its numbers."""
-    word = _text(document.get("verdict"))
-    counts = _dict(document.get("known_counts"))
+    word, reason, counts = _text(document, "verdict"), _text(document, "reason"), _dict(document, "known_counts")
     total = sum(_number(counts, key) for key in ("passed", "failed", "error", "skipped", "xfailed"))
     red = _number(counts, "failed") + _number(counts, "error")
-    reason = _text(document.get("reason"))
     match word:
         case "passed":
             skipped = _number(counts, "skipped")
@@ -63,49 +62,36 @@ def verdict(document: Document) -> str:
         case "failed":
             return f"failed {red} of {total}"
         case "error":
-            return f"error{f' {red} of {total}' if red else ''}{_rest(reason)}"
-        case "no_tests":
-            return f"no tests{_rest(reason)}"
+            return _joined(f"error {red} of {total}" if red else "error", reason)
         case _:
-            return f"{word}{_rest(reason)}"
+            return _joined(word.replace("_", " "), reason)
 
 
 def _activity(document: Document) -> str:
-    word = _text(document.get("activity"))
+    word = _text(document, "activity")
     match word:
         case "idle":
             return ""
         case "running":
-            progress = _dict(document.get("progress"))
+            progress = _dict(document, "progress")
             total = _number(progress, "total")
             return f"running {_number(progress, 'done')}/{total}" if total else "running"
         case "stopped":
             return "watcher stopped"
         case "degraded":
-            return f"degraded: {_text(_dict(document.get('problem')).get('message'))}"
+            return f"degraded: {_text(_dict(document, 'problem'), 'message')}"
         case _:
             return word
 
 
-def _pending(document: Document) -> str:
-    changes = _number(_dict(document.get("pending")), "changes")
-    return f"{count(changes, 'change')} pending" if changes else ""
-
-
 def _code(document: Document) -> str:
-    tree = _text(_dict(document.get("code")).get("tree"))
-    lanes = _dict(document.get("lanes"))
+    tree, lanes = _text(_dict(document, "code"), "tree"), _dict(document, "lanes")
     lane = next((name for name in ("save", "stage", "commit") if lanes.get(name)), "")
     return f"{lane} {tree[:7]}".strip() if tree else ""
 
 
-def _first_location(document: Document) -> str:
-    failures = _list(document.get("failures"))
-    return _failure_location(_dict(failures[0])) if failures else ""
-
-
 def _failure_location(failure: Document) -> str:
-    file = _text(failure.get("file"))
+    file = _text(failure, "file")
     return f"{file}:{_number(failure, 'line')}" if file else ""
 
 
@@ -118,19 +104,12 @@ def _age(document: Document, now: float) -> str:
         return ""
 
 
-def _sign(document: Document) -> str:
-    return SIGNS.get(str(document.get("verdict")), "?")
-
-
-def _rest(*parts: str) -> str:
-    return "".join(f" · {part}" for part in parts if part)
-
-
 def _joined(*parts: str) -> str:
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
-def _text(value: object) -> str:
+def _text(holder: Document, key: str) -> str:
+    value = holder.get(key)
     return one_line(value) if isinstance(value, str) else ""
 
 
@@ -139,9 +118,11 @@ def _number(holder: Document, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _dict(value: object) -> Document:
+def _dict(holder: Document, key: str) -> Document:
+    value = holder.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _dicts(holder: Document, key: str) -> list[Document]:
+    value = holder.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -14,10 +14,10 @@ from support.session_bus import FakeDaemon, session_bus
 
 from watchtest.config import Config, Project
 from watchtest.core.model import Lane, Verdict
-from watchtest.views.notify.channels import describe_channels
 from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.dbus_channel import session_bus as found_bus
 from watchtest.views.notify.notifications import DeliveryFailed, Notification, NotificationKind
+from watchtest.views.notify.notifier import describe_channels
 from watchtest.workspace.user_dirs import UserDirs
 
 RED = Notification(NotificationKind.RED, "✘ shop: 1 test failed", ("test[<b>&x]", "second"), Lane.SAVE, Verdict.FAILED)

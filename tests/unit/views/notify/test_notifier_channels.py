@@ -12,11 +12,10 @@ import pytest
 
 from watchtest.config import Config, Project, load
 from watchtest.errors import ConfigError
-from watchtest.views.notify.channels import build_notifier, describe_channels
 from watchtest.views.notify.dbus_channel import DbusChannel
 from watchtest.views.notify.hook import Hook
 from watchtest.views.notify.notifications import NotifyMode, QuietHours
-from watchtest.views.notify.notifier import Notifier
+from watchtest.views.notify.notifier import Notifier, build_notifier, describe_channels
 from watchtest.views.notify.terminal_channel import NotificationRelay, TerminalMethod
 from watchtest.workspace.user_dirs import UserDirs
 
