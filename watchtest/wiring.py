@@ -23,7 +23,8 @@ from watchtest.boxes.protocols import BoxProvider, JobLimits
 from watchtest.boxes.recipe.recipe import RecipeInput
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
-from watchtest.config import Config, Project, ReadySettings, RunnerEntry, ServiceSettings
+from watchtest.config import Config, Project, ReadySettings, ServiceSettings
+from watchtest.config.keys import RunnerEntry
 from watchtest.core.model import Lane, Policy
 from watchtest.errors import ConfigError, EngineError
 from watchtest.execution import TestExecutor

@@ -21,15 +21,8 @@ from watchtest.client.status_file import is_locked
 from watchtest.core.model import Lane
 from watchtest.core.text import one_line
 from watchtest.errors import UsageError, WatchtestError, WorkspaceError
+from watchtest.history.queries import run_queries
 from watchtest.history.queries.json_answers import to_json
-from watchtest.history.queries.run_queries import (
-    NAMED_RUNS,
-    PastRun,
-    RunFilter,
-    find_run,
-    recent_runs,
-    workspaces_with_open_runs,
-)
 from watchtest.history.queries.test_names import PastTest, find_tests
 from watchtest.history.store.database import Connection
 from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
@@ -91,11 +84,11 @@ def parse_limit(text: str) -> int:
     return int(text)
 
 
-def chosen_runs(arguments: argparse.Namespace) -> RunFilter:
+def chosen_runs(arguments: argparse.Namespace) -> run_queries.RunFilter:
     """Return the runs that the common options select."""
     options = vars(arguments)
     lane, since = options.get("lane"), options.get("since")
-    return RunFilter(
+    return run_queries.RunFilter(
         workspace=None if arguments.all_worktrees else str(find_workspace(arguments.workspace)),
         lane=Lane(lane) if lane else None,
         since=None if since is None else time.time() - since,
@@ -128,11 +121,12 @@ def query_runs(
     workspace = chosen_runs(arguments).workspace
 
     def query_found(connection: Connection) -> tuple[Answer]:
-        runs: list[PastRun] = []
+        runs: list[run_queries.PastRun] = []
         for name in names:
-            run = find_run(connection, name, workspace)
+            run = run_queries.find_run(connection, name, workspace)
             if run is None:
-                raise _unknown_run(arguments, name, [each.id for each in recent_runs(connection, limit=200)])
+                known = run_queries.recent_runs(connection, limit=200)
+                raise _unknown_run(arguments, name, [each.id for each in known])
             runs.append(run)
         return (query(connection, *runs),)
 
@@ -146,9 +140,9 @@ def _unknown_run(arguments: argparse.Namespace, name: str, known: Sequence[str])
     command = f"history {arguments.history_action} {one_line(name)}"
     if not known:
         return UsageError(f"{command}: there are no runs yet", hint="start one: watchtest watch")
-    if name in NAMED_RUNS:
+    if name in run_queries.NAMED_RUNS:
         return UsageError(f"{command}: this workspace has no such run", hint="see: watchtest history list")
-    close = get_close_matches(name, [*NAMED_RUNS, *known], n=1)
+    close = get_close_matches(name, [*run_queries.NAMED_RUNS, *known], n=1)
     hint = f"did you mean {close[0]}?" if close else "see: watchtest history list"
     return UsageError(f"{command}: no such run", hint=hint)
 
@@ -193,7 +187,7 @@ def write_report(path: Path, text: str) -> None:
 def end_dead_runs(path: Path) -> None:
     """End the unfinished runs of dead processes in every workspace of the history, if we may write to it."""
     with open_for_reading(path) as connection:
-        found = workspaces_with_open_runs(connection)
+        found = run_queries.workspaces_with_open_runs(connection)
     dead = [(folder, is_gate) for folder, is_gate in found if not is_locked(Path(folder, FOLDER, LOCKS[is_gate]))]
     if not dead:
         return

@@ -9,19 +9,7 @@
 Nothing here reads the environment, the home folder or the current folder by itself; they are arguments.
 """
 
-from watchtest.config.keys import Config, ReadySettings, RunnerEntry, ServiceSettings, json_schema, keys
-from watchtest.config.layers import SettingOrigin
+from watchtest.config.keys import Config, ReadySettings, ServiceSettings, json_schema
 from watchtest.config.loader import LoadedConfig, Project, load
 
-__all__ = [
-    "Config",
-    "LoadedConfig",
-    "Project",
-    "ReadySettings",
-    "RunnerEntry",
-    "ServiceSettings",
-    "SettingOrigin",
-    "json_schema",
-    "keys",
-    "load",
-]
+__all__ = ["Config", "LoadedConfig", "Project", "ReadySettings", "ServiceSettings", "json_schema", "load"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -425,6 +424,9 @@ class RunnerEntry(Section):
         return self
 
 
+Named = RunnerEntry | ServiceSettings
+
+
 class Config(Section):
     """Settings of watchtest."""
 
@@ -445,42 +447,26 @@ class Config(Section):
         default=(), description="Programs that run in the box alongside the tests."
     )
 
-    @field_validator("services")
+    @field_validator("runners", "services")
     @classmethod
-    def _services_have_different_names(cls, services: tuple[ServiceSettings, ...]) -> tuple[ServiceSettings, ...]:
-        _check_unique([service.name for service in services])
-        return services
-
-    @field_validator("runners")
-    @classmethod
-    def _runners_have_different_names(cls, runners: tuple[RunnerEntry, ...]) -> tuple[RunnerEntry, ...]:
-        _check_unique([runner.name or runner.kind for runner in runners])
-        return runners
+    def _have_different_names(cls, tables: tuple[Named, ...]) -> tuple[Named, ...]:
+        names = [table.name or getattr(table, "kind", "") for table in tables]
+        twice = next((name for name in names if names.count(name) > 1), "")
+        if twice:
+            demand = f'two of them are named "{twice}"; give each its own name'
+            raise PydanticCustomError(PATTERN, "", {"demand": demand})
+        return tables
 
 
-def _check_unique(names: list[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
-        raise PydanticCustomError(PATTERN, "", {"demand": f'two of them are named "{twice}"; give each its own name'})
-
-
-SERVICES = "services"
 RUNNERS = "runners"
-LISTS = (RUNNERS, SERVICES)
+LISTS = (RUNNERS, "services")
 """The keys that are lists of tables, not sections: [[runners]] and [[services]]."""
 
-SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
-    {
-        "triggers": TriggerSettings,
-        "watch": WatchSettings,
-        "box": BoxSettings,
-        "runner": RunnerSettings,
-        "selection": SelectionSettings,
-        "notify": NotifySettings,
-        "history": HistorySettings,
-        "api": ApiSettings,
-    }
-)
+SECTIONS: Mapping[str, type[Section]] = {
+    name: field.annotation
+    for name, field in Config.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+}
 
 
 def keys() -> Mapping[str, FieldInfo]:

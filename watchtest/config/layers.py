@@ -179,12 +179,11 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def flag_layer(flags: Mapping[str, object]) -> Layer:
-    """Turn flags, given as dotted key to value, into a layer. None means that the flag was not given."""
+    """Turn flags, given as dotted key to value, into a layer."""
     data: dict[str, dict[str, object]] = {}
     for dotted_key, value in flags.items():
         section, _, key = dotted_key.partition(".")
-        if value is not None:
-            data.setdefault(section, {})[key] = value
+        data.setdefault(section, {})[key] = value
     return Layer("flag", "command line", data)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_args
 
 from watchtest.config.keys import LISTS, Config, keys
 from watchtest.config.layers import (
@@ -21,7 +22,7 @@ from watchtest.config.layers import (
     file_layer,
     flag_layer,
 )
-from watchtest.config.problems import Contradiction, contradictions_in
+from watchtest.config.problems import contradictions_in
 from watchtest.config.toml_literal import dotted, literal, shortened
 from watchtest.core.events import Event, SourceChanged
 from watchtest.core.state import State
@@ -33,7 +34,7 @@ USER_FILE = "config.toml"
 DEFAULT = SettingOrigin("default", "default")
 NO_TABLE = "has no [tool.watchtest] table; add one or name another file"
 RESTART = "restart to apply them (`watchtest restart`, or quit and start again)"
-RANKS: tuple[LayerName, ...] = ("default", "user", "workspace", "environment", "flag")
+RANKS: tuple[LayerName, ...] = get_args(LayerName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def load(
 ) -> LoadedConfig:
     """Load and check all layers. `explicit` (`--config`) replaces the files of the workspace. Raises ConfigError."""
     lines: list[str] = []
-    user, user_file = _first_found(_user_candidates(user_folder), "user", lines)
+    user_files = [] if user_folder is None else [(user_folder / USER_FILE, str(user_folder / USER_FILE))]
+    user, user_file = _first_found(user_files, "user", lines)
     if explicit is None:
         candidates = [(workspace / name, name) for name in WORKSPACE_FILES]
         own, own_file = _first_found(candidates, "workspace", lines)
@@ -107,12 +109,8 @@ def _resolved(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> 
     lists = _merge_lists(layers, origins)
     contradictions = contradictions_in(data)
     if contradictions:
-        raise ConfigError("\n".join(_contradiction(found, data, origins) for found in contradictions))
+        raise ConfigError("\n".join(_contradiction(low, high, data, origins) for low, high in contradictions))
     return Config.model_validate(data | lists), origins
-
-
-def _user_candidates(folder: Path | None) -> list[tuple[Path, str]]:
-    return [] if folder is None else [(folder / USER_FILE, str(folder / USER_FILE))]
 
 
 def _first_found(
@@ -177,7 +175,7 @@ def _merge_lists(layers: Sequence[Layer], origins: dict[str, SettingOrigin]) -> 
 
 
 def _contradiction(
-    found: Contradiction, data: Mapping[str, Mapping[str, object]], origins: Mapping[str, SettingOrigin]
+    low: str, high: str, data: Mapping[str, Mapping[str, object]], origins: Mapping[str, SettingOrigin]
 ) -> str:
     """Describe a contradiction as a problem of the key from the higher layer."""
 
@@ -185,7 +183,6 @@ def _contradiction(
         section, key = dotted_key.split(".")
         return literal(data.get(section, {}).get(key, keys()[dotted_key].default))
 
-    low, high = found.low, found.high
     if RANKS.index(origins[low].layer) > RANKS.index(origins[high].layer):
         blamed, other, bound = low, high, "at most"
     else:

@@ -14,25 +14,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from watchtest.config.keys import (
-    LISTS,
-    NOT_TEXT,
-    ORDER,
-    PATTERN,
-    RUNNERS,
-    SECTIONS,
-    Config,
-    ReadySettings,
-    RunnerEntry,
-    ServiceSettings,
-    keys,
-)
+from watchtest.config import keys
 from watchtest.config.toml_literal import literal, read_literal, shortened
 from watchtest.runners.registry import KINDS
 
 PROBLEMS_LIMIT = 200
 """More would not be read, and each is compared with every key to find a suggestion."""
-TABLES = (*SECTIONS, *LISTS)
+TABLES = (*keys.SECTIONS, *keys.LISTS)
 NOUNS = {"box.engine": "engine", "triggers.save": "policy"}  # others are called "value"
 LIST_DEMANDS = {"box.setup": '"auto" or a list of commands', "notify.hook": "a shell command or a list of arguments"}
 TYPES = {
@@ -40,7 +28,7 @@ TYPES = {
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "finite_number": "must be a finite number",
-    "string_unicode": NOT_TEXT,
+    "string_unicode": keys.NOT_TEXT,
 }
 
 
@@ -53,26 +41,19 @@ class ConfigProblem:
     demand: str
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """Two keys that are valid by themselves, but `low` exceeds `high`."""
-
-    low: str
-    high: str
-
-
 def problems_in(data: Mapping[str, object]) -> list[ConfigProblem]:
     """Return the problems of one layer. Contradictions are not included: another layer may resolve them."""
-    found = [error for error in _errors(data) if error["type"] != ORDER]
+    found = [error for error in _errors(data) if error["type"] != keys.ORDER]
     problems = [_problem(error) for error in found[:PROBLEMS_LIMIT]]
     if len(found) > PROBLEMS_LIMIT:
         problems.append(ConfigProblem((), "", f"{len(found) - PROBLEMS_LIMIT} more problems; is this a config file?"))
     return problems
 
 
-def contradictions_in(data: Mapping[str, object]) -> list[Contradiction]:
-    contexts = [error["ctx"] for error in _errors(data) if error["type"] == ORDER]
-    return [Contradiction(context["low"], context["high"]) for context in contexts]
+def contradictions_in(data: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return pairs of keys that are valid by themselves, but the value of the first exceeds that of the second."""
+    contexts = [error["ctx"] for error in _errors(data) if error["type"] == keys.ORDER]
+    return [(context["low"], context["high"]) for context in contexts]
 
 
 def suggestion(word: str, choices: Iterable[str], closeness: float = 0.6) -> str:
@@ -84,7 +65,7 @@ def suggestion(word: str, choices: Iterable[str], closeness: float = 0.6) -> str
 
 def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
     try:
-        Config.model_validate(data)
+        keys.Config.model_validate(data)
     except ValidationError as error:
         return error.errors(include_url=False)
     return []
@@ -92,7 +73,7 @@ def _errors(data: Mapping[str, object]) -> list[ErrorDetails]:
 
 def _problem(error: ErrorDetails) -> ConfigProblem:
     location, value = error["loc"], error["input"]
-    if location[0] in LISTS:
+    if location[0] in keys.LISTS:
         return _table_problem(error, _plain_path(location), value)
     # After section and key, pydantic also names the half of a union; only a list index helps the reader.
     path = (*location[:2], *(part for part in location[2:] if isinstance(part, int)))
@@ -103,8 +84,9 @@ def _problem(error: ErrorDetails) -> ConfigProblem:
 def _table_problem(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> ConfigProblem:
     is_shown = error["type"] != "missing" and not isinstance(value, dict | list)
     if error["type"] == "extra_forbidden":
-        names = _siblings(path)
-        demand = "unknown key; " + _meant(suggestion(str(path[-1]), names), f"{_owner(path)} has {', '.join(names)}")
+        owner, table = _table_at(path)
+        names = list(table.model_fields)
+        demand = "unknown key; " + _meant(suggestion(str(path[-1]), names), f"{owner} has {', '.join(names)}")
     else:
         demand = _table_demand(error["type"], path, value) or _demand(error, path, value)
     return ConfigProblem(path, shortened(value) if is_shown else "", demand)
@@ -120,16 +102,17 @@ def _demand(error: ErrorDetails, path: tuple[str | int, ...], value: object) -> 
         case "literal_error":
             return _wrong_choice(".".join(map(str, path)), value)
         case "tuple_type":
-            return _wrong_list(".".join(map(str, path)), value)
+            return _wrong_list(LIST_DEMANDS.get(".".join(map(str, path)), "a list"), value)
         case "string_type":
-            return "must be text" + (f"; write {shortened(literal(value))}" if _is_scalar(value) else "")
+            is_scalar = not isinstance(value, dict | list | tuple)
+            return "must be text" + (f"; write {shortened(literal(value))}" if is_scalar else "")
         case "greater_than":
             return f"must be greater than {context['gt']:g}"
         case "greater_than_equal":
             return f"must be at least {context['ge']:.0f}"
         case "less_than_equal":
             return f"must be at most {context['le']:.0f}"
-        case kind if kind == PATTERN:
+        case kind if kind == keys.PATTERN:
             return str(context["demand"])
         case kind if kind in TYPES:
             return TYPES[kind] + _unquoted(kind, value)
@@ -141,8 +124,8 @@ def _unknown(path: tuple[str | int, ...], value: object) -> str:
     names = [str(part) for part in path]
     if len(names) == 1 and isinstance(value, dict):
         return "unknown section; " + _meant(suggestion(names[0], TABLES), f"the sections are {', '.join(TABLES)}")
-    known = list(SECTIONS[names[0]].model_fields) if len(names) == 2 else []
-    elsewhere = [key for key in keys() if key.split(".")[1] == names[-1]]
+    known = list(keys.SECTIONS[names[0]].model_fields) if len(names) == 2 else []
+    elsewhere = [key for key in keys.keys() if key.split(".")[1] == names[-1]]  # noqa: SIM118  a function
     meant = next(iter(elsewhere), "") or suggestion(names[-1], known)
     rest = f"[{names[0]}] has {', '.join(known)}" if known else f"the sections are {', '.join(TABLES)}"
     return "unknown key; " + _meant(meant, rest)
@@ -151,7 +134,7 @@ def _unknown(path: tuple[str | int, ...], value: object) -> str:
 def _wrong_choice(key: str, value: object) -> str:
     if key == "box.setup":
         return f'must be "auto" or a list of commands; write [{shortened(value)}]'
-    choices = [str(choice) for choice in get_args(keys()[key].annotation)]
+    choices = [str(choice) for choice in get_args(keys.keys()[key].annotation)]
     if not isinstance(value, str):
         return f"must be {_listed(choices)}"
     return _no_such(NOUNS.get(key, "value"), value, choices)
@@ -165,17 +148,12 @@ def _listed(choices: Sequence[str]) -> str:
     return ", ".join(map(literal, choices[:-1])) + f" or {literal(choices[-1])}"
 
 
-def _wrong_list(key: str, value: object) -> str:
-    demand = f"must be {LIST_DEMANDS.get(key, 'a list')}"
-    return demand + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
+def _wrong_list(demand: str, value: object) -> str:
+    return f"must be {demand}" + (f"; write [{shortened(value)}]" if isinstance(value, str) else "")
 
 
 def _meant(word: str, otherwise: str) -> str:
     return f"did you mean {literal(word)}?" if word else otherwise
-
-
-def _is_scalar(value: object) -> bool:
-    return not isinstance(value, dict | list | tuple)
 
 
 def _unquoted(kind: str, value: object) -> str:
@@ -227,23 +205,15 @@ def _table_demand(kind: str, path: Sequence[str | int], value: object) -> str:
         case "too_short", _:
             return "must not be empty"
         case "tuple_type" | "literal_error", _:
-            return f"must be {TABLE_LIST_DEMANDS[name]}" + (
-                f"; write [{shortened(value)}]" if isinstance(value, str) else ""
-            )
+            return _wrong_list(TABLE_LIST_DEMANDS[name], value)
         case "shape", 4 if path[2] == "env" and value == name:
             return "must be the name of an environment variable: letters, digits and _"
         case _:
             return ""
 
 
-def _siblings(path: Sequence[str | int]) -> list[str]:
-    """Return the keys that are valid at this place."""
-    if path[0] == RUNNERS:
-        return list(RunnerEntry.model_fields)
-    return list((ServiceSettings if len(path) <= 3 else ReadySettings).model_fields)
-
-
-def _owner(path: Sequence[str | int]) -> str:
-    if path[0] == RUNNERS:
-        return "a runner"
-    return "a service" if len(path) <= 3 else "ready"
+def _table_at(path: Sequence[str | int]) -> tuple[str, type[keys.Section]]:
+    """Return what the table of a key in a list describes, and the keys that are valid in it."""
+    if path[0] == keys.RUNNERS:
+        return "a runner", keys.RunnerEntry
+    return ("a service", keys.ServiceSettings) if len(path) <= 3 else ("ready", keys.ReadySettings)

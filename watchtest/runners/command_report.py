@@ -17,18 +17,6 @@ DISAGREED = 70
 """Replaces an exit code that would have another meaning for us."""
 
 
-class FinalReader:
-    """The base of readers that get no rows and read a report at the end."""
-
-    def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
-        self._tool = tool
-        self._invocation = invocation
-        self._root = root
-
-    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
-        return frozenset(), ()
-
-
 class ResultCollector:
     """The promised tests, their results and the collection errors. A pass never replaces a failure."""
 
@@ -36,21 +24,27 @@ class ResultCollector:
         self.promised: set[str] = set()
         self.results: dict[str, Result] = {}
         self.errors: dict[str, Result] = {}
+        self._new_promises: set[str] = set()
+        self._new_results: list[Result] = []
 
-    def promise(self, test: str) -> bool:
-        """Note that a test will run. Returns whether that is new."""
-        if not test or test in self.promised or len(self.promised) >= TEST_LIMIT:
-            return False
-        self.promised.add(test)
-        return True
+    def promise(self, test: str) -> None:
+        """Note that a test will run."""
+        if test and test not in self.promised and len(self.promised) < TEST_LIMIT:
+            self.promised.add(test)
+            self._new_promises.add(test)
 
-    def add(self, result: Result) -> bool:
-        """Add a result. Returns False, and ignores it, if the test was not promised or has already failed."""
+    def add(self, result: Result) -> None:
+        """Add a result, unless the test was not promised, or this is a pass of a test that has failed."""
         before = self.results.get(result.test)
-        if result.test not in self.promised or (before and before.outcome.is_red and not result.outcome.is_red):
-            return False
-        self.results[result.test] = result
-        return True
+        if result.test in self.promised and not (before and before.outcome.is_red and not result.outcome.is_red):
+            self.results[result.test] = result
+            self._new_results.append(result)
+
+    def take_new(self) -> tuple[frozenset[str], tuple[Result, ...]]:
+        """Return the tests promised and the results added since the last call."""
+        new = frozenset(self._new_promises), tuple(self._new_results)
+        self._new_promises, self._new_results = set(), []
+        return new
 
     def error(self, what: str, failure: Failure) -> None:
         """Note that a file or package could not be collected; only the first reason is kept."""
@@ -81,21 +75,16 @@ class ResultCollector:
                 f"{tool} cannot be run in the box: {first_line(end.output) or 'it is not installed'}",
                 hint=f"Use an image that has {tool} (box.image), or install it in the box (box.setup).",
             )
-        is_stopped = end.stopped is not None or stopped is not None
-        code = end.exit_code
-        if code not in (None, 0) and self.has_red:
-            code = FAILED
-        elif code == 0 and not self.promised and not self.errors:
-            code = NO_TESTS
-        elif code not in (None, 0) and not is_stopped:
-            reason = reason or f"{tool} exited with {code} and reported no failure"
-            code = DISAGREED if code in (FAILED, NO_TESTS) else code
+        stopped = StopReason(end.stopped) if end.stopped is not None else stopped
+        code = self._normalized(end.exit_code, is_stopped=stopped is not None)
+        if end.exit_code and not self.has_red and stopped is None:
+            reason = reason or f"{tool} exited with {end.exit_code} and reported no failure"
         return Execution(
             exit_code=code,
             promised=frozenset(self.promised),
             results=dict(self.results),
             collection_errors=tuple(self.errors.values()),
-            stopped=StopReason(end.stopped) if end.stopped is not None else stopped,
+            stopped=stopped,
             reason=end.reason or reason,
             raw_output="\n".join(part for part in (end.output, end.stacks) if part),
             duration_s=end.duration_s,
@@ -107,3 +96,30 @@ class ResultCollector:
             stacks=end.stacks,
             runner=tool,
         )
+
+    def _normalized(self, code: int | None, *, is_stopped: bool) -> int | None:
+        """Return an exit code that agrees with the results."""
+        if code == 0:
+            return code if self.promised or self.errors else NO_TESTS
+        if code is not None and self.has_red:
+            return FAILED
+        return DISAGREED if code in (FAILED, NO_TESTS) and not is_stopped else code
+
+
+class ToolReader:
+    """The base of readers. One that reads only a report at the end gets no rows."""
+
+    def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
+        self._tool = tool
+        self._invocation = invocation
+        self._folder = invocation.folder
+        self._root = root
+        self._collected = ResultCollector()
+
+    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
+        for row in rows:
+            self._take_row(row)
+        return self._collected.take_new()
+
+    def _take_row(self, row: dict[str, Any]) -> None:
+        """Read one row."""

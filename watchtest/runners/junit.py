@@ -9,7 +9,7 @@ from xml.parsers import expat
 from watchtest.core.model import Failure, Location, Outcome, Result
 from watchtest.core.text import FAILURE_TEXT_LIMIT, NAME_LIMIT
 from watchtest.runners.command_report import TEST_LIMIT
-from watchtest.runners.untrusted import DURATION_LIMIT_S, first_line, location, name, text
+from watchtest.runners.untrusted import first_line, location, name, seconds, text
 
 SIZE_LIMIT = 64 * 1024 * 1024
 DEPTH_LIMIT = 64
@@ -121,7 +121,6 @@ def _mentioned(content: str, root: str, folder: str) -> Location | None:
 
 def _seconds(raw: str | None) -> float:
     try:
-        found = float((raw or "0").replace(",", ""))
+        return seconds(float((raw or "0").replace(",", "")))
     except ValueError:
         return 0.0
-    return found if 0 <= found < DURATION_LIMIT_S else 0.0

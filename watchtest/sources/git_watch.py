@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watchtest.sources.git import Git, GitError
+from watchtest.sources.streams import StreamFailed
 from watchtest.sources.subscription import Subscription
 
 if sys.platform == "linux":
@@ -25,7 +26,8 @@ if sys.platform == "linux":
 class FolderWakeup:
     """Sleeps until something may have changed in a few folders. Only a hint: the caller checks for itself.
 
-    With inotify it sleeps until the next event, at most `idle_s`, and then for `check_s`; otherwise for `check_s`.
+    With inotify it sleeps until the next event, at most `idle_s`, and then for `check_s`; otherwise for `check_s`. A
+    stream that fails is replaced.
     """
 
     def __init__(self, check_s: float, idle_s: float) -> None:
@@ -49,7 +51,10 @@ class FolderWakeup:
         if self._subscription is None:
             await asyncio.sleep(self._check_s)
             return
-        changed = await self._subscription.wait_for_changes(self._idle_s, asyncio.Event())
+        try:
+            changed = await self._subscription.wait_for_changes(self._idle_s, asyncio.Event())
+        except StreamFailed:
+            changed = frozenset(_relative(self._folders))
         if not changed.isdisjoint(_relative(self._folders)):
             self._folders = ()  # a folder is gone, and may have been replaced: subscribe again
         if changed:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support import TESTS
 
-from watchtest.config import Config, ReadySettings, RunnerEntry, ServiceSettings, json_schema, keys
-from watchtest.config.keys import SECTIONS
+from watchtest.config import Config, ReadySettings, ServiceSettings, json_schema
+from watchtest.config.keys import SECTIONS, RunnerEntry, keys
 from watchtest.config.layers import lines_of_keys
 from watchtest.config.problems import problems_in
 

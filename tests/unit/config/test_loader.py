@@ -65,7 +65,7 @@ def test_each_layer_outranks_the_one_below_and_every_value_names_its_own(tmp_pat
         tmp_path,
         user_folder=user,
         environ={"WATCHTEST_BOX_IMAGE": "variable", "WATCHTEST_BOX_USER": "variable"},
-        flags={"box.image": "flag", "box.memory": None},
+        flags={"box.image": "flag"},
     )
     box = found.config.box
     assert (box.image, box.user, box.python, box.engine, box.memory) == ("flag", "variable", "file", "docker", "")

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from watchtest.client.history_access import (
-    add_filters,
-    add_limit,
-    chosen_runs,
-    parse_limit,
-    print_answer,
-    query_history,
-    require_test,
-)
+from watchtest.client import history_access
 from watchtest.client.history_tables import Screen, format_time
 from watchtest.commands import add_engine, load_project
 from watchtest.core.text import count, short
@@ -47,12 +39,12 @@ STYLES = {FlakyStatus.FLAKY: "bold yellow", FlakyStatus.BROKEN: "bold red", Flak
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="include tests that have recovered")
-    add_limit(parser, "--runs", 200, "look at the latest N runs")
+    history_access.add_limit(parser, "--runs", 200, "look at the latest N runs")
     parser.add_argument("--probe", metavar="ID", help="run this test repeatedly on the code as it is now")
     text = f"with --probe: how many times (default: {DEFAULT_TIMES})"
-    parser.add_argument("-n", dest="times", type=parse_limit, metavar="N", help=text)
+    parser.add_argument("-n", dest="times", type=history_access.parse_limit, metavar="N", help=text)
     add_engine(parser)
-    add_filters(parser)
+    history_access.add_filters(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("history flaky -n: this option needs --probe", hint="--runs N looks at N runs")
 
     def query(connection: Connection) -> tuple[FlakyTest, ...]:
-        runs, window = chosen_runs(arguments), arguments.runs
+        runs, window = history_access.chosen_runs(arguments), arguments.runs
         return flaky_tests(connection, runs, time.time(), window=window, with_recovered=arguments.all)
 
-    found = query_history(arguments, query, ())
-    return print_answer(arguments, {"tests": found}, lambda: _print(found, with_recovered=arguments.all))
+    found = history_access.query_history(arguments, query, ())
+    return history_access.print_answer(arguments, {"tests": found}, lambda: _print(found, with_recovered=arguments.all))
 
 
 def _print(found: tuple[FlakyTest, ...], *, with_recovered: bool) -> None:
@@ -117,7 +109,8 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     # Each repetition runs in its own process; a failure in a warm one would first have to be confirmed.
     project = load_project(arguments, {"runner.warm": "off"})
-    test = query_history(arguments, lambda connection: _test_id(connection, arguments.probe), str(arguments.probe))
+    name: str = arguments.probe
+    test = history_access.query_history(arguments, lambda connection: _test_id(connection, name), name)
     folder = project.workspace / FOLDER
     make_folder(folder)
     try:
@@ -135,12 +128,15 @@ def _probe(arguments: argparse.Namespace) -> int:
         "flaky": 0 < len(red) < len(repeats),
         "runs": [{"id": repeat.run, "red": repeat.is_red, "state": repeat.state} for repeat in repeats],
     }
-    print_answer(arguments, document, lambda: _print_probe(len(repeats), red))
+    history_access.print_answer(arguments, document, lambda: _print_probe(len(repeats), red))
     return 1 if red else 0
 
 
 def _test_id(connection: Connection, name: str) -> str:
-    return require_test(connection, name, "flaky --probe").identity if find_tests(connection, name) else name
+    """Return the id of the only test with this name; the name itself if it has never run."""
+    if not find_tests(connection, name):
+        return name
+    return history_access.require_test(connection, name, "flaky --probe").identity
 
 
 async def _repeat(arguments: argparse.Namespace, project: Project, test: str) -> list[Repeat]:

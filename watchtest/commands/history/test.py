@@ -10,14 +10,7 @@ from __future__ import annotations
 import argparse
 from statistics import median
 
-from watchtest.client.history_access import (
-    add_filters,
-    add_limit,
-    chosen_runs,
-    print_answer,
-    query_history,
-    require_test,
-)
+from watchtest.client import history_access
 from watchtest.client.history_tables import LETTERS, Screen, describe_run, format_seconds, format_time, list_paths
 from watchtest.core.text import count, one_line
 from watchtest.errors import UsageError
@@ -27,23 +20,23 @@ from watchtest.history.store.database import Connection
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("test", metavar="ID", help="test id, or a part of it that only one test has")
-    add_limit(parser, "-n", 60, "look at the latest N runs")
-    add_filters(parser)
+    history_access.add_limit(parser, "-n", 60, "look at the latest N runs")
+    history_access.add_filters(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     def query(connection: Connection) -> TestHistory | None:
-        test = require_test(connection, arguments.test, "test")
-        return history_of(connection, test, chosen_runs(arguments), limit=arguments.limit)
+        test = history_access.require_test(connection, arguments.test, "test")
+        return history_of(connection, test, history_access.chosen_runs(arguments), limit=arguments.limit)
 
-    found = query_history(arguments, query, None)
+    found = history_access.query_history(arguments, query, None)
     if found is None:
         lane = f" of the {arguments.lane} lane" if arguments.lane else ""
         raise UsageError(
             f"history test {one_line(arguments.test)}: it is in no recorded run{lane}",
             hint="see: watchtest history list; --all-worktrees includes all worktrees",
         )
-    return print_answer(arguments, found, lambda: _print(found))
+    return history_access.print_answer(arguments, found, lambda: _print(found))
 
 
 def _print(found: TestHistory) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result
 from watchtest.runners.cargo.cargo_crates import BUILD_SCRIPT, LIBRARIES
-from watchtest.runners.command_report import TEST_LIMIT, FinalReader, ResultCollector
+from watchtest.runners.command_report import TEST_LIMIT, ToolReader
 from watchtest.runners.runner import Invocation, InvocationEnd
-from watchtest.runners.untrusted import COLUMNS, first_line, inside, location, name, number, seconds, tables, text
+from watchtest.runners.untrusted import COLUMNS, inside, location, name, number, seconds, tables, text
 
 OUTCOMES = {"ok": Outcome.PASSED, "failed": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 WHOLE = "main"
@@ -40,34 +40,30 @@ class _Binary:
     has_suite_end: bool = False
 
 
-class CargoReader:
+class CargoReader(ToolReader):
     """Reads the rows of one `cargo test --tests`."""
 
     def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
-        self._tool = tool
-        self._root = root
-        self._folder = invocation.folder
-        self._collected = ResultCollector()
+        super().__init__(tool, invocation, root)
         self._targets: dict[str, Target] = {}
         self._compiler_errors: dict[str, list[dict[str, Any]]] = {}
         self._binary: _Binary | None = None
         self._broken = ""
         self._is_built = False
 
-    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
-        promised: set[str] = set()
-        results: list[Result] = []
-        for row in rows:
-            if "reason" in row:
-                self._take_build_row(row)
-            elif row.get("watchtest") == "begin":
-                self._begin(name(row.get("binary")))
-            elif row.get("watchtest") == "end":
-                code = row.get("code")
-                results += self._end(code if isinstance(code, int) else None, promised)
-            elif self._binary is not None:
-                results += self._take_test_row(self._binary, row, promised)
-        return frozenset(promised), tuple(result for result in results if self._collected.add(result))
+    def _take_row(self, row: dict[str, Any]) -> None:
+        if "reason" in row:
+            self._take_build_row(row)
+        elif row.get("watchtest") == "begin":
+            binary = name(row.get("binary"))
+            unknown = Target(f"{self._folder}/{binary}/lib".lstrip("/"), "")
+            self._binary = _Binary(self._targets.get(binary, unknown))
+        elif self._binary is not None and row.get("watchtest") == "end":
+            code = row.get("code")
+            self._end(self._binary, code if isinstance(code, int) else None)
+            self._binary = None
+        elif self._binary is not None:
+            self._take_test_row(self._binary, row)
 
     # -- the build -------------------------------------------------------------------------------------
 
@@ -97,8 +93,7 @@ class CargoReader:
         primary = [span for span in tables(first.get("spans")) if span.get("is_primary")]
         where, column, source = None, None, None
         for span in primary[:1]:
-            file, line = inside(text(span.get("file_name")), self._root, self._folder), number(span.get("line_start"))
-            where = Location(file, line) if file and line else None
+            where = location(text(span.get("file_name")), span.get("line_start"), self._root, self._folder)
             column = number(span.get("column_start"), COLUMNS)
             source = "".join(text(line.get("text")) for line in tables(span.get("text"))[:1])
         code = first.get("code")
@@ -118,11 +113,7 @@ class CargoReader:
 
     # -- the tests -------------------------------------------------------------------------------------
 
-    def _begin(self, binary: str) -> None:
-        unknown = Target(f"{self._folder}/{binary}/lib".lstrip("/"), "")
-        self._binary = _Binary(self._targets.get(binary, unknown))
-
-    def _take_test_row(self, binary: _Binary, row: dict[str, Any], promised: set[str]) -> list[Result]:
+    def _take_test_row(self, binary: _Binary, row: dict[str, Any]) -> None:
         kind, event, test = row.get("type"), row.get("event"), name(row.get("name"))
         if kind == "suite" and event == "started":
             binary.count = number(row.get("test_count")) or 0
@@ -130,45 +121,37 @@ class CargoReader:
             binary.has_suite_end = True
         elif kind == "test" and test and event == "started":
             binary.running[test] = None
-            self._promise(f"{binary.target.id}::{test}", promised)
+            self._collected.promise(f"{binary.target.id}::{test}")
         elif kind == "test" and test in binary.running and isinstance(event, str) and event in OUTCOMES:
             del binary.running[test]
             binary.ended += 1
             outcome = OUTCOMES[event]
             failure = self._failure(binary, test, row) if outcome.is_red else None
-            return [Result(f"{binary.target.id}::{test}", outcome, seconds(row.get("exec_time")), failure)]
-        return []
-
-    def _promise(self, test: str, promised: set[str]) -> None:
-        if self._collected.promise(test):
-            promised.add(test)
+            self._collected.add(Result(f"{binary.target.id}::{test}", outcome, seconds(row.get("exec_time")), failure))
 
     def _failure(self, binary: _Binary, test: str, row: dict[str, Any]) -> Failure:
         output, message = text(row.get("stdout")), text(row.get("message"))
         return failure(test, output, message, self._root, self._folder, binary.target.file)
 
-    def _end(self, code: int | None, promised: set[str]) -> list[Result]:
-        binary, self._binary = self._binary, None
-        if binary is None:
-            return []
+    def _end(self, binary: _Binary, code: int | None) -> None:
         target = binary.target.id
         if binary.count is None:
             # A custom harness reports no tests, so the whole binary counts as one.
             test = f"{target}::{WHOLE}"
-            self._promise(test, promised)
+            self._collected.promise(test)
             failure = Failure("exit code", f"{target} exited with {code}") if code else None
-            return [Result(test, Outcome.FAILED if failure else Outcome.PASSED, 0.0, failure)]
-        if binary.running or not binary.has_suite_end or binary.ended < binary.count:
-            return self._crashed(binary, how_it_ended(code))
-        return []
+            self._collected.add(Result(test, Outcome.FAILED if failure else Outcome.PASSED, 0.0, failure))
+        elif binary.running or not binary.has_suite_end or binary.ended < binary.count:
+            self._crashed(binary, how_it_ended(code))
 
-    def _crashed(self, binary: _Binary, how: str) -> list[Result]:
+    def _crashed(self, binary: _Binary, how: str) -> None:
         during = list(binary.running)
         names = ", ".join(during[:5]) + (f" and {len(during) - 5} more" if len(during) > 5 else "")
         ended = f"the tests of {binary.target.id} ended early ({how})"
         self._broken = self._broken or (f"{ended} while {names} ran" if during else ended)
         failure = Failure(kind="crashed", message=f"the test process ended while it ran ({how})")
-        return [Result(f"{binary.target.id}::{test}", Outcome.ERROR, 0.0, failure) for test in during]
+        for test in during:
+            self._collected.add(Result(f"{binary.target.id}::{test}", Outcome.ERROR, 0.0, failure))
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -182,12 +165,16 @@ class CargoReader:
             self._broken = self._broken or f"cargo ended while {binary.target.id} was running"
         reason = self._broken
         if not self._is_built and not self._collected.errors and end.exit_code:
-            lines = [line for line in text(end.output).splitlines() if line.startswith("error")]
-            reason = first_line("\n".join(lines)) or f"cargo exited with {end.exit_code} before anything was built"
+            reason = _first_error(text(end.output))
+            reason = reason or f"cargo exited with {end.exit_code} before anything was built"
         is_whole = self._is_built and not self._broken
         return self._collected.execution(
             end, self._tool, reason=reason, is_whole=is_whole, current=current, withdrawn=self._broken
         )
+
+
+def _first_error(output: str) -> str:
+    return next((line.strip() for line in output.splitlines() if line.startswith("error")), "")
 
 
 def _crate(package_id: str) -> str:
@@ -273,31 +260,29 @@ NO_LIBRARY = re.compile(r"^error: no library targets found in ", re.MULTILINE)
 NOISE = re.compile(r"^(Test executable failed.*|stderr:|stdout:|thread '.*|\s*)$")
 
 
-class DoctestReader(FinalReader):
+class DoctestReader(ToolReader):
     """Reads the output of one `cargo test --doc`, in which crates differ only by their order.
 
     It is plain text: on a stable toolchain rustdoc writes no JSON.
     """
 
     def execution(self, end: InvocationEnd) -> Execution:
-        collected = ResultCollector()
         output = text(end.output)
         if NO_LIBRARY.search(output):
             end = InvocationEnd(0, output=end.output, duration_s=end.duration_s)
-        missing = self._read(output, collected)
-        reason = (
-            "" if missing == 0 else f"{missing} documentation test{'s were' if missing > 1 else ' was'} not reported"
-        )
-        if end.exit_code and not collected.has_red and not reason:
-            errors = [line for line in output.splitlines() if line.startswith("error")]
-            reason = errors[0] if errors else ""
-        return collected.execution(end, self._tool, reason=reason, is_whole=missing == 0)
+        missing = self._read(output)
+        reason = ""
+        if missing:
+            reason = f"{missing} documentation test{'s were' if missing > 1 else ' was'} not reported"
+        elif end.exit_code and not self._collected.has_red:
+            reason = _first_error(output)
+        return self._collected.execution(end, self._tool, reason=reason, is_whole=missing == 0)
 
-    def _read(self, output: str, collected: ResultCollector) -> int:
+    def _read(self, output: str) -> int:
         """Collect the results. Returns how many tests were announced but not reported."""
         crate, announced, reported = "doc", 0, 0
         blocks = _blocks(output)
-        prefix = f"{self._invocation.folder}/" if self._invocation.folder else ""
+        prefix = f"{self._folder}/" if self._folder else ""
         for line in output.splitlines():
             if found := DOC_CRATE.match(line):
                 crate = name(found[1])
@@ -306,15 +291,15 @@ class DoctestReader(FinalReader):
             elif found := DOC_TEST.match(line):
                 reported += 1
                 id_ = f"{prefix}{crate}/doc::{name(found[1])}"
-                collected.promise(id_)
+                self._collected.promise(id_)
                 outcome = OUTCOMES[found[3].lower()]
                 failure = self._failure(found, blocks.get(found[1], "")) if outcome.is_red else None
-                collected.add(Result(id_, outcome, 0.0, failure))
+                self._collected.add(Result(id_, outcome, 0.0, failure))
         return max(0, announced - reported)
 
     def _failure(self, test: re.Match[str], block: str) -> Failure:
         """Locate the failure at the code block: lines in the message refer to a program that rustdoc generated."""
-        where = location(test[1].partition(" - ")[0], test[2], self._root, self._invocation.folder)
+        where = location(test[1].partition(" - ")[0], test[2], self._root, self._folder)
         message = "\n".join(line for line in block.splitlines() if not NOISE.match(line))
         message = message.partition("\nstack backtrace:")[0].partition("\nnote: ")[0]
         return Failure("doctest", message.strip() or "the documentation test failed", where, crash=where, text=block)

@@ -17,20 +17,10 @@ from itertools import islice
 from typing import Any
 
 from watchtest.core.model import Only
+from watchtest.runners import runner
 from watchtest.runners.cargo import cargo_crates
 from watchtest.runners.cargo.cargo_events import CargoReader, DoctestReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
-from watchtest.runners.runner import (
-    FILTER_LIMIT,
-    REPORT,
-    Change,
-    Execute,
-    Invocation,
-    ReportReader,
-    ToolRunner,
-    is_below,
-    report_of,
-)
 
 MANIFEST = "Cargo.toml"
 RUST_TEST = re.compile(rb"#\[(\w+::)*test\b|#\[rstest")
@@ -61,10 +51,10 @@ def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
 
 
 def _has_member(top: str, excluded: list[str], folder: str) -> bool:
-    if not is_below(folder, top):
+    if not runner.is_below(folder, top):
         return False
     inner = folder.removeprefix(top).lstrip("/")
-    return not any(fnmatchcase(inner, glob) or is_below(inner, glob.rstrip("/")) for glob in excluded if glob)
+    return not any(fnmatchcase(inner, glob) or runner.is_below(inner, glob.rstrip("/")) for glob in excluded if glob)
 
 
 def _has_tests(tree: ProjectTree, folder: str) -> bool:
@@ -87,48 +77,51 @@ def _toml(content: bytes) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class CargoRunner(ToolRunner):
+class CargoRunner(runner.ToolRunner):
     """One package or workspace in `folder`. Test ids are `<crate>/<target>::<path of the test>`."""
 
     name: str = "cargo"
 
-    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[runner.Invocation, ...]:
         if tests is None:
             return self._tests(("--workspace",), (), None), self._docs(None)
         docs = [test for test in tests if self._target(test)[1] == DOC]
         others = [test for test in tests if self._target(test)[1] != DOC]
-        invocations: list[Invocation] = []
+        invocations: list[runner.Invocation] = []
         if others:
             names = tuple(test.partition("::")[2] for test in others)
-            is_short = all(names) and sum(map(len, names)) < FILTER_LIMIT
+            is_short = all(names) and sum(map(len, names)) < runner.FILTER_LIMIT
             invocations.append(self._tests(self._packages(others), names if is_short else (), frozenset(others)))
         if docs:
             # Always all of them: their names contain line numbers, which change with any line added above.
             invocations.append(self._docs(frozenset(docs)))
         return tuple(invocations)
 
-    def reader(self, invocation: Invocation, root: str) -> ReportReader:
+    def reader(self, invocation: runner.Invocation, root: str) -> runner.ReportReader:
         reader = CargoReader if invocation.has_rows else DoctestReader
         return reader(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         return self._target(test)[0] != ""
 
-    async def narrow(self, change: Change, execute: Execute) -> Only:
-        end = await execute(Invocation(("sh", "-c", cargo_crates.METADATA, "cargo", REPORT), self.folder, self.env))
-        return cargo_crates.affected(report_of(end, "cargo metadata"), self.folder, change)
+    async def narrow(self, change: runner.Change, execute: runner.Execute) -> Only:
+        argv = ("sh", "-c", cargo_crates.METADATA, "cargo", runner.REPORT)
+        end = await execute(runner.Invocation(argv, self.folder, self.env))
+        return cargo_crates.affected(runner.report_of(end, "cargo metadata"), self.folder, change)
 
-    def _tests(self, packages: tuple[str, ...], names: tuple[str, ...], tests: frozenset[str] | None) -> Invocation:
+    def _tests(
+        self, packages: tuple[str, ...], names: tuple[str, ...], tests: frozenset[str] | None
+    ) -> runner.Invocation:
         own, theirs = self._arguments()
         exact = ("--exact", *sorted(set(names))) if names else ()
         argv = ("cargo", "test", *packages, "--tests", *BUILD, *own, "--", *JSON, *theirs, *exact)
-        return Invocation(argv, self.folder, self.env, has_rows=True, tests=tests)
+        return runner.Invocation(argv, self.folder, self.env, has_rows=True, tests=tests)
 
-    def _docs(self, tests: frozenset[str] | None) -> Invocation:
+    def _docs(self, tests: frozenset[str] | None) -> runner.Invocation:
         own, theirs = self._arguments()
         # Both streams as one, because only stderr names the crate that comes next.
         argv = ("sh", "-c", 'exec cargo test "$@" 2>&1', "cargo", "--workspace", "--doc", "--no-fail-fast", *own)
-        return Invocation((*argv, "--color=never", "--", *theirs), self.folder, self.env, tests=tests)
+        return runner.Invocation((*argv, "--color=never", "--", *theirs), self.folder, self.env, tests=tests)
 
     def _arguments(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the user's arguments for cargo and, after `--`, for the tests."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchtest.core.model import Execution, Failure, Outcome, Result, StopReason
-from watchtest.runners.command_report import TEST_LIMIT, ResultCollector
+from watchtest.runners.command_report import TEST_LIMIT, ToolReader
 from watchtest.runners.go import go_output
 from watchtest.runners.runner import Invocation, InvocationEnd
 from watchtest.runners.untrusted import first_line, inside, name, seconds, text
@@ -54,14 +54,11 @@ class _PackageRun:
     is_over: bool = False
 
 
-class GoReader:
+class GoReader(ToolReader):
     """Reads the rows of one `go test`."""
 
     def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
-        self._tool = tool
-        self._root = root
-        self._folder = invocation.folder
-        self._collected = ResultCollector()
+        super().__init__(tool, invocation, root)
         self._modules: dict[str, str] = {}
         self._packages: dict[str, _PackageRun] = {}
         self._build: dict[str, _Output] = {}
@@ -69,24 +66,17 @@ class GoReader:
         """Why a process ended early, in one line."""
         self._has_timed_out = False
 
-    def take(self, rows: list[dict[str, Any]]) -> tuple[frozenset[str], tuple[Result, ...]]:
-        promised: set[str] = set()
-        results: list[Result] = []
-        for row in rows:
-            if isinstance(row.get("Module"), str) and "Action" not in row:
-                self._modules.setdefault(name(row["Module"]), text(row.get("Dir")))
-            elif row.get("Action") in ("build-output", "build-fail"):
-                self._take_build_row(row)
-            elif package := name(row.get("Package")):
-                self._take_test_row(package, row, promised, results)
-        return frozenset(promised), tuple(result for result in results if self._collected.add(result))
+    def _take_row(self, row: dict[str, Any]) -> None:
+        if isinstance(row.get("Module"), str) and "Action" not in row:
+            self._modules.setdefault(name(row["Module"]), text(row.get("Dir")))
+        elif row.get("Action") in ("build-output", "build-fail"):
+            path = name(row.get("ImportPath"))
+            if path and len(self._build) < TEST_LIMIT:
+                self._build.setdefault(path, _Output()).add(row)
+        elif package := name(row.get("Package")):
+            self._take_test_row(package, row)
 
-    def _take_build_row(self, row: dict[str, Any]) -> None:
-        path = name(row.get("ImportPath"))
-        if path and len(self._build) < TEST_LIMIT:
-            self._build.setdefault(path, _Output()).add(row)
-
-    def _take_test_row(self, path: str, row: dict[str, Any], promised: set[str], results: list[Result]) -> None:
+    def _take_test_row(self, path: str, row: dict[str, Any]) -> None:
         if path not in self._packages and len(self._packages) >= TEST_LIMIT:
             return
         package = self._packages.setdefault(path, _PackageRun(self._folder_of(path)))
@@ -95,38 +85,39 @@ class GoReader:
             if action == "output":
                 package.output.add(row)
             elif action in OUTCOMES:
-                results += self._end_package(package, row)
+                self._end_package(package, row)
             return
         output = package.running.get(test)
         if action == "run":
             package.running.setdefault(test, _Output())
-            if self._collected.promise(f"{package.folder}::{test}"):
-                promised.add(f"{package.folder}::{test}")
+            self._collected.promise(f"{package.folder}::{test}")
         elif action == "output" and output is not None:
             output.add(row)
         elif action in OUTCOMES and output is not None:
             del package.running[test]
-            results += self._end_test(package, test, output, OUTCOMES[action], seconds(row.get("Elapsed")))
+            outcome = OUTCOMES[action]
+            failure = self._failure(package, test, output) if outcome is Outcome.FAILED else None
+            self._add(package, test, outcome, failure, seconds(row.get("Elapsed")))
 
-    def _end_test(
-        self, package: _PackageRun, test: str, output: _Output, outcome: Outcome, duration_s: float
-    ) -> list[Result]:
-        id_ = f"{package.folder}::{test}"
-        if outcome is not Outcome.FAILED:
-            return [Result(id_, outcome, duration_s)]
-        package.red.add(test)
+    def _add(
+        self, package: _PackageRun, test: str, outcome: Outcome, failure: Failure | None, duration_s: float = 0.0
+    ) -> None:
+        self._collected.add(Result(f"{package.folder}::{test}", outcome, duration_s, failure))
+        if outcome.is_red:
+            package.red.add(test)
+
+    def _failure(self, package: _PackageRun, test: str, output: _Output) -> Failure:
         panic = go_output.panic(output.all(), self._root, package.folder)
         subtests = sorted(name for name in package.red if name.startswith(test + "/"))
         if panic is not None:
             self._break(package, test, panic)
             # The panic of a subtest is printed as output of the test around it, which fails last.
-            silent = [subtest for subtest in subtests if self._is_silent(package, subtest)]
-            inner = [Result(f"{package.folder}::{subtest}", Outcome.FAILED, 0.0, panic) for subtest in silent]
-            return [*inner, Result(id_, outcome, duration_s, panic)]
+            for subtest in subtests:
+                if self._is_silent(package, subtest):
+                    self._add(package, subtest, Outcome.FAILED, panic)
+            return panic
         failure = go_output.failure(tuple(output.lines), package.folder)
-        if subtests and not failure.message:
-            failure = self._subtests_failure(package, subtests)
-        return [Result(id_, outcome, duration_s, failure)]
+        return self._subtests_failure(package, subtests) if subtests and not failure.message else failure
 
     def _is_silent(self, package: _PackageRun, test: str) -> bool:
         result = self._collected.results.get(f"{package.folder}::{test}")
@@ -138,26 +129,23 @@ class GoReader:
         count = f"{len(subtests)} subtest{'s' if len(subtests) > 1 else ''} failed"
         return Failure(kind="subtests", message=f"{count}: {', '.join(subtests)[:2000]}", where=where)
 
-    def _end_package(self, package: _PackageRun, row: dict[str, Any]) -> list[Result]:
+    def _end_package(self, package: _PackageRun, row: dict[str, Any]) -> None:
         """End a package. Tests that are still running ended with their process."""
         package.is_over = True
         if row.get("Action") != "fail":
-            return []
-        results: list[Result] = []
+            return
         for test, output in package.running.items():
             failure = go_output.panic(output.all(), self._root, package.folder)
             if failure is not None:
                 self._break(package, test, failure)
-                package.red.add(test)
-                results.append(Result(f"{package.folder}::{test}", Outcome.FAILED, 0.0, failure))
+                self._add(package, test, Outcome.FAILED, failure)
         if package.running and not package.red:
             # Nothing was printed, so blame the test that started last.
             test, output = list(package.running.items())[-1]
             last = go_output.without_result(output.all()) or go_output.without_result(package.output.all())
             failure = Failure(kind="crashed", message=f"the test process ended while it ran\n{last}".strip())
             self._break(package, test, failure)
-            package.red.add(test)
-            results.append(Result(f"{package.folder}::{test}", Outcome.ERROR, 0.0, failure))
+            self._add(package, test, Outcome.ERROR, failure)
         if "FailedBuild" in row:
             build = self._build.get(text(row.get("FailedBuild")))
             failure = go_output.build_failure(build.all() if build else "", self._root, self._folder)
@@ -169,7 +157,6 @@ class GoReader:
                 kind="package failed", message=message, text=printed
             )
             self._collected.error(package.folder, failure)
-        return results
 
     def _break(self, package: _PackageRun, test: str, failure: Failure) -> None:
         is_timeout = failure.kind == go_output.TIMED_OUT
@@ -184,18 +171,13 @@ class GoReader:
             # The build may have failed in a dependency of this package.
             block = go_output.block_of(end.output, name(found[1])) or end.output
             self._collected.error(package, go_output.build_failure(block, self._root, self._folder))
-        open_ = [path for path, package in self._packages.items() if not package.is_over]
-        running = [
-            f"{package.folder}::{test}"
-            for package in self._packages.values()
-            for test in package.running
-            if not package.is_over
-        ]
+        open_ = [package for package in self._packages.values() if not package.is_over]
+        running = [f"{package.folder}::{test}" for package in open_ for test in package.running]
         broken = self._broken
         if not self._packages and not self._collected.errors and end.exit_code:
             broken = f"{self._tool} exited with {end.exit_code}: {first_line(end.output)}"
         if open_ and not broken and end.exit_code is not None:
-            broken = f"{self._tool} ended while {self._packages[open_[0]].folder} was running"
+            broken = f"{self._tool} ended while {open_[0].folder} was running"
         return self._collected.execution(
             end,
             self._tool,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from watchtest.core.model import Failure, Location
-from watchtest.runners.untrusted import first_line, inside, location, number
+from watchtest.runners.untrusted import first_line, location, number
 
 SILENT = "failed"
 TIMED_OUT = "timed out"
@@ -88,9 +88,8 @@ def panic(output: str, root: str, folder: str) -> Failure | None:
 def build_failure(output: str, root: str, folder: str) -> Failure:
     """Describe a failed build by the first error that has a location; the text contains all of them."""
     for found in COMPILER_ERROR.finditer(output):
-        file, line = inside(found[1], root, folder), number(found[2])
-        if file and line:
-            at = Location(file, line)
+        at = location(found[1], found[2], root, folder)
+        if at is not None:
             more = re.match(r"(?:\n[\t ].*)+", output[found.end() :])  # continuation lines are indented
             message = found[4] + (more[0].rstrip() if more else "")
             return Failure("build failed", message, at, number(found[3]), crash=at, text=output)

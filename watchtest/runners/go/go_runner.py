@@ -20,7 +20,6 @@ MANIFEST = "go.mod"
 SCRIPT = r"""go list -m -f '{{printf "{\"Module\":%q,\"Dir\":%q}" .Path .Dir}}' || exit; exec go test -json "$@" """
 """The modules are listed first, because they are needed to find the folder of a package."""
 NAME = re.compile(r"(Test|Example|Fuzz|Benchmark)[^a-z]|(Test|Example|Fuzz|Benchmark)$")
-CARGO = re.compile(r"(^|/)(lib|doc|(bin|test|example|bench)/[^/]+)$")
 
 
 def detect(tree: ProjectTree) -> Iterator[DetectedProject]:
@@ -56,7 +55,7 @@ class GoRunner(ToolRunner):
             return False
         if separator:
             return NAME.match(name) is not None
-        return "." not in package.rpartition("/")[2].lstrip(".") and CARGO.search(package) is None
+        return "." not in package.rpartition("/")[2].lstrip(".")
 
     async def narrow(self, change: Change, execute: Execute) -> Only:
         flags = go_packages.listing_flags(self.args)

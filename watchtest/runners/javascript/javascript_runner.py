@@ -9,20 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from watchtest.core.model import Only
+from watchtest.runners import runner
 from watchtest.runners.javascript import related_tests
 from watchtest.runners.javascript.jest_report import SEPARATOR, JestReader
 from watchtest.runners.project_tree import DetectedProject, ProjectTree, in_folder
-from watchtest.runners.runner import (
-    FILTER_LIMIT,
-    REPORT,
-    Change,
-    Execute,
-    Invocation,
-    ToolRunner,
-    Undecidable,
-    is_below,
-    report_of,
-)
 
 MANIFEST = "package.json"
 TOOLS = ("vitest", "jest")
@@ -42,7 +32,7 @@ def detect(tree: ProjectTree, tool: str) -> Iterator[DetectedProject]:
     """Yield the packages that use this tool, without those below another one."""
     found: list[str] = []
     for folder in tree.folders_with(MANIFEST):
-        is_inner = any(is_below(folder, parent) for parent in found)
+        is_inner = any(runner.is_below(folder, parent) for parent in found)
         if not is_inner and _tool_of(tree.read(in_folder(folder, MANIFEST))) == tool:
             found.append(folder)
             named = (path for path in tree.below(folder) if "test" in path or "spec" in path)
@@ -73,7 +63,7 @@ def selected(tests: Sequence[str]) -> tuple[list[str], str]:
         return files, ""
     quoted = sorted({_quoted(name) for name in names})
     expression = f"^({'|'.join(quoted)})$"
-    return files, expression if len(expression) < FILTER_LIMIT else ""
+    return files, expression if len(expression) < runner.FILTER_LIMIT else ""
 
 
 def _quoted(name: str) -> str:
@@ -83,7 +73,7 @@ def _quoted(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class JavaScriptRunner(ToolRunner):
+class JavaScriptRunner(runner.ToolRunner):
     """One package in `folder`."""
 
     COMMAND: ClassVar[tuple[str, ...]] = ()
@@ -91,7 +81,7 @@ class JavaScriptRunner(ToolRunner):
     """The argument that makes the tool take paths for files, not for patterns."""
     COLORS: ClassVar[Mapping[str, str]] = {"NO_COLOR": "1"}
 
-    def invocations(self, tests: tuple[str, ...] | None) -> tuple[Invocation, ...]:
+    def invocations(self, tests: tuple[str, ...] | None) -> tuple[runner.Invocation, ...]:
         words: tuple[str, ...] = ()
         if tests is not None:
             files, names = selected(tests)
@@ -100,18 +90,18 @@ class JavaScriptRunner(ToolRunner):
         argv = ("sh", "-c", LAUNCHER, "watchtest", *self.COMMAND, *self.args, *words)
         return (self._invocation(argv, None if tests is None else frozenset(tests)),)
 
-    def reader(self, invocation: Invocation, root: str) -> JestReader:
+    def reader(self, invocation: runner.Invocation, root: str) -> JestReader:
         return JestReader(self.name, invocation, root)
 
     def claims(self, test: str) -> bool:
         file = test.partition("::")[0]
-        return file.endswith(related_tests.SUFFIXES) and is_below(file, self.folder)
+        return file.endswith(related_tests.SUFFIXES) and runner.is_below(file, self.folder)
 
     def _inner(self, file: str) -> str:
         return file.removeprefix(self.folder).lstrip("/")
 
-    def _invocation(self, argv: tuple[str, ...], tests: frozenset[str] | None = None) -> Invocation:
-        return Invocation(argv, self.folder, {**self.COLORS, **self.env}, tests=tests)
+    def _invocation(self, argv: tuple[str, ...], tests: frozenset[str] | None = None) -> runner.Invocation:
+        return runner.Invocation(argv, self.folder, {**self.COLORS, **self.env}, tests=tests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +109,14 @@ class JestRunner(JavaScriptRunner):
     """Jest can list the tests that import a file."""
 
     name: str = "jest"
-    COMMAND = ("jest", "--json", f"--outputFile={REPORT}", "--testLocationInResults", "--passWithNoTests")
+    COMMAND = ("jest", "--json", f"--outputFile={runner.REPORT}", "--testLocationInResults", "--passWithNoTests")
     BEFORE_FILES = ("--runTestsByPath",)
     COLORS = {"NO_COLOR": "1", "FORCE_COLOR": "0"}  # noqa: RUF012
 
-    async def narrow(self, change: Change, execute: Execute) -> Only:
+    async def narrow(self, change: runner.Change, execute: runner.Execute) -> Only:
         async def query(*words: str) -> object:
-            argv = ("sh", "-c", TO_REPORT, "watchtest", REPORT, "jest", *self.args, *words)
-            return related_tests.read(report_of(await execute(self._invocation(argv)), "jest"))
+            argv = ("sh", "-c", TO_REPORT, "watchtest", runner.REPORT, "jest", *self.args, *words)
+            return related_tests.read(runner.report_of(await execute(self._invocation(argv)), "jest"))
 
         sources, snapshots = related_tests.sources_and_snapshots(change, self.folder)
         if not sources:
@@ -141,7 +131,7 @@ class JestRunner(JavaScriptRunner):
             # What setup files import affects every test, although no test imports it.
             as_tests = related_tests.as_tests(setup_files, configs[0], change.root)
             if len(configs) > 1 or await query(*listing, *as_tests, "--findRelatedTests", *inner.values()) != []:
-                raise Undecidable("a file changed that jest needs for every test")
+                raise runner.Undecidable("a file changed that jest needs for every test")
         found = {source: await query(*listing, "--findRelatedTests", path) for source, path in inner.items()}
         return related_tests.affected(found, snapshots, self.folder, change)
 
@@ -153,18 +143,18 @@ class VitestRunner(JavaScriptRunner):
     name: str = "vitest"
     COMMAND = (
         *("vitest", "run", "--passWithNoTests", "--reporter=default", "--reporter=json"),
-        *(f"--outputFile.json={REPORT}", "--includeTaskLocation"),
+        *(f"--outputFile.json={runner.REPORT}", "--includeTaskLocation"),
     )
 
-    async def narrow(self, change: Change, execute: Execute) -> Only:
+    async def narrow(self, change: runner.Change, execute: runner.Execute) -> Only:
         sources, snapshots = related_tests.sources_and_snapshots(change, self.folder)
         inner = [self._inner(source) for source in sources]
         found: object = {}
         if inner:
-            words = (REPORT, str(len(inner)), *inner, *self.args)
+            words = (runner.REPORT, str(len(inner)), *inner, *self.args)
             argv = ("node", "--input-type=module", "-e", related_tests.VITEST, "--", *words)
-            found = related_tests.read(report_of(await execute(self._invocation(argv)), "vitest"))
+            found = related_tests.read(runner.report_of(await execute(self._invocation(argv)), "vitest"))
         if not isinstance(found, dict) or found.keys() != set(inner):
-            raise Undecidable("vitest does not report on every changed file")
+            raise runner.Undecidable("vitest does not report on every changed file")
         by_path = dict(zip(sources, (found[path] for path in inner), strict=True))
         return related_tests.affected(by_path, snapshots, self.folder, change)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from watchtest.core.model import Execution, Failure, Location, Outcome, Result
-from watchtest.runners.command_report import FinalReader, ResultCollector
+from watchtest.runners.command_report import ToolReader
 from watchtest.runners.runner import Invocation, InvocationEnd
 from watchtest.runners.untrusted import COLUMNS, inside, location, name, number, seconds, tables, text
 
@@ -31,7 +31,7 @@ DETAILS = "\n    Details:\n"
 HEADING = re.compile(r"^\s*● Test suite failed to run\s*$", re.MULTILINE)
 
 
-class JestReader(FinalReader):
+class JestReader(ToolReader):
     """Reads the report of one run of Jest or Vitest."""
 
     def __init__(self, tool: str, invocation: Invocation, root: str) -> None:
@@ -39,44 +39,42 @@ class JestReader(FinalReader):
         self._output = ""
 
     def execution(self, end: InvocationEnd) -> Execution:
-        collected = ResultCollector()
         self._output = text(end.output)
         report = _parsed(end.report)
         suites = report.get("testResults") if report else None
         if not isinstance(suites, list):
-            return collected.execution(end, self._tool, reason=self._missing_report(end, collected), is_whole=False)
+            return self._collected.execution(end, self._tool, reason=self._missing_report(end), is_whole=False)
         for suite in tables(suites):
-            self._add_suite(suite, collected)
+            self._add_suite(suite)
         reason = ""
-        if end.exit_code and not collected.has_red and UNHANDLED.search(self._output):
+        if end.exit_code and not self._collected.has_red and UNHANDLED.search(self._output):
             reason = f"{self._tool} caught an error outside of any test"
-        return collected.execution(end, self._tool, reason=reason)
+        return self._collected.execution(end, self._tool, reason=reason)
 
-    def _missing_report(self, end: InvocationEnd, collected: ResultCollector) -> str:
+    def _missing_report(self, end: InvocationEnd) -> str:
         """Return why there is no report. If a test ended the process, Jest prints its stack."""
         found = EXITED.search(self._output)
         if found is None or end.stopped is not None:
             return f"{self._tool} ended with exit code {end.exit_code} and wrote no report"
-        stack = frames(self._output[found.end() :], self._root, self._invocation.folder)
+        stack = frames(self._output[found.end() :], self._root, self._folder)
         for at, column in stack[:1]:
             message = f"process.exit({found[1]}) was called"
-            collected.error(
-                at.file, Failure("exited", message, at, column, crash=at, text=self._output[found.start() :])
-            )
+            failure = Failure("exited", message, at, column, crash=at, text=self._output[found.start() :])
+            self._collected.error(at.file, failure)
         return f"a test called process.exit({found[1]})"
 
-    def _add_suite(self, suite: dict[str, Any], collected: ResultCollector) -> None:
+    def _add_suite(self, suite: dict[str, Any]) -> None:
         path = text(suite.get("name"))
-        file = inside(path, self._root, self._invocation.folder) or name(path)
+        file = inside(path, self._root, self._folder) or name(path)
         results = [result for raw in tables(suite.get("assertionResults")) for result in self._results(file, raw)]
         has_failed = suite.get("status") == "failed"
         if has_failed and not any(result.outcome.is_red for result in results):
             # It could not be imported, or a hook failed; the tests skipped for that reason are not really skipped.
-            collected.error(file, self._suite_failure(file, text(suite.get("message"))))
+            self._collected.error(file, self._suite_failure(file, text(suite.get("message"))))
             results = [result for result in results if result.outcome is not Outcome.SKIPPED]
         for result in results:
-            collected.promise(result.test)
-            collected.add(result)
+            self._collected.promise(result.test)
+            self._collected.add(result)
 
     def _results(self, file: str, raw: dict[str, Any]) -> Iterator[Result]:
         titles = raw.get("ancestorTitles")
@@ -99,7 +97,7 @@ class JestReader(FinalReader):
         messages = raw.get("failureMessages")
         error = text("\n".join(map(text, messages[:20]))) if isinstance(messages, list) else ""
         kind, message = split_error(error)
-        own = frames(error, self._root, self._invocation.folder)
+        own = frames(error, self._root, self._folder)
         where, column = next(((at, column) for at, column in own if at.file == file), (None, None))
         if where is None:
             where, column = _location(file, raw.get("location"))
@@ -119,10 +117,10 @@ class JestReader(FinalReader):
         printed = self._printed_suite(file)
         error = HEADING.sub("", reported).strip() or printed
         kind, message = split_error(error.rpartition(DETAILS)[2].strip())
-        own = frames(error, self._root, self._invocation.folder)
+        own = frames(error, self._root, self._folder)
         near = next((frame for frame in own if frame[0].file == file), None) or next(iter(own), None)
-        parser = parser_error(error, self._root, self._invocation.folder)
-        at = near or parser or next(iter(frames(printed, self._root, self._invocation.folder)), None)
+        parser = parser_error(error, self._root, self._folder)
+        at = near or parser or next(iter(frames(printed, self._root, self._folder)), None)
         where, column = at or (Location(file, 1), None)
         return Failure(kind, message or "it could not be run", where, column, crash=where, text=printed or error)
 
@@ -134,7 +132,7 @@ class JestReader(FinalReader):
         return found[1].strip() if found else ""
 
     def _inner(self, file: str) -> str:
-        return file.removeprefix(self._invocation.folder).lstrip("/")
+        return file.removeprefix(self._folder).lstrip("/")
 
 
 def _location(file: str, raw: object) -> tuple[Location | None, int | None]:

@@ -161,7 +161,7 @@ def test_selections_are_anchored_and_quoted() -> None:
         ("apis::TestGet", False),
         ("api/tests/test_a.py::test_b", False),
         ("api/test_a.py", False),
-        ("api/shop/lib", False),
+        ("api/shop/lib", True),  # also the id of a crate, for which cargo is asked first
         ("api/shop/lib::tests::adds", False),
     ],
 )
