@@ -84,6 +84,20 @@ def test_a_commit_moves_head_alone(repo: Repo, seen: Seen) -> None:
     assert news == GitChange(head=repo.git("rev-parse", "HEAD"))
 
 
+def test_a_stream_that_fails_is_replaced(repo: Repo, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    inotify = pytest.importorskip("watchtest.sources.inotify")
+    wait, failures = inotify.InotifyStream.wait, [OSError("cannot be read")]
+
+    def fail_once(stream: object) -> frozenset[str]:
+        if failures:
+            raise failures.pop()
+        return frozenset(wait(stream))
+
+    monkeypatch.setattr(inotify.InotifyStream, "wait", fail_once)
+    (news,) = seen(lambda: repo.git("commit", "--quiet", "--allow-empty", "-m", "x"))
+    assert (news, failures) == (GitChange(head=repo.git("rev-parse", "HEAD")), [])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
