@@ -69,8 +69,7 @@ def _line_of(node_or_report: Any) -> int:
 
 def _entries(longrepr: Any) -> Iterable[Any]:
     for element in getattr(longrepr, "chain", None) or [(getattr(longrepr, "reprtraceback", None),)]:
-        for entry in getattr(element[0], "reprentries", ()):
-            yield entry
+        yield from getattr(element[0], "reprentries", ())
 
 
 def _sections(sections: List[Tuple[str, str]]) -> Iterator[str]:

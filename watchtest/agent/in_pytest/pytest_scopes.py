@@ -66,13 +66,10 @@ class ScopePlugin:
         if getattr(fixturedef, "scope", "function") == "function":
             return ""
         if identity(fixturedef) not in self._keys:
-            self._keys[identity(fixturedef)] = (fixturedef, self._new_key(fixturedef))
+            code = getattr(fixturedef.func, "__code__", None)
+            place = "{}:{}".format(self._scopes.own(code.co_filename), code.co_firstlineno) if code is not None else ""
+            self._keys[identity(fixturedef)] = (fixturedef, "{}{}:{}".format(FIXTURE, place, fixturedef.argname))
         return self._keys[identity(fixturedef)][1]
-
-    def _new_key(self, fixturedef: Any) -> str:
-        code = getattr(fixturedef.func, "__code__", None)
-        location = "{}:{}".format(self._scopes.own(code.co_filename), code.co_firstlineno) if code is not None else ""
-        return "{}{}:{}".format(FIXTURE, location, fixturedef.argname)
 
     # -- tests -------------------------------------------------------------------------------------
 

@@ -177,8 +177,7 @@ def tests_of(suite: Any) -> Iterator[Any]:
         yield suite
         return
     for test in suite:
-        for inner in tests_of(test):
-            yield inner
+        yield from tests_of(test)
 
 
 def keep_only(suite: Any, is_wanted: Callable[[Any], bool]) -> None:

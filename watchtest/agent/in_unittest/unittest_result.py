@@ -163,9 +163,7 @@ class ResultReporter:
         last = [self._last[scope]] if scope in self._last else []
         for name, file in self._rest_of(scope) if when.startswith("setUp") else last:
             failure = self._describer.describe(error, file, text, when + ": ")
-            row = rows.TestRow(k=RowKind.TEST, test=name, outcome="error", duration_s=0.0)
-            row["failure"] = failure
-            self._writer.send(row)
+            self._writer.send(rows.TestRow(k=RowKind.TEST, test=name, outcome="error", duration_s=0.0, failure=failure))
 
     def _rest_of(self, scope: str) -> List[Tuple[str, str]]:
         """Return and drop the tests of a class or a module that will not run."""

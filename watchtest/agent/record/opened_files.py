@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from itertools import islice
 from os import fsdecode, getpid, read, sep
 from typing import Any, Collection, Dict, Iterator, Set
 
@@ -76,21 +77,9 @@ class OpenedFiles:
         self._poll = poller.poll
 
     def _walk(self) -> Iterator[str]:
-        waiting, count = [self._root], 0
-        while waiting and count < MAX_FOLDERS:
-            folder = waiting.pop()
-            count += 1
+        for folder, inner, _ in islice(os.walk(self._root), MAX_FOLDERS):
             yield folder
-            try:
-                with os.scandir(folder) as entries:
-                    waiting += [
-                        entry.path
-                        for entry in entries
-                        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-                        if entry.name not in SKIPPED_FOLDERS
-                    ]
-            except OSError:
-                continue
+            inner[:] = [name for name in inner if not name.startswith(".") and name not in SKIPPED_FOLDERS]
 
     def collect(self) -> Collection[str]:
         """Return the paths that were opened since the last time, but not by Python. Called several times per test."""

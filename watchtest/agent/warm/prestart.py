@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import PurePath
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ..jobs import job_process, supervisor
@@ -158,10 +159,7 @@ def _module_name(file: str) -> str:
 
 def _with_parents(path: str) -> Tuple[str, ...]:
     """Return the path and all folders above it."""
-    folders = [path]
-    while os.path.dirname(folders[-1]) != folders[-1]:
-        folders.append(os.path.dirname(folders[-1]))
-    return tuple(folders)
+    return (path, *map(str, PurePath(path).parents))
 
 
 class PrestartedRun:

@@ -174,7 +174,9 @@ class ZygoteLink:
         if reason:
             return reason
         if key != self._key or not self._is_ready:
-            self._give_up_if_late()
+            if self._pid is not None and not self._is_ready and time.monotonic() - self._began > READY_LIMIT_S:
+                self._unfit[self._key or ""] = "the warm process was not ready after {:g} s".format(READY_LIMIT_S)
+                self.close()
             return self._unfit.get(key) or self._start_error or pytest_command.WARM_NOT_READY
         plugin_order = pytest_command.plugin_order(order)
         for point in (DEEP, LATE, EARLY):
@@ -215,11 +217,6 @@ class ZygoteLink:
                 ours.close()
                 return
             self._prestarted[point] = PrestartedRun(ours, ends, point, plugin_order, key)
-
-    def _give_up_if_late(self) -> None:
-        if self._pid is not None and not self._is_ready and time.monotonic() - self._began > READY_LIMIT_S:
-            self._unfit[self._key or ""] = "the warm process was not ready after {:g} s".format(READY_LIMIT_S)
-            self.close()
 
     def note_mismatch(self, order: Dict[str, Any], why: str, avoid: List[Any]) -> None:
         """A run differed from a fresh process: avoid the modules that caused it, or start such runs cold."""
