@@ -16,15 +16,7 @@ from importlib.resources.abc import Traversable
 from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.channel import AgentChannel
 from watchtest.boxes.no_python.shell_session import ShellSession
-from watchtest.boxes.protocols import (
-    BoxConnection,
-    BoxProvider,
-    BoxSession,
-    Note,
-    OpenBox,
-    OpenShellBox,
-    Recipe,
-)
+from watchtest.boxes.protocols import BoxConnection, BoxProvider, BoxSession, Note, OpenBox, OpenShellBox, Recipe
 from watchtest.boxes.session import Session
 from watchtest.core.model import BoxInfo
 from watchtest.errors import EngineError

@@ -37,11 +37,11 @@ class Resource:
     name: str
     workspace: str
     host: str
-    lane: str
-    state: str
-    image: str
     created_at: float
-    size_bytes: int | None
+    lane: str = ""
+    state: str = ""
+    image: str = ""
+    size_bytes: int | None = None
 
     def is_orphan(self, this_host: str) -> bool:
         """Return whether its workspace was on this machine and is gone. An unreadable path counts as existing."""
@@ -114,11 +114,8 @@ def local_resources(folder: Path) -> list[Resource]:
             name=str(box),
             workspace=workspace_of(box),
             host=host_of(box),
-            lane=box.name.rpartition("-")[2],
-            state="",
-            image="",
             created_at=box.stat().st_mtime,
-            size_bytes=None,
+            lane=box.name.rpartition("-")[2],
         )
         for box in boxes
     ]
@@ -198,8 +195,6 @@ def _labelled(
 def _may_exist(path: str) -> bool:
     try:
         os.stat(path)  # noqa: PTH116  Path.exists hides why a path cannot be examined
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError):
-        return True
+    except (OSError, ValueError) as error:
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True

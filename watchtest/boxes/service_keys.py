@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import posixpath
@@ -76,13 +77,12 @@ class ServiceDependencies:
     def __init__(self, definition: ServiceDefinition, matcher: Matcher) -> None:
         self._definition = definition
         globs = definition.restart_on
-        self._matches = matcher(globs) if not isinstance(globs, str) else None
-        self._cache: dict[str, bool] = {}
+        self._matches = functools.cache(matcher(globs)) if not isinstance(globs, str) else None
 
     def inputs(self, snapshot: Snapshot, environment: Mapping[str, object]) -> ServiceInputs:
         """Return the inputs of the service in this snapshot; `environment` is what else it is started with."""
         definition = self._definition
-        matches = self._cached_match if self._matches is not None else automatic(definition.argv, snapshot.entries)
+        matches = self._matches or automatic(definition.argv, snapshot.entries)
         files = {
             path: entry.digest
             for path, entry in snapshot.entries.items()
@@ -92,13 +92,6 @@ class ServiceDependencies:
         described = [definition.argv, ready, sorted(definition.env.items()), sorted(environment.items())]
         return ServiceInputs(json.dumps(described), files)
 
-    def _cached_match(self, path: str) -> bool:
-        assert self._matches is not None
-        is_match = self._cache.get(path)
-        if is_match is None:
-            is_match = self._cache[path] = self._matches(path)
-        return is_match
-
 
 def automatic(argv: Sequence[str], entries: Mapping[str, Entry]) -> PathFilter:
     """Return a filter for the files that a command depends on: any file of the project but its tests and texts.
@@ -106,7 +99,8 @@ def automatic(argv: Sequence[str], entries: Mapping[str, Entry]) -> PathFilter:
     A third-party server depends only on the files that its command names.
     """
     words = _words(argv)
-    named = {path for word in words if (path := _file_named(word, entries))}
+    paths = {posixpath.normpath(word) for word in words} & entries.keys()
+    named = {path for path in paths if entries[path].kind is not EntryKind.FOLDER}
     program = next((word for word in words if "=" not in word and word != "exec"), "")
     if posixpath.basename(program) in THIRD_PARTY_SERVERS:
         return named.__contains__
@@ -121,9 +115,3 @@ def _words(argv: Sequence[str]) -> list[str]:
         return shlex.split(argv[2], comments=True)
     except ValueError:
         return argv[2].split()  # quotes that only the shell understands
-
-
-def _file_named(word: str, entries: Mapping[str, Entry]) -> str:
-    path = posixpath.normpath(word)
-    entry = entries.get(path)
-    return path if entry is not None and entry.kind is not EntryKind.FOLDER else ""

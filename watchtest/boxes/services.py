@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,11 +39,6 @@ class ServiceReport:
     key: str
     tail: tuple[str, ...] = ()
     """The last lines of its output, if it has a problem."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether waiting longer will not change its readiness."""
-        return self.info.state in ("ready", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +91,7 @@ def _report(row: Any) -> ServiceReport:
 
 
 def _time(value: object) -> float:
-    is_time = isinstance(value, int | float) and math.isfinite(value) and 0 <= value < 1e11
-    return float(value) if is_time and isinstance(value, int | float) else 0.0
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e11 else 0.0
 
 
 # -- services --------------------------------------------------------------------------------------
@@ -286,8 +279,11 @@ class Services:
         return False
 
     def _is_settled(self, one: ServiceDefinition) -> bool:
+        """Return whether waiting longer will not change the readiness of the service."""
         report = self._reports.services.get(one.name)
-        return report is not None and report.key == self._inputs[one.name].key and report.is_settled
+        if report is None or report.key != self._inputs[one.name].key:
+            return False
+        return report.info.state in ("ready", "failed")
 
     def _limit_s(self, one: ServiceDefinition) -> float:
         """Return how long a run waits for a service. The service manager enforces the actual, shorter limits."""

@@ -99,33 +99,25 @@ class Session:
 
     @property
     def path_count(self) -> int:
-        """The number of paths in the box that came from a snapshot."""
         return len(self._tree) + len(self._lost)
 
     async def refresh(self) -> None:
-        """Update our view of the tree: tests may write anywhere in it."""
         await self._ask_for_rows("check")
 
     async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
-        """Bring the tree from its last refreshed state to the snapshot. Return the new generation and the delta."""
         delta = difference(self._tree, snapshot.entries)
         lost = tuple(self._lost - snapshot.entries.keys())
         if not delta and not lost:
             return self.generation, delta
         async with self._conversation() as conversation:
-            await self._apply(conversation, delta, lost, read)
+            frames = self._frames(conversation.identity, delta, lost, read)
+            # Read the files in a thread, one buffer at a time, so that a large tree does not block the event loop.
+            while data := await asyncio.to_thread(_next_buffer, frames):
+                await self.channel.send_raw(data)
+            header, _ = await conversation.expect("committed", COMMIT_LIMIT_S)
+            self.generation = _generation(header)
         self._tree, self._lost = dict(snapshot.entries), set()
         return self.generation, delta
-
-    async def _apply(
-        self, conversation: Conversation, delta: Delta, lost: tuple[str, ...], read: ContentReader
-    ) -> None:
-        frames = self._frames(conversation.identity, delta, lost, read)
-        # Read the files in a thread, one buffer at a time, so that a large tree does not block the event loop.
-        while data := await asyncio.to_thread(_next_buffer, frames):
-            await self.channel.send_raw(data)
-        header, _ = await conversation.expect("committed", COMMIT_LIMIT_S)
-        self.generation = _generation(header)
 
     def _frames(self, identity: int, delta: Delta, lost: tuple[str, ...], read: ContentReader) -> Iterator[bytes]:
         def frame(kind: str, body: bytes = b"", **fields: object) -> bytes:
@@ -166,7 +158,6 @@ class Session:
                     return
 
     async def fingerprints(self, python: str, paths: Collection[str]) -> dict[str, Any]:
-        """Return rows of fingerprints by path."""
         found: dict[str, Any] = {}
         async with self._conversation() as conversation:
             await conversation.send("prints", _json(list(paths)), python=python)
@@ -181,7 +172,6 @@ class Session:
     async def run(
         self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
     ) -> JobResult:
-        """Run a job to its end. Each item of `stop` is a request to end it: True kills, False interrupts first."""
         async with self._conversation() as conversation:
             await conversation.send("job", _json(_job_message(job)), requires=job.requires)
             await conversation.expect("started", ANSWER_LIMIT_S)
@@ -201,8 +191,8 @@ class Session:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output = ""
         report = bytearray()
-        async with asyncio.timeout(limit_s) as clock:
-            try:
+        try:
+            async with asyncio.timeout(limit_s):
                 while True:
                     header, body = await conversation.receive(limit_s)
                     if header["t"] == "results":
@@ -217,10 +207,8 @@ class Session:
                         on_output(text)
                     elif header["t"] == "ended":
                         return _job_end(header, output, bytes(report))
-            except asyncio.CancelledError:
-                if clock.expired():
-                    raise ChannelLost(f"the agent did not end the run within {limit_s:g} s") from None
-                raise
+        except TimeoutError:
+            raise ChannelLost(f"the agent did not end the run within {limit_s:g} s") from None
 
 
 def _next_buffer(frames: Iterator[bytes]) -> bytes:

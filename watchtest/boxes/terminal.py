@@ -15,7 +15,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 POLL_S = 0.2
@@ -93,11 +93,9 @@ def raw_mode(keyboard: int) -> Iterator[None]:
 
 
 def _copy_size(terminal: int) -> None:
-    try:
+    with suppress(OSError):  # our stdout is not a terminal: theirs keeps the default size
         size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
-    except OSError:
-        return  # our stdout is not a terminal: theirs keeps the default size
 
 
 @contextmanager

@@ -26,6 +26,8 @@ KEEP_ALIVE = {
     ("sleep", "2147483647"): ("/bin/sleep", "/usr/bin/sleep"),
     ("python3", "-c", "import signal; signal.pause()"): ("/usr/local/bin/python3", "/usr/bin/python3"),
 }
+NETWORK_MODES = {"off": "none", "setup": "bridge"}
+"""A container cannot leave the default network of rootless podman, so setup uses another one."""
 NO_INIT = "container-init binary not found"
 """podman's error if catatonit is not installed."""
 CACHES = {
@@ -177,7 +179,7 @@ def _create(
 
 
 def host_config(spec: ContainerSpec) -> dict[str, Any]:
-    config: dict[str, Any] = {
+    return {
         "init": True,
         "cap_drop": ["ALL"] if spec.hardened else DROPPED_CAPABILITIES,
         "security_opt": ["no-new-privileges"],
@@ -185,18 +187,11 @@ def host_config(spec: ContainerSpec) -> dict[str, Any]:
         "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}},
         # Only for this machine, not for its network.
         "port_bindings": {port: ("127.0.0.1", port) for port in spec.ports},
+        "network_mode": NETWORK_MODES.get(spec.network),
+        "mem_limit": spec.memory or None,
+        "nano_cpus": int(spec.cpus * 1e9) or None,
+        "binds": [f"{spec.cache_volume}:{CACHE}"] if spec.cache_volume else None,
     }
-    if spec.network == "off":
-        config["network_mode"] = "none"
-    elif spec.network == "setup":
-        config["network_mode"] = "bridge"  # a container cannot leave the default network of rootless podman
-    if spec.memory:
-        config["mem_limit"] = spec.memory
-    if spec.cpus:
-        config["nano_cpus"] = int(spec.cpus * 1e9)
-    if spec.cache_volume:
-        config["binds"] = [f"{spec.cache_volume}:{CACHE}"]
-    return config
 
 
 def _start_refused(spec: ContainerSpec, error: Exception) -> Exception:

@@ -42,10 +42,10 @@ class Containers:
 
     def all(self, client: docker.APIClient) -> list[ContainerSummary]:
         """Return the containers of every lane, the newest first."""
-        wanted = {"label": [f"{labels.WORKSPACE}={self._spec.owner.workspace}"]}
-        host = self._spec.owner.host
-        found = [one for one in client.containers(all=True, filters=wanted) if _is_box(one["Labels"], host)]
-        return sorted(found, key=lambda one: -int(one["Created"]))
+        wanted = [f"{name}={value}" for name, value in self._spec.owner.labels.items()]
+        found = client.containers(all=True, filters={"label": wanted})
+        boxes = [one for one in found if one["Labels"].get(labels.LANE)]
+        return sorted(boxes, key=lambda one: -int(one["Created"]))
 
     def find(self, client: docker.APIClient) -> ContainerSummary | None:
         """Return the container of our lane in any state; the newest, if a killed watcher has left several."""
@@ -185,10 +185,6 @@ class Containers:
         if not self._has_name(found):
             with contextlib.suppress(APIError):
                 client.rename(found["Id"], self._spec.name)
-
-
-def _is_box(marks: Mapping[str, str], host: str) -> bool:
-    return marks.get(labels.HOST) == host and bool(marks.get(labels.LANE))
 
 
 def _living(found: list[ContainerSummary]) -> ContainerSummary | None:

@@ -45,7 +45,7 @@ def examine(engine: Engine, configured: ConfiguredLimits) -> list[Remark]:
     """Describe the engine and warn about limits that it ignores."""
     with explained_api(engine.address.url):
         info = engine.client.info()
-    is_rootless = _is_rootless(info)
+    is_rootless = bool(info.get("Rootless")) or "rootless" in str(info.get("SecurityOptions") or ())
     groups = f"cgroup v{info.get('CgroupVersion') or 1} ({info.get('CgroupDriver') or 'no driver'})"
     storage = f"storage {info.get('Driver') or 'unknown'}"
     found = [Remark(line) for line in engine.describe()]
@@ -105,10 +105,6 @@ def _shown(name: str, value: float) -> str:
     return f"{value / 2**20:g} MB" if name == "memory" else f"{value:g}"
 
 
-def _is_rootless(info: Mapping[str, Any]) -> bool:
-    return bool(info.get("Rootless")) or any("rootless" in str(one) for one in info.get("SecurityOptions") or ())
-
-
 def _ignored(info: Mapping[str, Any], is_rootless: bool) -> set[str]:
     """Return the limits that the engine accepts but does not enforce."""
     if info.get("CgroupDriver") == "none" or (is_rootless and str(info.get("CgroupVersion") or 1) == "1"):
@@ -128,13 +124,8 @@ def _limits_inside(engine: Engine, container: str) -> dict[str, float]:
 
 def limits_of(files: Mapping[str, str]) -> dict[str, float]:
     """Parse the limits in the files of a control group, of either cgroup version."""
-    seen: dict[str, float] = {}
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        if name in files:
-            seen["memory"] = _number(files[name])
-    for name in ("pids.max", "pids/pids.max"):
-        if name in files:
-            seen["pids"] = _number(files[name])
+    names = {"memory": ("memory.max", "memory/memory.limit_in_bytes"), "pids": ("pids.max", "pids/pids.max")}
+    seen = {limit: _number(files[name]) for limit, either in names.items() for name in either if name in files}
     quota, _, period = files.get("cpu.max", f"{files.get(QUOTA, '')} {files.get(PERIOD, '')}").partition(" ")
     if quota and period:
         seen["cpus"] = max(0.0, _number(quota)) / (_number(period) or 1)

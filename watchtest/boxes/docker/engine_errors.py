@@ -37,8 +37,7 @@ def connection_error(error: BaseException, address: Address, ssh_stderr: str = "
             "`systemctl --user start podman.socket`" if kind == "podman" else "Docker Desktop, `systemctl start docker`"
         )
         return EngineError(
-            f"no {kind} engine answers at {where}",
-            hint=f"start it ({start}), set DOCKER_HOST, {WITHOUT_ENGINE}",
+            f"no {kind} engine answers at {where}", hint=f"start it ({start}), set DOCKER_HOST, {WITHOUT_ENGINE}"
         )
     if _has(causes, TLSParameterError, ssl.SSLError) or "HTTPS" in str(error):
         return EngineError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -165,8 +164,8 @@ def _how_to_start(choice: EngineChoice) -> str:
 
 
 def parse_time(text: str) -> float:
-    """Return an engine's time as seconds since the epoch, 0 if it is invalid. Docker writes nanoseconds."""
+    """Return an engine's time as seconds since the epoch, 0 if it is invalid."""
     try:
-        return datetime.fromisoformat(re.sub(r"\.(\d{1,6})\d*", r".\1", text)).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return 0.0

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
+from docker.utils import parse_repository_tag
 from docker.utils.build import PatternMatcher
 
 from watchtest.boxes.docker import labels
@@ -157,9 +158,11 @@ class Images:
     def _pull(self, image: str, note: Note) -> None:
         note(f"pulling {image}")
         progress = PullProgress(image, note)
-        repository, tag = _split_name(image)
+        repository, tag = parse_repository_tag(image)
         try:
-            reason = _follow(self._client.pull(repository, tag=tag, stream=True, decode=True), progress)
+            # Without a tag, the engine would pull all of them.
+            answer = self._client.pull(repository, tag=tag or "latest", stream=True, decode=True)
+            reason = _follow(answer, progress)
         except (APIError, DockerException) as error:
             raise _no_image(image, str(getattr(error, "explanation", None) or error)) from error
         if reason:
@@ -263,7 +266,7 @@ class Images:
 
     def _remove(self, image: str) -> bool:
         try:
-            self._client.remove_image(image, force=False, noprune=False)
+            self._client.remove_image(image)
         except APIError:
             return False  # still in use by a container or an image: the next prune tries again
         return True
@@ -291,17 +294,6 @@ def _follow(answer: Iterable[Mapping[str, Any]], progress: PullProgress | BuildP
 
 def environment_key(origin: BoxOrigin, key: str) -> str:
     return hashlib.sha256(f"{origin.id} {key}".encode()).hexdigest()[:16]
-
-
-def _split_name(image: str) -> tuple[str, str]:
-    """Split an image name into repository and tag or digest. The default tag avoids pulling all tags."""
-    if "@" in image:
-        repository, _, digest = image.partition("@")
-        return repository, digest
-    repository, colon, tag = image.rpartition(":")
-    if not colon or "/" in tag:
-        return image, "latest"
-    return repository, tag
 
 
 def _no_image(image: str, reason: str) -> ImageError:

@@ -11,7 +11,7 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from watchtest.boxes.protocols import ContentReader
@@ -48,9 +48,9 @@ class ProjectFiles:
 
     def matching(self, patterns: tuple[str, ...]) -> list[str]:
         """Return the files that match one of the globs. `*` stays in its folder, `**/` is any number of folders."""
-        globs = _globs(patterns)
-        paths = self._near if globs.is_near else self.snapshot.entries
-        return sorted(path for path in paths if globs.expression.fullmatch(path) and self.has(path))
+        expression, is_near = _globs(patterns)
+        paths = self._near if is_near else self.snapshot.entries
+        return sorted(path for path in paths if expression.fullmatch(path) and self.has(path))
 
     # -- contents --------------------------------------------------------------------------------------
 
@@ -124,16 +124,12 @@ def _json(text: str) -> object:
         return json5.loads(text)
 
 
-class _Globs:
-    def __init__(self, patterns: Sequence[str]) -> None:
-        cleaned = [pattern.removeprefix("./").removeprefix("/") for pattern in patterns]
-        self.expression = re.compile("|".join(_expression(pattern) for pattern in cleaned))
-        self.is_near = all("/" not in pattern or pattern.startswith(NEAR) for pattern in cleaned)
-
-
 @functools.lru_cache(maxsize=16)
-def _globs(patterns: tuple[str, ...]) -> _Globs:
-    return _Globs(patterns)
+def _globs(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], bool]:
+    """Return the expression for these globs, and whether it can match only near files."""
+    cleaned = [pattern.removeprefix("./").removeprefix("/") for pattern in patterns]
+    is_near = all("/" not in pattern or pattern.startswith(NEAR) for pattern in cleaned)
+    return re.compile("|".join(_expression(pattern) for pattern in cleaned)), is_near
 
 
 def _expression(pattern: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Recipe
-from watchtest.boxes.recipe.devcontainer import Devcontainer, DockerBuild, devcontainers
+from watchtest.boxes.recipe.devcontainer import DockerBuild, devcontainers
 from watchtest.boxes.recipe.languages import Language, language_of
 from watchtest.boxes.recipe.languages import python_project as python
 from watchtest.boxes.recipe.project_files import ProjectFiles, table, texts
@@ -48,7 +48,10 @@ def detected_image(
     """Return the image for the project, and the reason for it."""
     skipped: list[str] = []
     for devcontainer in devcontainers(files):
-        if why_not := _why_not(devcontainer, language):
+        why_not = devcontainer.unusable
+        if language.NAME in devcontainer.features:
+            why_not = f"it gets {language.NAME} from a feature, and features are not installed"
+        if why_not:
             skipped.append(f"{devcontainer.path} cannot be used: {why_not}")
             continue
         others = f" (its features are not installed: {', '.join(devcontainer.features)})"
@@ -59,12 +62,6 @@ def detected_image(
         return NamedImage(devcontainer.source), because
     name, because = language.image(files, host_python)
     return NamedImage(name), "; ".join([*skipped, because])
-
-
-def _why_not(devcontainer: Devcontainer, language: Language) -> str:
-    if language.NAME in devcontainer.features:
-        return f"it gets {language.NAME} from a feature, and features are not installed"
-    return devcontainer.unusable
 
 
 def built_image(build: DockerBuild, dependencies: Sequence[str], files: ProjectFiles) -> BuiltImage:
@@ -120,20 +117,16 @@ def dependency_files(files: ProjectFiles, patterns: tuple[str, ...]) -> list[str
         path = waiting.pop()
         if path not in found and files.has(path):
             found[path] = None
-            waiting += _included_by(path, files)
+            if path.endswith((".txt", ".in")):
+                waiting += _included_by_requirements(path, files.text(path))
+            elif path == PROJECT:
+                waiting += _included_by_project(files)
     return sorted(found)
 
 
 def setup_key(commands: Sequence[str], paths: Sequence[str], files: ProjectFiles) -> str:
     lines = [*commands, *(f"{path} {_relevant_content(path, files)}" for path in paths)]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _included_by(path: str, files: ProjectFiles) -> Iterator[str]:
-    if path.endswith((".txt", ".in")):
-        yield from _included_by_requirements(path, files.text(path))
-    elif path == PROJECT:
-        yield from _included_by_project(files)
 
 
 def _included_by_requirements(path: str, text: str) -> Iterator[str]:
@@ -152,8 +145,7 @@ def _included_by_project(files: ProjectFiles) -> Iterator[str]:
         dynamic = table(files.toml(PROJECT), "tool", "setuptools", "dynamic")
     except ConfigError:
         return
-    sources = [dynamic.get("dependencies"), *table(dynamic, "optional-dependencies").values()]
-    for source in sources:
+    for source in (dynamic.get("dependencies"), *table(dynamic, "optional-dependencies").values()):
         named = table(source).get("file")
         yield from [named] if isinstance(named, str) else texts(named)
 

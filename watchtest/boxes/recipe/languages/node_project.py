@@ -77,15 +77,11 @@ def _is_met(found: re.Match[str], major: int) -> bool:
         return True
     bound = int(found["major"])
     is_bare = not re.search(r"[1-9]", found["rest"])
-    match found["how"]:
-        case ">=":
-            return major >= bound
-        case ">":
-            # Above 18 is 19, but above 18.2 is 18.3.
-            return major > bound or (major == bound and bool(found["rest"]))
-        case "<":
-            return major < bound or (major == bound and not is_bare)
-        case "<=":
-            return major <= bound
-        case _:
-            return major == bound
+    comparisons = {
+        ">=": major >= bound,
+        # Above 18 is 19, but above 18.2 is 18.3.
+        ">": major > bound or (major == bound and bool(found["rest"])),
+        "<": major < bound or (major == bound and not is_bare),
+        "<=": major <= bound,
+    }
+    return comparisons.get(found["how"], major == bound)
