@@ -18,7 +18,7 @@ from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, EngineKind, addresses
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, connect, find_engine, parse_time
-from watchtest.boxes.local.box_folder import host_of, remove_box, workspace_of
+from watchtest.boxes.local import box_folder
 from watchtest.errors import BoxError, EngineError
 from watchtest.workspace.machine import machine_id
 
@@ -112,8 +112,8 @@ def local_resources(folder: Path) -> list[Resource]:
             address="",
             id=box.name,
             name=str(box),
-            workspace=workspace_of(box),
-            host=host_of(box),
+            workspace=box_folder.read_mark(box, box_folder.WORKSPACE),
+            host=box_folder.read_mark(box, box_folder.HOST),
             created_at=box.stat().st_mtime,
             lane=box.name.rpartition("-")[2],
         )
@@ -124,7 +124,7 @@ def local_resources(folder: Path) -> list[Resource]:
 def remove(resource: Resource, engines: Iterable[Engine]) -> None:
     """Remove one resource, unless it is already gone."""
     if resource.what == "local box":
-        remove_box(Path(resource.name))
+        box_folder.remove_box(Path(resource.name))
         return
     engine = next(engine for engine in engines if engine.address.url == resource.address)
     with explained_api(resource.name):

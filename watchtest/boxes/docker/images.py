@@ -213,19 +213,15 @@ class Images:
 
     def take_snapshot(self, container: str, origin: str) -> str:
         """Save the container as the origin of all future boxes, and delete earlier snapshots of this image."""
-        base = self._base_of(origin)
+        marks_of_origin = ((self._inspect(origin) or {}).get("Config") or {}).get("Labels") or {}
+        is_snapshot = marks_of_origin.get(labels.ROLE) == SNAPSHOT
+        base = str(marks_of_origin[labels.BASE]) if is_snapshot else origin  # an image is its own base
         marks = {labels.ROLE: SNAPSHOT, labels.BASE: base, labels.TAKEN_FROM: container, labels.RECIPE: ""}
         earlier = self._all(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
         taken = self._commit(container, f"snapshot-{base.rpartition(':')[2][:16]}", marks)
         for image in earlier:
             self._remove(str(image["Id"]))
         return taken
-
-    def _base_of(self, origin: str) -> str:
-        """Return the image behind an origin: a snapshot names it, an image is its own base."""
-        found = self._inspect(origin)
-        marks = ((found or {}).get("Config") or {}).get("Labels") or {}
-        return str(marks[labels.BASE]) if marks.get(labels.ROLE) == SNAPSHOT else origin
 
     def carry(self, container: str) -> str:
         """Save the container's content as an image, for a container with other settings."""

@@ -18,17 +18,18 @@ DETACHED = "WATCHTEST_DETACHED"
 TREE, HOME, TEMPORARY = "tree", "home", "tmp"
 """The last one is /tmp of the box. It lies outside the other two, so that the box cannot replace it by a link."""
 WORKSPACE, HOST, IDENTITY = "workspace", "host", "id"
-"""Files that identify the box; the box itself cannot change them."""
+"""Files that identify the box; the box itself cannot change them. A recreated box has a new id, because nothing known
+about the old one applies."""
 
 
 def make_folder(folder: Path, workspace: str) -> None:
     try:
         for name in (TREE, HOME, f"{HOME}/user", TEMPORARY):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        if not (folder / IDENTITY).exists():
-            _write(folder / IDENTITY, secrets.token_hex(6))
-        _write(folder / WORKSPACE, workspace)
-        _write(folder / HOST, machine_id())
+        identity = read_mark(folder, IDENTITY) or secrets.token_hex(6)
+        for name, text in {IDENTITY: identity, WORKSPACE: workspace, HOST: machine_id()}.items():
+            if read_mark(folder, name) != text:
+                (folder / name).write_bytes(os.fsencode(text))
     except OSError as error:
         raise BoxError(
             f"the folder {error.filename} of the local box cannot be created: {error.strerror}",
@@ -36,32 +37,29 @@ def make_folder(folder: Path, workspace: str) -> None:
         ) from error
 
 
-def identity_of(folder: Path) -> str:
-    """Return the id of the box. A recreated box has a new id, because nothing known about the old one applies."""
-    return _text(folder / IDENTITY)
-
-
-def workspace_of(folder: Path) -> str:
-    """Return the workspace of this box, or "" if the folder is not a box."""
-    return _text(folder / WORKSPACE)
-
-
-def host_of(folder: Path) -> str:
-    """Return the id of the machine that the workspace of this box is on."""
-    return _text(folder / HOST)
+def read_mark(folder: Path, name: str) -> str:
+    """Return the content of such a file; "" if the folder is not a box."""
+    try:
+        return os.fsdecode((folder / name).read_bytes())
+    except OSError:
+        return ""
 
 
 def boxes_of(workspace: str, boxes: Path) -> Iterator[Path]:
     """Yield the boxes of a workspace in the folder `boxes`."""
     for folder in sorted(boxes.iterdir()) if boxes.is_dir() else ():
-        if workspace_of(folder) == workspace:
+        if read_mark(folder, WORKSPACE) == workspace:
             yield folder
 
 
 def remove_box(folder: Path) -> None:
-    """End every process of the box, then remove its folder."""
-    end_agent(folder)
-    end_processes(folder)
+    """End the agent of the box, its jobs, services and detached commands, then remove its folder."""
+    from watchtest.agent import box_lock  # not on every system
+
+    end_sandbox(folder)
+    box_lock.kill_holder(str(folder / HOME / "agent.lock"))  # its watcher notices and recreates the box
+    for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
+        box_lock.kill_marked(variable, str(folder / HOME))
     try:
         # Rename it first: a watcher may recreate it at this moment.
         _remove_tree(folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")))
@@ -71,27 +69,11 @@ def remove_box(folder: Path) -> None:
         raise BoxError(f"{error.filename} of the local box cannot be removed: {error.strerror}") from error
 
 
-def end_agent(folder: Path) -> None:
-    """End the agent of this box, sandboxed or not. Its watcher notices and recreates the box."""
-    from watchtest.agent import box_lock  # not on every system
-
-    end_sandbox(folder)
-    box_lock.kill_holder(str(folder / HOME / "agent.lock"))
-
-
 def end_sandbox(folder: Path) -> None:
     """End the agent of this box if it is sandboxed, and everything in its namespace with it."""
     from watchtest.agent import box_lock  # not on every system
 
     box_lock.kill_marked(SANDBOX, str(folder / HOME))
-
-
-def end_processes(folder: Path) -> None:
-    """End all jobs, services and detached commands of this box."""
-    from watchtest.agent import box_lock
-
-    for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
-        box_lock.kill_marked(variable, str(folder / HOME))
 
 
 def _remove_tree(folder: Path) -> None:
@@ -102,15 +84,3 @@ def _remove_tree(folder: Path) -> None:
         for path, _, _ in os.walk(folder):
             Path(path).chmod(0o700)
         shutil.rmtree(folder)
-
-
-def _text(file: Path) -> str:
-    try:
-        return os.fsdecode(file.read_bytes())
-    except OSError:
-        return ""
-
-
-def _write(file: Path, text: str) -> None:
-    if _text(file) != text:
-        file.write_bytes(os.fsencode(text))

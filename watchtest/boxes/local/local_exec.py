@@ -61,9 +61,14 @@ def run(argv: list[str], environ: Mapping[str, str], mode: ExecMode, target: Exe
         return _run_detached(argv, environ, target)
     if sandbox is None:
         return _run_unsandboxed(argv, environ, target.root, is_terminal=mode is ExecMode.TERMINAL)
-    if mode is ExecMode.TERMINAL:
-        return _run_on_new_terminal([target.python, "-I", "-c", TAKE_TERMINAL, *argv], environ, sandbox)
-    return _run_sandboxed(argv, environ, sandbox)
+    if mode is ExecMode.ATTACHED:
+        return _run_attached(argv, environ, sandbox)
+    from watchtest.boxes.terminal import run_on_new_terminal  # not on every system
+
+    with_terminal = [target.python, "-I", "-c", TAKE_TERMINAL, *argv]
+    return _run_in_sandbox(
+        with_terminal, sandbox, lambda command, status_fd: run_on_new_terminal(command, environ, status_fd)
+    )
 
 
 def _run_unsandboxed(argv: list[str], environ: Mapping[str, str], root: str, *, is_terminal: bool) -> int:
@@ -81,10 +86,9 @@ def _run_unsandboxed(argv: list[str], environ: Mapping[str, str], root: str, *, 
         signal.signal(signal.SIGINT, before)
 
 
-def _run_sandboxed(argv: list[str], environ: Mapping[str, str], sandbox: Sandbox) -> int:
+def _run_attached(argv: list[str], environ: Mapping[str, str], sandbox: Sandbox) -> int:
     """Run in a session of its own: the command must not inject input, and Ctrl-C must not end the sandbox first."""
     token = secrets.token_hex(8)
-    marked = ["/usr/bin/env", f"{COMMAND}={token}", *argv]
 
     def interrupt() -> None:
         from watchtest.agent import box_lock  # not on every system
@@ -92,32 +96,24 @@ def _run_sandboxed(argv: list[str], environ: Mapping[str, str], sandbox: Sandbox
         for pid in box_lock.marked_pids(COMMAND, token):
             _signal(pid, signal.SIGINT)
 
-    def attempt(status_fd: int) -> int:
-        command = sandbox(marked, dies_with_parent=_is_main_thread(), status_fd=status_fd)
+    def run_once(command: list[str], status_fd: int) -> int:
         return _run_to_end(
             lambda: subprocess.Popen(command, env=dict(environ), start_new_session=True, pass_fds=(status_fd,)),
             interrupt,
             lambda process: _signal(-process.pid, signal.SIGKILL),
         )
 
-    return _until_set_up(attempt)
+    return _run_in_sandbox(["/usr/bin/env", f"{COMMAND}={token}", *argv], sandbox, run_once)
 
 
-def _run_on_new_terminal(argv: list[str], environ: Mapping[str, str], sandbox: Sandbox) -> int:
-    from watchtest.boxes.terminal import run_on_new_terminal  # not on every system
-
-    def attempt(status_fd: int) -> int:
-        command = sandbox(argv, dies_with_parent=_is_main_thread(), status_fd=status_fd)
-        return _exit_code(run_on_new_terminal(command, environ, status_fd))
-
-    return _until_set_up(attempt)
-
-
-def _until_set_up(attempt: Callable[[int], int]) -> int:
-    """Call `attempt` again while bubblewrap fails before the command has started; see `mount_vanished`."""
+def _run_in_sandbox(argv: list[str], sandbox: Sandbox, run_once: Callable[[list[str], int], int]) -> int:
+    """Run a command; again while bubblewrap fails before the command has started, see `mount_vanished`."""
+    # Only the main thread lives as long as our process.
+    is_main_thread = threading.current_thread() is threading.main_thread()
     for _ in range(START_TRIES):
         with tempfile.TemporaryFile() as status:
-            code = attempt(status.fileno())
+            command = sandbox(argv, dies_with_parent=is_main_thread, status_fd=status.fileno())
+            code = _exit_code(run_once(command, status.fileno()))
             status.seek(0)
             # bubblewrap reports an exit code only if the sandbox was complete.
             if code != SETUP_FAILED or b"exit-code" in status.read():
@@ -164,11 +160,6 @@ def _run_to_end(
 def _signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):  # it has just ended
         os.kill(pid, number)
-
-
-def _is_main_thread() -> bool:
-    """Return whether a process may die with this thread: only the main thread lives as long as our process."""
-    return threading.current_thread() is threading.main_thread()
 
 
 def _exit_code(status: int) -> int:

@@ -309,7 +309,7 @@ class LocalProvider:
         is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
         return BoxInfo(
             engine=self.engine,
-            id=box_folder.identity_of(self._spec.folder),
+            id=box_folder.read_mark(self._spec.folder, box_folder.IDENTITY),
             image=self.image,
             state=state,
             since=time.time(),

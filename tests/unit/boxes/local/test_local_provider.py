@@ -18,7 +18,7 @@ from support import TESTS
 from support.containers import recipe
 
 from watchtest.boxes.box import agent_zip
-from watchtest.boxes.local.box_folder import boxes_of, workspace_of
+from watchtest.boxes.local.box_folder import WORKSPACE, boxes_of, read_mark
 from watchtest.boxes.local.bubblewrap import START_TRIES, Bubblewrap, NoBubblewrap, find_bubblewrap
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 from watchtest.boxes.protocols import ExecMode
@@ -253,7 +253,7 @@ def test_a_box_says_whose_it_is_and_is_thrown_away_with_its_siblings(boxes: Path
         assert provider.inspect() is None
         assert sh(provider, "mkdir closed && touch closed/in && chmod 500 closed") == 0, "tests do such things"
         assert provider.inspect() is not None
-    assert {name: workspace_of(boxes / name) for name in owners} == owners
+    assert {name: read_mark(boxes / name, WORKSPACE) for name in owners} == owners
     assert (boxes / "save" / "host").read_text()
     assert list(boxes_of("/mine", boxes)) == [boxes / "commit", boxes / "save"]
     assert providers["save"].reset(with_environment=False) == ("2 local boxes",)
@@ -323,7 +323,7 @@ def test_nothing_outside_of_the_box_can_be_written(sandboxed: LocalProvider, pat
 @pytest.mark.bubblewrap
 def test_the_box_cannot_change_whose_it_is_nor_where_its_tmp_lies(sandboxed: LocalProvider, boxes: Path) -> None:
     sh(sandboxed, f"cd {boxes}/one; echo x > workspace; rm -rf tmp; mv tmp other; ln -s /etc tmp; ln -s /etc new")
-    assert workspace_of(boxes / "one") not in ("", "x\n")
+    assert read_mark(boxes / "one", WORKSPACE) not in ("", "x\n")
     assert sorted(path.name for path in (boxes / "one").iterdir()) == [
         *("home", "host", "id", "tmp", "tree", "workspace")
     ]
