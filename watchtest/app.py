@@ -256,7 +256,7 @@ async def _enter_control(
     views += [View(gateway.show), View(screens.show)]
     listen = project.config.api.listen
     context = ApiContext(
-        gateway, lambda: status.document(loop.state), screens, project.workspace, timestamp(status.started_at)
+        gateway, lambda: status.document(loop.state), screens, project.workspace, timestamp(status.writer.started_at)
     )
     server = ControlServer(
         context,

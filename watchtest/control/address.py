@@ -65,7 +65,9 @@ def read_token(path: Path) -> str:
     except OSError:
         return ""
     try:
-        if not _is_private_file(os.fstat(descriptor)):
+        status = os.fstat(descriptor)
+        is_ours = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+        if not is_ours or not stat.S_ISREG(status.st_mode):
             return ""
         text = os.read(descriptor, 1000).decode("ascii", "replace").strip()
     finally:
@@ -87,9 +89,3 @@ def ensure_token(path: Path) -> str:
             hint="make it writable, or set WATCHTEST_STATE_DIR to another folder",
         ) from error
     return token
-
-
-def _is_private_file(status: os.stat_result) -> bool:
-    if not stat.S_ISREG(status.st_mode):
-        return False
-    return not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)

@@ -20,16 +20,7 @@ from watchtest.control.run_reports import PastRuns, Position, RunReport, RunRepo
 from watchtest.core import events
 from watchtest.core.model import All, Lane, Only, Policy, Selection
 from watchtest.core.policy import matching_selection, policy_selection, repeat_selection
-from watchtest.core.state import (
-    Broken,
-    Executing,
-    LaneState,
-    SettleStatus,
-    State,
-    Working,
-    requested_run_id,
-    settle_status,
-)
+from watchtest.core.state import Broken, Executing, LaneState, State, Working, requested_run_id
 from watchtest.core.transitions import facts_of
 from watchtest.views.dashboard.watcher_screen import ScreenServer
 
@@ -118,7 +109,7 @@ class Gateway:
 
     async def request_run(self, request: RunRequest) -> RunReport:
         """Return the report of the accepted run, which will reach a final state."""
-        lane = self._lane(request.lane)
+        lane = self.lane(request.lane)
         self._requested_runs += 1
         run_id = requested_run_id(lane, str(self._requested_runs))
         after = await self._process(events.RunRequested(lane.lane, time.time(), _selection(request, lane), id=run_id))
@@ -165,7 +156,7 @@ class Gateway:
 
     async def why(self, what: str, lane: Lane | None) -> dict[str, Any]:
         """Explain whether a test was selected and what it uses, or which tests depend on a file."""
-        state = self._lane(lane)
+        state = self.lane(lane)
         explanation = await self._explain(state, what)
         if explanation is None:
             hint = "use the id of a test or the path of a file in the workspace, after the first run"
@@ -184,25 +175,21 @@ class Gateway:
 
     async def pause(self, lane: Lane | None, *, is_paused: bool) -> Mapping[Lane, bool]:
         """Pause or resume a lane, or all of them. Return for each lane whether it is paused."""
-        lanes = self._state().ranked if lane is None else (self._lane(lane),)
+        lanes = self._state().ranked if lane is None else (self.lane(lane),)
         request = events.PauseRequested if is_paused else events.ResumeRequested
         for each in lanes:
             await self._process(request(each.lane, time.time()))
         return {each.lane: each.is_paused for each in self._state().ranked}
 
-    async def rescan(self, lane: Lane | None) -> tuple[Lane, SettleStatus]:
+    async def rescan(self, lane: Lane | None) -> LaneState:
         """Make the lane read its whole source now, which finds saves that the watcher was not notified of."""
-        name = self._lane(lane).lane
+        name = self.lane(lane).lane
         after = await self._process(events.SourceChanged(name, time.time(), frozenset({events.EVERYTHING})))
-        return name, settle_status(after.lanes[name])
-
-    def settle_status(self, lane: Lane | None) -> tuple[Lane, SettleStatus]:
-        state = self._lane(lane)
-        return state.lane, settle_status(state)
+        return after.lanes[name]
 
     async def set_policy(self, request: PolicyRequest) -> LaneState:
         """Set what a change of a lane runs from now on, and return the lane."""
-        lane = self._lane(request.lane)
+        lane = self.lane(request.lane)
         policy = None if request.policy == CONFIGURED else Policy(request.policy)
         after = await self._process(events.PolicyRequested(lane.lane, time.time(), policy))
         return after.lanes[lane.lane]
@@ -231,7 +218,7 @@ class Gateway:
         finally:
             del self._waiting[id(event)]
 
-    def _lane(self, lane: Lane | None) -> LaneState:
+    def lane(self, lane: Lane | None) -> LaneState:
         """Return this lane; by default the highest one that is on."""
         state = self._state()
         if lane is None:

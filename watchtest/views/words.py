@@ -136,11 +136,10 @@ PACE_LIMITS = (0.1, 10.0)
 
 def eta_s(lane: LaneState, now: float) -> float | None:
     """Return the seconds until the current run ends, estimated from earlier durations; None if unknown."""
-    match lane.activity:
-        case Working(phase=Executing(promised=promised, results=results, since=since)) if promised:
-            pass
-        case _:
-            return None
+    phase = lane.activity.phase if isinstance(lane.activity, Working) else None
+    if not isinstance(phase, Executing) or not phase.promised:
+        return None
+    promised, results = phase.promised, phase.results
     took = {test: known.result.duration_s for test, known in lane.knowledge.tests.items()}
     took |= {test: result.duration_s for test, result in lane.unjudged_results.items()}
     waiting = promised - results.keys()
@@ -151,7 +150,7 @@ def eta_s(lane: LaneState, now: float) -> float | None:
     mean_s = sum(known) / len(known) if known else done_s / len(results)
     left_s = sum(known) + mean_s * (len(waiting) - len(known))
     is_under_way = len(results) >= LEAST_SHARE * len(promised)
-    return max(left_s * (_pace(now - since, done_s) if is_under_way else 1.0), 0.0)
+    return max(left_s * (_pace(now - phase.since, done_s) if is_under_way else 1.0), 0.0)
 
 
 def _pace(elapsed_s: float, done_s: float) -> float:

@@ -141,8 +141,8 @@ def _reference(model: type[BaseModel]) -> Document:
 
 
 def _models() -> Document:
-    requests = {operation.body for operation in OPERATIONS if operation.body}
-    requests |= {operation.query for operation in OPERATIONS if operation.query}
+    queries = {operation.query for operation in OPERATIONS if operation.query}
+    requests = queries | {operation.body for operation in OPERATIONS if operation.body}
     answers = {operation.answer for operation in OPERATIONS if isinstance(operation.answer, type)}
     answers |= {RefusedModel, *EVENTS.values()}
     both: list[tuple[type[BaseModel], JsonSchemaMode]] = [
@@ -150,8 +150,8 @@ def _models() -> Document:
         *((model, "serialization") for model in sorted(answers, key=lambda model: model.__name__)),
     ]
     defined: Document = models_json_schema(both, ref_template=REFERENCE, schema_generator=_ComponentSchema)[1]["$defs"]
-    queries = {operation.query.__name__ for operation in OPERATIONS if operation.query}
-    return {name: schema for name, schema in defined.items() if name not in queries}
+    inlined = {query.__name__ for query in queries}
+    return {name: schema for name, schema in defined.items() if name not in inlined}
 
 
 def _status() -> Document:
@@ -159,8 +159,7 @@ def _status() -> Document:
     schema = status_schema()
     parts = {f"Status-{name}": part for name, part in schema["$defs"].items()}
     whole = {key: value for key, value in schema.items() if key not in ("$defs", "$schema", "$id")}
-    moved: Document = _moved({"Status": whole, **parts})
-    return moved
+    return {name: _moved(part) for name, part in {"Status": whole, **parts}.items()}
 
 
 def _moved(value: Any) -> Any:

@@ -14,7 +14,6 @@ from watchtest.core.model import Lane, RunState
 from watchtest.core.text import ID_LIMIT
 from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 
-AFTER_LIMIT = 2_000_000_000
 TEXT_LIMIT = 100
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DIGITS = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -75,6 +74,7 @@ def _check_integer(text: object) -> object:
 
 
 QueryInteger = Annotated[int, BeforeValidator(_check_integer)]
+After = Annotated[int, Field(ge=0, le=2_000_000_000), BeforeValidator(_check_integer)]
 # For the schema only: pydantic's regular expressions do not support look-ahead.
 TEST_PATTERN = r"^(?!.*(^|[\\/])\.\.([\\/]|$))(?![A-Za-z]:[\\/])[^\s\x00-\x1f\x7f-\x9f@/\\-][^\x00-\x1f\x7f-\x9f]*$"
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
@@ -178,12 +178,7 @@ class RunsQuery(ApiModel):
 
 
 class ResultsQuery(ApiModel):
-    after: QueryInteger = Field(
-        default=0,
-        ge=0,
-        le=AFTER_LIMIT,
-        description="Return only results after this number: `next` of the previous answer.",
-    )
+    after: After = Field(default=0, description="Return only results after this number: `next` of the previous answer.")
     limit: QueryInteger = Field(default=1000, ge=1, le=5000, description="The maximum number of results to return.")
 
 
@@ -200,9 +195,7 @@ class ScreenQuery(ApiModel):
     chosen: Annotated[int, Field(ge=0, le=100_000), BeforeValidator(_check_integer)] | None = Field(
         default=None, description="The index of the failure to show in full, starting at 0."
     )
-    after: QueryInteger = Field(
-        default=0, ge=0, le=AFTER_LIMIT, description="Wait up to a second for a screen that is newer than this `seq`."
-    )
+    after: After = Field(default=0, description="Wait up to a second for a screen that is newer than this `seq`.")
 
 
 class WhyQuery(ApiModel):

@@ -55,12 +55,6 @@ def parse_query(model: type[Model], query: list[tuple[str, str]]) -> Model:
     return parsed
 
 
-def parse_run_id(text: str) -> str:
-    if not RUN_ID.fullmatch(text):
-        raise Refusal(404, "no_such_run", "not a run id", "`watchtest history list` shows the runs")
-    return text
-
-
 def quoted(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= QUOTED_LIMIT else f"{text[:QUOTED_LIMIT]}…"

@@ -26,14 +26,13 @@ from watchtest.config.loader import check_text
 from watchtest.control.api.openapi import document
 from watchtest.control.api.operations import OPERATIONS, Operation
 from watchtest.control.api.request_models import NothingModel, ScreenQuery
-from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, Refusal, parse_body, parse_query, parse_run_id
+from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, RUN_ID, Refusal, parse_body, parse_query
 from watchtest.control.feed import CLIENTS_LIMIT, EVENTS_LIMIT, FeedClient
 from watchtest.control.gateway import ApiContext
 from watchtest.control.guard import REQUESTS_LIMIT
 from watchtest.control.metrics import Metrics
 from watchtest.control.run_reports import RunReport
-from watchtest.core.model import Lane
-from watchtest.core.state import SettleStatus
+from watchtest.core.state import LaneState, settle_status
 from watchtest.errors import WatchtestError
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.schemas import status_schema
@@ -58,7 +57,10 @@ class Call:
 
     @property
     def run_id(self) -> str:
-        return parse_run_id(self.request.path_params["id"])
+        run_id: str = self.request.path_params["id"]
+        if not RUN_ID.fullmatch(run_id):
+            raise Refusal(404, "no_such_run", "not a run id", "`watchtest history list` shows the runs")
+        return run_id
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -224,10 +226,10 @@ class Handlers:
         return JsonResponse({"lanes": {lane.value: {"paused": paused} for lane, paused in lanes.items()}})
 
     async def look(self, call: Call) -> Response:
-        return _settle_response(*await self._gateway.rescan(call.body.lane))
+        return _settle_response(await self._gateway.rescan(call.body.lane))
 
     async def rest(self, call: Call) -> Response:
-        return _settle_response(*self._gateway.settle_status(call.query.lane))
+        return _settle_response(self._gateway.lane(call.query.lane))
 
     async def policy(self, call: Call) -> Response:
         lane = await self._gateway.set_policy(call.body)
@@ -263,8 +265,9 @@ def _view(query: ScreenQuery) -> ViewState:
     return ViewState(query.panel, query.filter, bool(query.typing), query.chosen)
 
 
-def _settle_response(lane: Lane, status: SettleStatus) -> Response:
-    return JsonResponse({"lane": lane.value, "settled": status.is_settled, "waits_for": status.waits_for or None})
+def _settle_response(lane: LaneState) -> Response:
+    status = settle_status(lane)
+    return JsonResponse({"lane": lane.lane.value, "settled": status.is_settled, "waits_for": status.waits_for or None})
 
 
 def _run_response(report: RunReport) -> Response:

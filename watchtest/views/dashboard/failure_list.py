@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from watchtest.core.model import Location, Outcome, Result, Verdict
 from watchtest.core.policy import is_matched
-from watchtest.core.state import Broken, Executing, KnownTest, LaneState, Working
+from watchtest.core.state import Broken, KnownTest, LaneState, Working
 from watchtest.core.text import EXCERPT_LIMIT, clean, cut, duration, tail
 from watchtest.views import words
 from watchtest.views.dashboard.navigation import ViewState
@@ -170,11 +170,7 @@ def _matches(lane: LaneState, view: ViewState, blocks: Sequence[FailureBlock], r
 
 
 def _blocks(lane: LaneState, view: ViewState, context: ScreenContext) -> list[FailureBlock]:
-    match lane.activity:
-        case Working(phase=Executing(results=live)):
-            pass
-        case _:
-            live = {}
+    live = lane.activity.results if isinstance(lane.activity, Working) else {}
     red = lane.knowledge.red
     was_red = {known.result.test for known in red}
     # The last verdict stands until the next one: its red tests stay on the screen, with their results of this run.

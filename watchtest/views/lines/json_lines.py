@@ -16,7 +16,7 @@ from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, StopReason
 from watchtest.core.state import Broken, LaneState, State
 from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line, optional_timestamp, timestamp
-from watchtest.views.lines.plain_lines import discard_output
+from watchtest.views.lines.plain_lines import write_line
 from watchtest.views.status.status_document import problem_document
 
 SCHEMA = "watchtest.event"
@@ -46,15 +46,7 @@ class JsonLines:
             self._write(line)
 
     def _write(self, line: Object) -> None:
-        if not self._is_open:
-            return
-        try:
-            # ASCII only, so that the encoding of the stream does not matter.
-            self._stream.write(json.dumps(line) + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):  # the reader has left, or the stream was closed
-            self._is_open = False
-            discard_output(self._stream)
+        self._is_open = self._is_open and write_line(self._stream, json.dumps(line))
 
 
 def _first_line(state: State, at: float) -> Object:
@@ -118,11 +110,10 @@ def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[
         case transitions.RunFinished(finished=finished, ending=ending):
             if finished.state is not RunState.SUPERSEDED:
                 yield from (("result", {"run": finished.run.id, **_result(result)}) for result in fact.unreported)
-            tree = ending.snapshot.id if isinstance(ending, Judged) else None
             ended: Object = {
                 "state": finished.state.value,
                 "reason": cut(finished.reason, MESSAGE_LIMIT) or None,
-                "tree": tree,
+                "tree": ending.snapshot.id if isinstance(ending, Judged) else None,
                 "successor": finished.successor or None,
                 "problem": problem_document(ending.problem if isinstance(ending, ToolFailure) else None),
             }

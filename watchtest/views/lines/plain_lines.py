@@ -40,15 +40,19 @@ class PlainLines:
         self._write(at, one_line(text, NOTE_LIMIT))
 
     def _write(self, at: float, line: str) -> None:
-        if not self._is_open:
-            return
-        text = f"{time.strftime('%H:%M:%S', self._local(at))} {line}\n"
-        try:
-            self._stream.write(encodable(text, self._stream.encoding))
-            self._stream.flush()
-        except (OSError, ValueError):  # the reader has left, or the stream was closed
-            self._is_open = False
-            discard_output(self._stream)
+        text = f"{time.strftime('%H:%M:%S', self._local(at))} {line}"
+        self._is_open = self._is_open and write_line(self._stream, text)
+
+
+def write_line(stream: TextIO, line: str) -> bool:
+    """Write a line at once. Return False if that is no longer possible."""
+    try:
+        stream.write(encodable(f"{line}\n", stream.encoding))
+        stream.flush()
+    except (OSError, ValueError):  # the reader has left, or the stream was closed
+        discard_output(stream)
+        return False
+    return True
 
 
 def discard_output(stream: TextIO) -> None:

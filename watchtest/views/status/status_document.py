@@ -15,7 +15,6 @@ from watchtest.core.state import (
     Idle,
     KnownTest,
     LaneState,
-    PendingChanges,
     Starting,
     State,
     Stopped,
@@ -131,9 +130,9 @@ def _code(lane: LaneState) -> Document:
 
 
 def _pending(lane: LaneState) -> Document:
-    # The changes of a run stay pending until the run is judged.
-    carried = lane.activity.changes if isinstance(lane.activity, Working) else PendingChanges()
-    pending = lane.pending | carried
+    pending = lane.pending
+    if isinstance(lane.activity, Working):
+        pending |= lane.activity.changes  # they stay pending until the run is judged
     return {"changes": len(pending.paths), "since": text.optional_timestamp(pending.since)}
 
 

@@ -43,7 +43,7 @@ class StatusFile:
         self.folder = folder
         self._flaky = flaky
         self._written_flaky: frozenset[str] | None = None
-        self._writer = writer
+        self.writer = writer
         self._on_problem = on_problem
         self._clock = clock
         self._seq = 0
@@ -83,13 +83,9 @@ class StatusFile:
         # Both are also due if the clock was set back.
         if self._is_due and not 0 <= now - self._written_at < INTERVAL_S:
             self._write(now)
-        if not 0 <= now - self._heartbeat_at < self._writer.heartbeat_s:
+        if not 0 <= now - self._heartbeat_at < self.writer.heartbeat_s:
             self._heartbeat_at = now  # even if it fails, so that it is not tried more often
             self._try(lambda: self._touch_heartbeat(now))
-
-    @property
-    def started_at(self) -> float:
-        return self._writer.started_at
 
     def document(self, state: State) -> Document:
         """Return the document of `state` as the file has it, or will have in a moment."""
@@ -97,7 +93,7 @@ class StatusFile:
         self.show(state, now)
         if self._is_due:
             self._seq += 1  # documents that differ must not share a number
-        return document(state, seq=self._seq, now=now, writer=self._writer, flaky=self._flaky())
+        return document(state, seq=self._seq, now=now, writer=self.writer, flaky=self._flaky())
 
     def _write(self, now: float) -> None:
         if self._state is None:
@@ -110,7 +106,7 @@ class StatusFile:
         assert state is not None
         self._make_folder()
         flaky = self._flaky()
-        content = document(state, seq=self._seq + 1, now=self._written_at, writer=self._writer, flaky=flaky)
+        content = document(state, seq=self._seq + 1, now=self._written_at, writer=self.writer, flaky=flaky)
         located = locations(state.top)
         if located != self._written_locations:
             # Before the status, so that a reader of the verdict finds its locations.
