@@ -19,13 +19,13 @@ from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.boxes.docker.images import ImageOwner
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
-from watchtest.boxes.protocols import BoxProvider, JobLimits
-from watchtest.boxes.recipe.recipe import RecipeInput
+from watchtest.boxes.protocols import BoxProvider, JobLimits, Recipe
+from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
 from watchtest.config import Config, Project, ReadySettings, ServiceSettings
 from watchtest.config.keys import RunnerEntry
-from watchtest.core.model import Lane, Policy
+from watchtest.core.model import Lane, Policy, Snapshot
 from watchtest.errors import ConfigError, EngineError
 from watchtest.execution import TestExecutor
 from watchtest.pipeline import Pipeline, SourceTree
@@ -120,10 +120,13 @@ def local_provider(project: Project, owner: str) -> LocalProvider:
     return LocalProvider(spec, project.environ)
 
 
-def recipe_input(project: Project, source: SourceTree, detector: RunnerDetector | None = None) -> RecipeInput:
-    """Return what a recipe is made of. `detector` can be shared with other users of the same source."""
+def project_recipe(project: Project, source: SourceTree, snapshot: Snapshot) -> Recipe:
+    """Return the recipe of a box for this snapshot of the source."""
+    return recipe_of(_recipe_input(project, build_detector(project, source)), snapshot, source.read)
+
+
+def _recipe_input(project: Project, detector: RunnerDetector) -> RecipeInput:
     box = project.config.box
-    detector = detector or build_detector(project, source)
     return RecipeInput(
         host_python=sys.version_info[:2],
         dependencies=box.dependencies,
@@ -205,7 +208,7 @@ def build_pipeline(
         box=Box(provider),
         environment=environment,
         services=build_services(project, provider),
-        recipe_input=recipe_input(project, source, detector),
+        recipe_input=_recipe_input(project, detector),
         executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
         lost_changes=(lambda: user_actions.take_changes(project.workspace)) if lane is Lane.SAVE else tuple,

@@ -153,8 +153,7 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
     """Check the engine, the image for the box, and the limits that the engine enforces."""
     from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container, has_image
     from watchtest.boxes.docker.engines import find_engine
-    from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.wiring import build_worktree, recipe_input
+    from watchtest.wiring import build_worktree, project_recipe
 
     box = project.config.box
     assert box.engine != "local"
@@ -162,7 +161,7 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
     with closing(find_engine(project.environ, box.engine)) as engine:
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
         source = build_worktree(project)
-        recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
+        recipe = project_recipe(project, source, source.snapshot())
         image = provider.image_name(recipe)
         is_here = "is present" if has_image(engine, image) else "will be pulled or built when the box is created"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))

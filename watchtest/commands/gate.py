@@ -118,13 +118,12 @@ def _verdict(project: Project, target: GateTarget, provider: BoxProvider, timeou
 
 def _environment(project: Project, target: GateTarget, provider: BoxProvider) -> str:
     """Return the name of the environment in which that tree would be tested."""
-    from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.core.events import EVERYTHING
     from watchtest.pipeline import environment_name
-    from watchtest.wiring import recipe_input, settings_digest
+    from watchtest.wiring import project_recipe, settings_digest
 
     snapshot = target.source.snapshot(frozenset({EVERYTHING}))
-    recipe = recipe_of(recipe_input(project, target.source), snapshot, target.source.read)
+    recipe = project_recipe(project, target.source, snapshot)
     origin = provider.image_id(recipe)  # asks the engine, which `provider.engine` needs
     return environment_name(provider.engine, provider.image_name(recipe), origin, recipe, settings_digest(project))
 

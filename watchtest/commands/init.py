@@ -226,13 +226,12 @@ def _write_hook(file: Path, body: str) -> str:
 
 
 def _write_config(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.recipe.recipe import recipe_of
-    from watchtest.wiring import build_detector, build_worktree, recipe_input
+    from watchtest.wiring import build_detector, build_worktree, project_recipe
 
     project = load_project(arguments)
     source = build_worktree(project)
     snapshot = source.snapshot()
-    recipe = recipe_of(recipe_input(project, source), snapshot, source.read)
+    recipe = project_recipe(project, source, snapshot)
     origin = recipe.image.name if isinstance(recipe.image, NamedImage) else f"built from {recipe.image.dockerfile}"
     image = _line(f"{origin} ({recipe.because})")
     commands = [_line(command) for command in recipe.commands]

@@ -17,14 +17,13 @@ add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.boxes.recipe.recipe import recipe_of
     from watchtest.client.box_access import provider_in_use
-    from watchtest.wiring import build_worktree, recipe_input
+    from watchtest.wiring import build_worktree, project_recipe
     from watchtest.workspace import user_actions
 
     project = load_project(arguments)
     source = build_worktree(project)
-    recipe = recipe_of(recipe_input(project, source), source.snapshot(), source.read)
+    recipe = project_recipe(project, source, source.snapshot())
     with closing(provider_in_use(project, say)) as provider:
         kept = provider.snapshot(recipe, say)
         user_actions.take_changes(project.workspace)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from watchtest.core.events import EVERYTHING
 from watchtest.sources.streams import StreamFailed
-from watchtest.sources.subscription import Subscriber, Subscription, WatchScope, inode_of
+from watchtest.sources.subscription import Subscriber, Subscription, inode_of
+from watchtest.sources.worktree import Worktree
 
 TICK_S = 1.0
 SLEEP_DRIFT_S = 3.0
@@ -63,7 +64,7 @@ class WatchTiming:
 async def watch(
     root: Path,
     *,
-    scope: WatchScope,
+    scope: Worktree,
     timing: WatchTiming,
     stop: asyncio.Event,
     note: Callable[[str], None],
@@ -89,7 +90,7 @@ async def watch(
 
 class _FileWatcher:
     def __init__(
-        self, root: Path, scope: WatchScope, timing: WatchTiming, note: Callable[[str], None], is_polling: bool
+        self, root: Path, scope: Worktree, timing: WatchTiming, note: Callable[[str], None], is_polling: bool
     ) -> None:
         self._root = os.path.realpath(root)  # events name real paths
         self._scope = scope

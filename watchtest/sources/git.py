@@ -111,14 +111,14 @@ class Git:
         """Return the folder that all worktrees of the repository share."""
         return self._path("--git-common-dir")
 
-    def setting(self, name: str) -> str:
+    def setting(self, name: str, *options: str) -> str:
         """Return a value of git's configuration, or "" if it is not set."""
-        return os.fsdecode(self.run("config", "--get", name, ok_codes=(0, 1), is_safe=False)).rstrip("\n")
+        output = self.run("config", *options, "--get", name, ok_codes=(0, 1), is_safe=False)
+        return os.fsdecode(output).removesuffix("\n")
 
     def hooks(self) -> Path:
         """Return the folder of this repository's hooks, which `core.hooksPath` may have moved."""
-        output = self.run("config", "--type=path", "--get", "core.hooksPath", ok_codes=(0, 1), is_safe=False)
-        chosen = os.fsdecode(output).rstrip("\n")
+        chosen = self.setting("core.hooksPath", "--type=path")
         return self.folder / chosen if chosen else self.common() / "hooks"
 
     def objects(self) -> Path:

@@ -90,8 +90,7 @@ class GitIgnoreRules:
         self._is_tracked_loaded = True
 
     def _user_excludes(self) -> list[Path]:
-        output = self._git.run("config", "--type=path", "--get", "core.excludesFile", ok_codes=(0, 1))
-        if path := os.fsdecode(output).removesuffix("\n"):
+        if path := self._git.setting("core.excludesFile", "--type=path"):
             return [self._git.folder / path]
         environ = self._git.environ
         home = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")

@@ -11,23 +11,15 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
 from watchtest.core.events import EVERYTHING
-from watchtest.errors import WorkspaceError
 from watchtest.sources.streams import ChangeStream, PollStream, StreamFailed, TreeStream
+from watchtest.sources.worktree import Worktree, workspace_status
 
 IS_RECURSIVE = sys.platform != "linux"
 ATTEMPTS = 10
 CLOSE_TIMEOUT_S = 5.0
-
-
-class WatchScope(Protocol):
-    """Knows which parts of the workspace matter; implemented by `Worktree`."""
-
-    def folders(self) -> Sequence[str]: ...
-    def learn(self, paths: Collection[str]) -> None: ...
-    def is_left_out(self, path: str) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -89,7 +81,7 @@ class Subscriber:
     """Creates subscriptions for one workspace. Starts polling, with a note, if the system cannot provide them."""
 
     root: str
-    scope: WatchScope
+    scope: Worktree
     poll_s: float
     note: Callable[[str], None]
     is_polling: bool = False
@@ -131,14 +123,7 @@ class Subscriber:
 
 def inode_of(root: str) -> int:
     """Return the inode of the workspace, which changes when another folder replaces it."""
-    try:
-        status = os.lstat(root)
-    except OSError as error:
-        raise WorkspaceError(
-            f"{root}: the workspace is gone or cannot be reached ({error.strerror})",
-            hint="Start watchtest again in the folder where it is now.",
-        ) from error
-    return status.st_ino
+    return workspace_status(Path(root), follow_symlinks=False).st_ino
 
 
 def _reason(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from watchtest.core.model import Entry, EntryKind
 
@@ -15,9 +15,6 @@ FILE_MODE = b"100644"
 PROGRAM_MODE = b"100755"
 SYMLINK_MODE = b"120000"
 FOLDER_MODE = b"40000"
-
-TreeItem = tuple[bytes, bytes, str]
-"""Name, git's mode and git's id of one child of a folder."""
 
 
 def blob_id(content: bytes) -> str:
@@ -48,27 +45,9 @@ def git_mode(entry: Entry) -> bytes:
     return PROGRAM_MODE if entry.mode & 0o100 else FILE_MODE
 
 
-def folder_id(items: Iterable[TreeItem]) -> str:
-    """Return git's id of a folder, computed from the ids of its children."""
+def folder_id(items: Iterable[tuple[bytes, bytes, str]]) -> str:
+    """Return git's id of a folder, computed from its children: each child's name, git's mode and git's id."""
     # Git sorts as if the name of a folder ended in a slash.
     ordered = sorted(items, key=lambda item: item[0] + b"/" if item[1] == FOLDER_MODE else item[0])
     body = b"".join([b"%s %s\0%s" % (mode, name, bytes.fromhex(id)) for name, mode, id in ordered])
     return hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest()
-
-
-def tree_id(entries: Mapping[str, Entry]) -> str:
-    """Return the id that `git write-tree` computes for these entries. Skips folders: git has no empty ones."""
-    folders: dict[str, list[TreeItem]] = {"": []}
-    for path, entry in entries.items():
-        if entry.kind is not EntryKind.FOLDER:
-            folder, _, name = path.rpartition("/")
-            folders.setdefault(folder, []).append((name_bytes(name), git_mode(entry), entry.digest))
-    for folder in list(folders):
-        while folder := folder.rpartition("/")[0]:
-            folders.setdefault(folder, [])
-    # Deepest first, so that each folder's id is known when its parent needs it.
-    for folder in sorted(folders, key=lambda path: path.count("/"), reverse=True):
-        if folder:
-            parent, _, name = folder.rpartition("/")
-            folders[parent].append((name_bytes(name), FOLDER_MODE, folder_id(folders[folder])))
-    return folder_id(folders[""])

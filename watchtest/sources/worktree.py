@@ -31,6 +31,17 @@ ROUNDS = 10
 """How often folders that keep changing are listed again; after that, the watcher's next event updates them."""
 
 
+def workspace_status(root: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+    """Return the status of the workspace's folder. Raises WorkspaceError if there is none."""
+    try:
+        return root.stat(follow_symlinks=follow_symlinks)
+    except OSError as error:
+        raise WorkspaceError(
+            f"{root}: the workspace is gone or cannot be reached ({error.strerror})",
+            hint="Start watchtest again in the folder where it is now.",
+        ) from error
+
+
 class Worktree:
     """The working tree of one workspace. Thread-safe: calls wait for one another, except `is_left_out`."""
 
@@ -109,14 +120,7 @@ class Worktree:
     # -- internals -------------------------------------------------------------------------------------
 
     def _check_root(self) -> None:
-        try:
-            status = self.root.stat()
-        except OSError as error:
-            raise WorkspaceError(
-                f"{self.root}: the workspace is gone or cannot be reached ({error.strerror})",
-                hint="Start watchtest again in the folder where it is now.",
-            ) from error
-        if not stat.S_ISDIR(status.st_mode):
+        if not stat.S_ISDIR(workspace_status(self.root).st_mode):
             raise WorkspaceError(f"{self.root}: not a folder", hint="Give the folder of the project.")
 
     def _current_top(self) -> tuple[Folder, bool]:

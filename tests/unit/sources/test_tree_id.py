@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tree_ids import tree_id
 
 from watchtest.core.model import Entry, EntryKind
-from watchtest.sources.tree_id import EMPTY_TREE, blob_id, file_id, folder_id, tree_id
+from watchtest.sources.tree_id import EMPTY_TREE, blob_id, file_id, folder_id
 
 NASTY = [
     b"a",

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.tree_ids import tree_id
 
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, EntryKind
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.entry import RACY_NS, examine
-from watchtest.sources.tree_id import EMPTY_TREE, blob_id, tree_id
+from watchtest.sources.tree_id import EMPTY_TREE, blob_id
 from watchtest.sources.worktree import Worktree
 
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
