@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -186,6 +186,15 @@ Command = Annotated[
 Hook = Annotated[Annotated[Argument, Tag("word")] | Annotated[Texts, Tag("list")], Discriminator(_word_or_list)]
 
 
+Value = TypeVar("Value")
+
+
+def key(default: Value, description: str, **limits: Any) -> Value:
+    """Return a field of a section; pydantic checks the limits."""
+    field: Value = Field(default=default, description=description, **limits)
+    return field
+
+
 class Section(BaseModel):
     """A table of the config file."""
 
@@ -195,33 +204,25 @@ class Section(BaseModel):
 class TriggerSettings(Section):
     """What starts a run, and which tests it runs."""
 
-    save: Policy = Field(default="affected", description="Tests to run after a save: off, affected, failed or all.")
-    stage: Policy = Field(default="off", description="Tests to run on the staged content when it changes.")
-    commit: Policy = Field(default="off", description="Tests to run on HEAD when it moves.")
+    save: Policy = key("affected", "Tests to run after a save: off, affected, failed or all.")
+    stage: Policy = key("off", "Tests to run on the staged content when it changes.")
+    commit: Policy = key("off", "Tests to run on HEAD when it moves.")
 
 
 class WatchSettings(Section):
     """Which files are watched and mirrored, and how saves are grouped."""
 
-    debounce_ms: int = Field(
-        default=50,
-        ge=0,
-        le=10_000,
-        description="Milliseconds without changes after a save before its verdict is shown.",
+    debounce_ms: int = key(
+        50, "Milliseconds without changes after a save before its verdict is shown.", ge=0, le=10_000
     )
-    debounce_cap_ms: int = Field(
-        default=1000, ge=0, le=600_000, description="Longest wait while saves keep coming; at least debounce_ms."
-    )
-    ignore: Texts = Field(default=(), description="Gitignore-style globs to leave out, in addition to git's own.")
-    include: Texts = Field(
-        default=(), description="Gitignore-style globs to keep although they are ignored or may hold secrets."
-    )
-    poll: bool = Field(default=False, description="Check the files every second, for mounts that send no events.")
-    max_file_mb: int = Field(default=512, ge=1, le=4096, description="Larger files are left out, with a notice.")
-    shrink_guard: bool = Field(default=True, description="Ask before a sync that removes more than half of the files.")
-    rules: Annotated[tuple[RulePattern, ...], Field(strict=False)] = Field(
-        default=(),
-        description='Dependencies that cannot be detected: "templates/** -> tests/web" runs those tests or a runner.',
+    debounce_cap_ms: int = key(1000, "Longest wait while saves keep coming; at least debounce_ms.", ge=0, le=600_000)
+    ignore: Texts = key((), "Gitignore-style globs to leave out, in addition to git's own.")
+    include: Texts = key((), "Gitignore-style globs to keep although they are ignored or may hold secrets.")
+    poll: bool = key(False, "Check the files every second, for mounts that send no events.")
+    max_file_mb: int = key(512, "Larger files are left out, with a notice.", ge=1, le=4096)
+    shrink_guard: bool = key(True, "Ask before a sync that removes more than half of the files.")
+    rules: Annotated[tuple[RulePattern, ...], Field(strict=False)] = key(
+        (), 'Dependencies that cannot be detected: "templates/** -> tests/web" runs those tests or a runner.'
     )
 
     @model_validator(mode="after")
@@ -234,115 +235,87 @@ class WatchSettings(Section):
 class BoxSettings(Section):
     """The persistent, isolated environment in which the tests run."""
 
-    engine: EngineName = Field(default="auto", description="What runs the box: auto, docker, podman or local.")
-    image: Image = Field(default="auto", description="Image of the box; auto chooses one that suits the project.")
-    dockerfile: WorkspaceFile = Field(
-        default="", description="Dockerfile in the workspace to build the image from, unless image names one."
+    engine: EngineName = key("auto", "What runs the box: auto, docker, podman or local.")
+    image: Image = key("auto", "Image of the box; auto chooses one that suits the project.")
+    dockerfile: WorkspaceFile = key("", "Dockerfile in the workspace to build the image from, unless image names one.")
+    workdir: Workdir = key("/workspace", "Folder in the box that holds the code.")
+    user: User = key("", "User in the box, by name or number; empty means the image's own.")
+    python: Argument = key("", "Python in the box that runs the tests; found if empty.")
+    setup: Setup = key("auto", "Shell commands run once in a new box; auto installs the project.")
+    dependencies: Texts = key(
+        DEPENDENCIES, "Globs of the files that setup depends on; it runs again when one of them changes."
     )
-    workdir: Workdir = Field(default="/workspace", description="Folder in the box that holds the code.")
-    user: User = Field(default="", description="User in the box, by name or number; empty means the image's own.")
-    python: Argument = Field(default="", description="Python in the box that runs the tests; found if empty.")
-    setup: Setup = Field(default="auto", description="Shell commands run once in a new box; auto installs the project.")
-    dependencies: Texts = Field(
-        default=DEPENDENCIES,
-        description="Globs of the files that setup depends on; it runs again when one of them changes.",
+    setup_timeout_s: Seconds = key(900.0, "Time limit of setup in seconds.")
+    environment: Variables = key(
+        PROXIES, "Names of the host's environment variables to pass into the box; no others are."
     )
-    setup_timeout_s: Seconds = Field(default=900.0, description="Time limit of setup in seconds.")
-    environment: Variables = Field(
-        default=PROXIES, description="Names of the host's environment variables to pass into the box; no others are."
-    )
-    ca: Certificates = Field(
-        default="auto", description="Certificates the box trusts: auto (the host's), off or a path."
-    )
-    network: Network = Field(default="on", description="Network of the box: on, off or setup (only while setup runs).")
-    sandbox: Sandbox = Field(
-        default="auto", description="Run the local box in bubblewrap: auto (where it works), on or off."
-    )
-    ports: Ports = Field(default=(), description="Ports of the box that can be reached from this machine only.")
-    cache: bool = Field(default=True, description="Keep the downloads of pip, uv, npm, cargo and go for the next box.")
-    memory: Size = Field(default="", description="Memory limit, such as 512m or 4g; empty means no limit.")
-    cpus: float = Field(default=0.0, ge=0, le=4096, description="CPU limit, fractions allowed; 0 means no limit.")
-    pids: int = Field(default=4096, ge=16, le=4_194_304, description="Maximum number of processes and threads.")
-    hardened: bool = Field(default=False, description="Drop every capability; requires a user other than root.")
+    ca: Certificates = key("auto", "Certificates the box trusts: auto (the host's), off or a path.")
+    network: Network = key("on", "Network of the box: on, off or setup (only while setup runs).")
+    sandbox: Sandbox = key("auto", "Run the local box in bubblewrap: auto (where it works), on or off.")
+    ports: Ports = key((), "Ports of the box that can be reached from this machine only.")
+    cache: bool = key(True, "Keep the downloads of pip, uv, npm, cargo and go for the next box.")
+    memory: Size = key("", "Memory limit, such as 512m or 4g; empty means no limit.")
+    cpus: float = key(0.0, "CPU limit, fractions allowed; 0 means no limit.", ge=0, le=4096)
+    pids: int = key(4096, "Maximum number of processes and threads.", ge=16, le=4_194_304)
+    hardened: bool = key(False, "Drop every capability; requires a user other than root.")
 
 
 class RunnerSettings(Section):
     """How the tests are run."""
 
-    args: Arguments = Field(default=(), description="Extra arguments for pytest.")
-    timeout_s: Seconds = Field(default=300.0, description="Time limit of a run in seconds.")
-    test_timeout_s: float = Field(
-        default=0.0, ge=0, le=604_800, description="Time limit of a single test in seconds; 0 means no limit."
-    )
-    silence_timeout_s: Seconds = Field(default=120.0, description="Seconds without output until a run is stopped.")
-    grace_s: float = Field(
-        default=2.0, ge=0, le=600, description="Seconds between SIGINT, SIGTERM and SIGKILL when a run is stopped."
-    )
-    warm: Warm = Field(
-        default="auto", description="Fork runs from a process that has loaded pytest: auto (where safe), on or off."
-    )
-    workers: int = Field(
-        default=1, ge=1, le=1024, description="Processes that run tests in parallel; pytest needs pytest-xdist for it."
-    )
-    on_change: OnChange = Field(
-        default="smart",
-        description="A change during a run: smart stops it if later tests are affected, restart always, queue never.",
+    args: Arguments = key((), "Extra arguments for pytest.")
+    timeout_s: Seconds = key(300.0, "Time limit of a run in seconds.")
+    test_timeout_s: float = key(0.0, "Time limit of a single test in seconds; 0 means no limit.", ge=0, le=604_800)
+    silence_timeout_s: Seconds = key(120.0, "Seconds without output until a run is stopped.")
+    grace_s: float = key(2.0, "Seconds between SIGINT, SIGTERM and SIGKILL when a run is stopped.", ge=0, le=600)
+    warm: Warm = key("auto", "Fork runs from a process that has loaded pytest: auto (where safe), on or off.")
+    workers: int = key(1, "Processes that run tests in parallel; pytest needs pytest-xdist for it.", ge=1, le=1024)
+    on_change: OnChange = key(
+        "smart", "A change during a run: smart stops it if later tests are affected, restart always, queue never."
     )
 
 
 class SelectionSettings(Section):
     """How affected tests are selected, for triggers that are set to affected."""
 
-    mode: SelectionMode = Field(
-        default="affected",
-        description="Select by function (affected), by whole file (conservative) or not at all (all).",
+    mode: SelectionMode = key(
+        "affected", "Select by function (affected), by whole file (conservative) or not at all (all)."
     )
-    audit_runs: int = Field(
-        default=50,
-        ge=0,
-        le=100_000,
-        description="Check the selection by a full run after this many runs; 0 means never.",
+    audit_runs: int = key(
+        50, "Check the selection by a full run after this many runs; 0 means never.", ge=0, le=100_000
     )
-    audit_idle_s: float = Field(
-        default=300.0, ge=0, le=604_800, description="Also check it after this many idle seconds; 0 means never."
-    )
+    audit_idle_s: float = key(300.0, "Also check it after this many idle seconds; 0 means never.", ge=0, le=604_800)
 
 
 class NotifySettings(Section):
     """How changes of the verdict are announced."""
 
-    desktop: bool = Field(default=True, description="Show desktop notifications.")
-    mode: NotifyMode = Field(
-        default="changes",
-        description="Announce changes between red and green and new failures (changes), failures, all verdicts or off.",
+    desktop: bool = key(True, "Show desktop notifications.")
+    mode: NotifyMode = key(
+        "changes", "Announce changes between red and green and new failures (changes), failures, all verdicts or off."
     )
-    quiet_hours: QuietHours = Field(
-        default="", description='Local time without notifications, like "22:00-07:00"; a summary follows at its end.'
+    quiet_hours: QuietHours = key(
+        "", 'Local time without notifications, like "22:00-07:00"; a summary follows at its end.'
     )
-    terminal: TerminalNotice = Field(
-        default="auto", description="Fallback if the desktop cannot be reached: auto, bell, osc9, osc777, osc99 or off."
+    terminal: TerminalNotice = key(
+        "auto", "Fallback if the desktop cannot be reached: auto, bell, osc9, osc777, osc99 or off."
     )
-    hook: Hook = Field(
-        default="",
-        description="Shell command, or list of arguments, run on this machine with each notice as JSON on stdin.",
-    )
+    hook: Hook = key("", "Shell command, or list of arguments, run on this machine with each notice as JSON on stdin.")
 
 
 class HistorySettings(Section):
     """What is stored about past runs."""
 
-    enabled: bool = Field(default=True, description="Store the results of every run.")
-    max_days: int = Field(default=365, ge=0, le=36_500, description="Maximum age of runs in days; 0 means no limit.")
-    max_runs: int = Field(default=50_000, ge=0, le=100_000_000, description="Maximum number of runs; 0 means no limit.")
-    max_mb: int = Field(default=256, ge=0, le=1_000_000, description="Maximum size in megabytes; 0 means no limit.")
+    enabled: bool = key(True, "Store the results of every run.")
+    max_days: int = key(365, "Maximum age of runs in days; 0 means no limit.", ge=0, le=36_500)
+    max_runs: int = key(50_000, "Maximum number of runs; 0 means no limit.", ge=0, le=100_000_000)
+    max_mb: int = key(256, "Maximum size in megabytes; 0 means no limit.", ge=0, le=1_000_000)
 
 
 class ApiSettings(Section):
     """How programs reach the watcher, besides its Unix socket."""
 
-    listen: Loopback = Field(
-        default="", description='Loopback TCP address like "127.0.0.1:7357", protected by a token; empty means none.'
-    )
+    listen: Loopback = key("", 'Loopback TCP address like "127.0.0.1:7357", protected by a token; empty means none.')
 
 
 class ReadySettings(Section):
@@ -350,10 +323,10 @@ class ReadySettings(Section):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [one]} for one in ("tcp", "http", "command")]})
 
-    tcp: Port | None = Field(default=None, description="Port in the box that accepts connections.")
-    http: Url | None = Field(default=None, description="URL, as seen in the box, that returns a status below 400.")
-    command: Text | None = Field(default=None, description="Shell command that succeeds.")
-    timeout_s: Seconds = Field(default=30.0, description="Seconds within which it has to become ready.")
+    tcp: Port | None = key(None, "Port in the box that accepts connections.")
+    http: Url | None = key(None, "URL, as seen in the box, that returns a status below 400.")
+    command: Text | None = key(None, "Shell command that succeeds.")
+    timeout_s: Seconds = key(30.0, "Seconds within which it has to become ready.")
 
     @model_validator(mode="after")
     def _is_one_check(self) -> ReadySettings:
@@ -369,19 +342,14 @@ class ServiceSettings(Section):
 
     name: ServiceName = Field(description="Name of the service and of its log.")
     command: Command = Field(description="What to run: a shell command, or a list of arguments without a shell.")
-    ready: ReadySettings | None = Field(
-        default=None, description="When it is ready: a tcp port, an http URL or a command; if omitted, once it runs."
+    ready: ReadySettings | None = key(
+        None, "When it is ready: a tcp port, an http URL or a command; if omitted, once it runs."
     )
-    restart_on: Setup = Field(
-        default="auto",
-        description="Globs of files that restart it; auto: all but tests, documentation and dependency files.",
+    restart_on: Setup = key(
+        "auto", "Globs of files that restart it; auto: all but tests, documentation and dependency files."
     )
-    env: Environment = Field(
-        default={}, description="Its own environment variables.", json_schema_extra={"additionalProperties": False}
-    )
-    restart_limit: int = Field(
-        default=5, ge=0, le=1000, description="Restarts after failures, with growing pauses, before it is given up."
-    )
+    env: Environment = key({}, "Its own environment variables.", json_schema_extra={"additionalProperties": False})
+    restart_limit: int = key(5, "Restarts after failures, with growing pauses, before it is given up.", ge=0, le=1000)
 
 
 class RunnerEntry(Section):
@@ -396,19 +364,14 @@ class RunnerEntry(Section):
     )
 
     kind: RunnerKindName = Field(description=f"{', '.join([*KINDS][:-1])} or {[*KINDS][-1]}.")
-    name: RunnerName = Field(default="", description="Name of the runner; empty means its kind.")
-    folder: Folder = Field(default="", description="Folder it runs in; empty means the top of the workspace.")
-    args: Arguments = Field(default=(), description="Extra arguments for the tool.")
-    command: Command | None = Field(
-        default=None, description="For kind command: a shell command, or a list of arguments without a shell."
+    name: RunnerName = key("", "Name of the runner; empty means its kind.")
+    folder: Folder = key("", "Folder it runs in; empty means the top of the workspace.")
+    args: Arguments = key((), "Extra arguments for the tool.")
+    command: Command | None = key(None, "For kind command: a shell command, or a list of arguments without a shell.")
+    junit: WorkspaceFile = key(
+        "", "For kind command: JUnit XML that it writes, relative to folder; otherwise its exit code counts."
     )
-    junit: WorkspaceFile = Field(
-        default="",
-        description="For kind command: JUnit XML that it writes, relative to folder; otherwise its exit code counts.",
-    )
-    env: Environment = Field(
-        default={}, description="Its own environment variables.", json_schema_extra={"additionalProperties": False}
-    )
+    env: Environment = key({}, "Its own environment variables.", json_schema_extra={"additionalProperties": False})
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> RunnerEntry:
@@ -440,11 +403,11 @@ class Config(Section):
     notify: NotifySettings = NotifySettings()
     history: HistorySettings = HistorySettings()
     api: ApiSettings = ApiSettings()
-    runners: Annotated[tuple[RunnerEntry, ...], Field(strict=False)] = Field(
-        default=(), description="Test tools to run instead of the detected ones."
+    runners: Annotated[tuple[RunnerEntry, ...], Field(strict=False)] = key(
+        (), "Test tools to run instead of the detected ones."
     )
-    services: Annotated[tuple[ServiceSettings, ...], Field(strict=False)] = Field(
-        default=(), description="Programs that run in the box alongside the tests."
+    services: Annotated[tuple[ServiceSettings, ...], Field(strict=False)] = key(
+        (), "Programs that run in the box alongside the tests."
     )
 
     @field_validator("runners", "services")
