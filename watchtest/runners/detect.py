@@ -30,7 +30,7 @@ def detect(paths: Collection[str], read: Callable[[str], bytes]) -> tuple[Runner
         (
             in_folder(project.folder, kind.manifest),
             project.has_tests,
-            RunnerSpec(name, _name(name, project.folder), project.folder),
+            RunnerSpec(name, f"{name}:{project.folder}" if project.folder else name, project.folder),
         )
         for name, kind in KINDS.items()
         for project in islice(kind.detect(tree), PROJECT_LIMIT)
@@ -39,10 +39,6 @@ def detect(paths: Collection[str], read: Callable[[str], bytes]) -> tuple[Runner
     specs = [RunnerSpec(python)] if python else []
     specs += [spec for _, has_tests, spec in found if has_tests]
     return tuple(specs or [spec for _, _, spec in found] or [RunnerSpec("pytest")])
-
-
-def _name(kind: str, folder: str) -> str:
-    return f"{kind}:{folder}" if folder else kind
 
 
 def python_runner(paths: Collection[str], read: Callable[[str], bytes]) -> str:

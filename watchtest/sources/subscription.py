@@ -36,8 +36,10 @@ class Subscription:
         """Tell whether this change may have added or removed a folder that has to be watched."""
         if IS_RECURSIVE or isinstance(self._stream, PollStream):
             return False
-        is_folder = path in self.folders or _is_folder(f"{self.root}/{path}")
-        return is_folder or path == EVERYTHING or path.rpartition("/")[2] == ".gitignore"
+        if path in self.folders or path == EVERYTHING or path.rpartition("/")[2] == ".gitignore":
+            return True
+        file = f"{self.root}/{path}"
+        return os.path.isdir(file) and not os.path.islink(file)  # noqa: PTH112, PTH114  called for many paths
 
     def covers(self, folders: Collection[str]) -> bool:
         return IS_RECURSIVE or isinstance(self._stream, PollStream) or self.folders == frozenset(folders)
@@ -130,7 +132,3 @@ def _reason(error: Exception) -> str:
     if "watch limit" in str(error) or "No space left" in str(error):
         return "more folders than the system can watch (raise fs.inotify.max_user_watches with sysctl)"
     return f"the file watcher cannot be used ({error})"
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114  called for many paths
