@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine.images import BARE, PYTHON_313
+from engine.images import BARE, PYTHON_313, TEST_IMAGE
 from support.box_bench import Bench
 from support.containers import container_spec, docker_provider, podman_environ
 
@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
     environ = podman_environ() if kind == "podman" else os.environ
-    image = BARE if kind == "plain" else PYTHON_313
+    image = BARE if kind == "plain" else TEST_IMAGE or PYTHON_313
     if kind in ("local", "bubblewrap"):
         sandbox = "on" if kind == "bubblewrap" else "off"
         spec = LocalSpec(tmp_path / "box", str(tmp_path / "workspace"), python=sys.executable, sandbox=sandbox)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from engine.images import BARE, PYTHON_311
+from engine.images import BARE, PYTHON_311, TEST_IMAGE
 from support.containers import Make, container_spec, docker_provider
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def python_image() -> str:
     """Debian's Python 3.11 with Debian's pytest."""
-    return PYTHON_311
+    return TEST_IMAGE or PYTHON_311
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from engine.wire import Engine
 PYTHON_311 = "watchtest-test/python:3.11"
 PYTHON_313 = "watchtest-test/python:3.13"
 BARE = "watchtest-test/bare:latest"
+TEST_IMAGE = os.environ.get("WATCHTEST_TEST_IMAGE", "")
+"""An image to run the contract and Docker tests with instead, for example with another Python."""
 
 RECIPE_LABEL = "watchtest-test.recipe"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

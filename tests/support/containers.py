@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from engine.images import PYTHON_311
+from engine.images import PYTHON_311, TEST_IMAGE
 from engine.main import podman_place
 
 from watchtest.boxes.box import agent_zip
@@ -21,7 +21,7 @@ from watchtest.workspace.machine import machine_id
 Make = Callable[..., DockerProvider]
 
 
-def recipe(image: str = PYTHON_311, *commands: str, key: str = "key") -> Recipe:
+def recipe(image: str = TEST_IMAGE or PYTHON_311, *commands: str, key: str = "key") -> Recipe:
     return Recipe(NamedImage(image), "the test says so", commands, needs_pytest=False, key=key)
 
 
