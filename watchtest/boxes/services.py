@@ -17,7 +17,7 @@ from watchtest.agent.frames import Frame
 from watchtest.boxes.protocols import BoxSession, Note, StopSignal
 from watchtest.boxes.service_keys import Matcher, ServiceDefinition, ServiceDependencies, ServiceInputs
 from watchtest.core.model import ServiceInfo, Snapshot
-from watchtest.core.text import ROW_LIMIT
+from watchtest.core.text import ROW_LIMIT, names
 from watchtest.errors import ChannelLost, ServiceError
 
 STATES = ("starting", "ready", "backoff", "failed", "stopped")
@@ -25,7 +25,6 @@ MAX_SERVICES = 200
 TAIL_LINES = 15
 POLL_S = 0.1
 ORDER_TRIES = 3
-SHOWN_FILES = 3
 
 
 # -- reports ---------------------------------------------------------------------------------------
@@ -311,8 +310,7 @@ def _restart_reason(before: ServiceInputs | None, now: ServiceInputs | None) -> 
     files = before.difference(now)
     if not files:
         return "its definition changed"
-    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
-    return f"{', '.join(files[:SHOWN_FILES])}{more} changed"
+    return f"{names(files)} changed"
 
 
 def _failure(report: ServiceReport) -> ServiceError:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from watchtest.core.model import Outcome, RunState
-from watchtest.core.text import clean, duration, encodable, one_line, short
+from watchtest.core.text import clean, duration, encodable, short
 from watchtest.history.queries.run_queries import PastRun
 
 if TYPE_CHECKING:
@@ -123,9 +123,3 @@ def describe_run(run: PastRun) -> str:
     tree = f", tree {short(run.tree)}" if run.tree else ""
     head = f" on {run.branch}" if run.branch else ""
     return f"run {run.id} ({format_time(run.queued_at)}{tree}{head})"
-
-
-def list_paths(paths: Sequence[str], most: int = 5) -> str:
-    """Return for example `a.py, b.py and 2 more`."""
-    shown = ", ".join(one_line(path, 120) for path in paths[:most])
-    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

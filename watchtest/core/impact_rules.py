@@ -14,7 +14,6 @@ from typing import Protocol
 
 from watchtest.core.recorded import FILE, IMPORT, LIBRARY, MEMO, SESSION, ChangedPath, FileFingerprint, Unit
 from watchtest.core.supersede import is_text
-from watchtest.core.text import NAMES_SHOWN
 
 CONFTEST = "conftest.py"
 INIT = "__init__.py"
@@ -207,18 +206,15 @@ def came_or_went(change: ChangedPath, context: ImpactContext) -> Iterator[Impact
 
 def read_as_data(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """A data file changed: select the tests that read it, and the tests in it if it is a test file."""
-    yield from _by("files", change.path, f"{change.path} changed, and tests read it", context)
-    if change.was_there and change.is_there and not change.is_python:
-        yield from _by(
-            "probes", change.path, f"{change.path} changed, and tests check whether it exists", context, is_first=False
-        )
-    if not change.is_python and (
-        context.recorded.in_file(change.path)
-        or (not change.was_there and PurePosixPath(change.path).suffix in context.suffixes)
-    ):
-        yield Impact(
-            f"{change.path} contains tests", context.recorded.in_file(change.path), whole=change.path, collects_all=True
-        )
+    path = change.path
+    yield from _by("files", path, f"{path} changed, and tests read it", context)
+    if change.is_python:
+        return
+    if change.was_there and change.is_there:
+        yield from _by("probes", path, f"{path} changed, and tests check whether it exists", context, is_first=False)
+    tests = context.recorded.in_file(path)
+    if tests or (not change.was_there and PurePosixPath(path).suffix in context.suffixes):
+        yield Impact(f"{path} contains tests", tests, whole=path, collects_all=True)
 
 
 def _by(kind: str, thing: str, because: str, context: ImpactContext, *, is_first: bool = True) -> Iterator[Impact]:
@@ -294,10 +290,3 @@ def find_impacts(changes: Iterable[ChangedPath], context: ImpactContext) -> list
 def find_impacts_by_file(changes: Iterable[ChangedPath], context: ImpactContext) -> list[Impact]:
     """Return the impacts if every changed Python file is treated as changed completely."""
     return find_impacts((replace(change, before=None, after=None) for change in changes), context)
-
-
-def describe_impacts(impacts: Iterable[Impact]) -> str:
-    """Return the distinct reasons in one line."""
-    words = list(dict.fromkeys(impact.because for impact in impacts))
-    more = f"; and {len(words) - NAMES_SHOWN} more" if len(words) > NAMES_SHOWN else ""
-    return "; ".join(words[:NAMES_SHOWN]) + more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -314,7 +314,7 @@ class BoxInfo:
     python: str = ""
     isolation: str = ""
     """Describes what it does not isolate; empty for a container."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     origin: str = ""
     """The content id of the image that it was created from."""
     is_new: bool = False

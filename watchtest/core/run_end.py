@@ -5,31 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from watchtest.core import events
+from watchtest.core import events, state
 from watchtest.core.audit import count_narrowed_run, plan_audit, plan_company_check
 from watchtest.core.model import RunState, Snapshot, StopReason
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S, backoff_s, lose_box, release
 from watchtest.core.run_queue import requeue
-from watchtest.core.state import (
-    RECENT_RUNS,
-    Broken,
-    FinishedRun,
-    GivenUp,
-    Idle,
-    LaneState,
-    PendingChanges,
-    RetryAt,
-    RunLog,
-    Working,
-)
 from watchtest.core.supersede import is_same_save
 from watchtest.core.verdict import blamed_tests, covers_everything, judge, learn
 
 
-def end_run(lane: LaneState, event: events.RunEnded, retry_limit: int) -> tuple[LaneState, events.Effects]:
+def end_run(lane: state.LaneState, event: events.RunEnded, retry_limit: int) -> tuple[state.LaneState, events.Effects]:
     """Learn from a judged run. A halted or broken run gives its changes back, and a requested run is queued again."""
     working = lane.activity
-    if not isinstance(working, Working) or working.run.id != event.run:
+    if not isinstance(working, state.Working) or working.run.id != event.run:
         return lane, ()
     lane = replace(lane, notes=replace(lane.notes, current=""))
     given_back = replace(
@@ -47,7 +35,7 @@ def end_run(lane: LaneState, event: events.RunEnded, retry_limit: int) -> tuple[
             return after, (*effects, *more)
         case events.Unchanged():
             # This does not count as a run: the last verdict is about this very tree.
-            return _rest(replace(lane, activity=Idle()), working, ending.snapshot, event.at)
+            return _rest(replace(lane, activity=state.Idle()), working, ending.snapshot, event.at)
         case events.Halted(stop=stop):
             successor = ""
             if stop is StopReason.SUPERSEDED and _is_requested(working):
@@ -56,7 +44,7 @@ def end_run(lane: LaneState, event: events.RunEnded, retry_limit: int) -> tuple[
             continues = stop is StopReason.SUPERSEDED or bool(lane.queue) or bool(lane.pending)
             reason = working.stop.because if working.stop else ""
             filed = _file(given_back, _finished(working, RunState(stop.value), reason, event.at, successor))
-            return replace(filed, activity=Idle(is_held=not continues)), ()
+            return replace(filed, activity=state.Idle(is_held=not continues)), ()
         case events.ToolFailure():
             has_news = bool(lane.pending) or bool(lane.queue)
             after, effects = _break(given_back, working, ending, event.at, retry_limit)
@@ -66,11 +54,13 @@ def end_run(lane: LaneState, event: events.RunEnded, retry_limit: int) -> tuple[
             assert_never(ending)
 
 
-def _is_requested(working: Working) -> bool:
+def _is_requested(working: state.Working) -> bool:
     return working.run.is_forced and not working.run.is_audit
 
 
-def _rest(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> tuple[LaneState, events.Effects]:
+def _rest(
+    lane: state.LaneState, working: state.Working, snapshot: Snapshot, at: float
+) -> tuple[state.LaneState, events.Effects]:
     """Recover a box that was lost during the run; otherwise let the whole source be checked once more.
 
     A run that looked only at the paths that the file watch had named relies on the watch having named them all.
@@ -82,7 +72,7 @@ def _rest(lane: LaneState, working: Working, snapshot: Snapshot, at: float) -> t
     return lane, (events.RecheckSource(lane.lane, snapshot),)
 
 
-def _learn(lane: LaneState, working: Working, ending: events.Judged, at: float) -> LaneState:
+def _learn(lane: state.LaneState, working: state.Working, ending: events.Judged, at: float) -> state.LaneState:
     knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
     is_same_box = knowledge.is_complete or lane.knowledge.box == ending.box
     knowledge = replace(knowledge, box=ending.box, base=knowledge.base if is_same_box else None)
@@ -92,37 +82,37 @@ def _learn(lane: LaneState, working: Working, ending: events.Judged, at: float) 
     finished = replace(finished, results=results, raw_output=ending.execution.raw_output)
     filed = replace(_file(lane, finished), knowledge=knowledge, unjudged_results={})
     if covers_everything(working.run.selection) or knowledge.is_complete:
-        return replace(filed, activity=Idle())
+        return replace(filed, activity=state.Idle())
     # Only some tests ran, so the changes stay pending. While a test is red, the others can wait for the next save.
     is_held = knowledge.verdict.is_red and not lane.pending and not lane.queue
-    left = working.changes or PendingChanges(frozenset({events.EVERYTHING}), at)
-    return replace(filed, activity=Idle(is_held), pending=lane.pending | left)
+    left = working.changes or state.PendingChanges(frozenset({events.EVERYTHING}), at)
+    return replace(filed, activity=state.Idle(is_held), pending=lane.pending | left)
 
 
 def _break(
-    lane: LaneState, working: Working, ending: events.ToolFailure, at: float, retry_limit: int
-) -> tuple[LaneState, events.Effects]:
+    lane: state.LaneState, working: state.Working, ending: events.ToolFailure, at: float, retry_limit: int
+) -> tuple[state.LaneState, events.Effects]:
     attempt = working.attempt + 1
     has_tried_enough = attempt >= retry_limit and not (ending.retries_forever and retry_limit == RETRY_LIMIT)
     gives_up = not ending.is_transient or has_tried_enough or working.stop is not None
-    retry = GivenUp() if gives_up else RetryAt(at + backoff_s(attempt - 1, RETRY_LONGEST_S))
+    retry = state.GivenUp() if gives_up else state.RetryAt(at + backoff_s(attempt - 1, RETRY_LONGEST_S))
     successor = ""
     is_cancelled = working.stop_reason in (StopReason.CANCELLED, StopReason.KILLED)
     # A run that was given up must not come before other queued runs: each would break and be queued again, forever.
     if _is_requested(working) and not is_cancelled and not (gives_up and lane.queue):
         lane, successor = requeue(lane, working.run, at, f"run {working.run.id} broke")
     lane = _file(lane, _finished(working, RunState.BROKEN, ending.problem.message, at, successor))
-    lane = replace(lane, activity=Broken(ending.problem, attempt, retry))
-    return lane, (events.SetTimer(lane.lane, retry.at),) if isinstance(retry, RetryAt) else ()
+    lane = replace(lane, activity=state.Broken(ending.problem, attempt, retry))
+    return lane, (events.SetTimer(lane.lane, retry.at),) if isinstance(retry, state.RetryAt) else ()
 
 
-def _finished(working: Working, end: RunState, reason: str, at: float, successor: str = "") -> FinishedRun:
+def _finished(working: state.Working, end: RunState, reason: str, at: float, successor: str = "") -> state.FinishedRun:
     if successor:
         reason = f"{reason}; continues as run {successor}" if reason else f"continues as run {successor}"
-    return FinishedRun(working.run, end, working.since, at, working.results, reason, successor=successor)
+    return state.FinishedRun(working.run, end, working.since, at, working.results, reason, successor=successor)
 
 
-def _file(lane: LaneState, finished: FinishedRun) -> LaneState:
+def _file(lane: state.LaneState, finished: state.FinishedRun) -> state.LaneState:
     """Add the run to the log of the lane."""
-    recent = (*lane.runs.recent_states, finished.state)[-RECENT_RUNS:]
-    return replace(lane, runs=RunLog(lane.runs.started, finished, recent))
+    recent = (*lane.runs.recent_states, finished.state)[-state.RECENT_RUNS :]
+    return replace(lane, runs=state.RunLog(lane.runs.started, finished, recent))

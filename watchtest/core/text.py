@@ -7,7 +7,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 # How many characters are accepted, kept or shown, from short to long.
 NAMES_SHOWN = 3
@@ -140,8 +140,15 @@ def age(seconds: float) -> str:
 def names(paths: Collection[str], most: int = NAMES_SHOWN) -> str:
     """Return a phrase like `a.py, b.py and 2 more`."""
     ordered = sorted(paths)
-    shown = ", ".join(one_line(path, 80) for path in ordered[:most])
+    shown = ", ".join(one_line(path, 120) for path in ordered[:most])
     return shown if len(ordered) <= most else f"{shown} and {len(ordered) - most} more"
+
+
+def join_reasons(reasons: Iterable[str]) -> str:
+    """Join the first few reasons into one line, without duplicates."""
+    unique = list(dict.fromkeys(reasons))
+    more = f"; and {len(unique) - NAMES_SHOWN} more" if len(unique) > NAMES_SHOWN else ""
+    return "; ".join(unique[:NAMES_SHOWN]) + more
 
 
 def short(identifier: str, length: int = 8) -> str:

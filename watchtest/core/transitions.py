@@ -330,15 +330,7 @@ def _lane_facts(was: LaneState, now: LaneState, event: events.Event) -> Iterator
             for service in now.box.services:
                 if before.get(service.name) != (service.state, service.restarts):
                     yield ServiceChanged(lane, service)
-        case (
-            events.SourceCompared()
-            | events.SnapshotTaken()
-            | events.SelectionMade()
-            | events.TestsCollected()
-            | events.TestsEnded()
-            | events.RunEnded()
-            | events.QuitRequested()
-        ):
+        case events.RunEvent() | events.QuitRequested():
             pass
         case _:
             assert_never(event)

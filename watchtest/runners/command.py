@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtest.core.model import Execution, Failure, Only, Outcome, Result
+from watchtest.core.text import names
 from watchtest.runners import runner
 from watchtest.runners.command_report import ToolReader
 from watchtest.runners.junit import InvalidJUnit, read_junit
@@ -45,7 +46,7 @@ class CommandRunner(runner.ToolRunner):
         """Decide by the user's rules alone. The caller has already checked that no rule matches."""
         if all(where != self.name for _, _, where in change.rules):
             raise runner.Undecidable("the dependencies of a command are unknown; a rule in watch.rules can name them")
-        return runner.proof((), [f"no rule names it for {runner.some_of(change.paths)}"], change)
+        return runner.proof((), [f"no rule names it for {names(change.paths)}"], change)
 
 
 class CommandReader(ToolReader):

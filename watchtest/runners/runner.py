@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from watchtest.core.model import Execution, Only, Result
-from watchtest.core.text import NAMES_SHOWN
+from watchtest.core.text import join_reasons, names
 from watchtest.core.verdict import file_of
 from watchtest.runners.untrusted import first_line, inside
 
@@ -161,7 +161,7 @@ class Undecidable(Exception):
 
 def proof(tests: Iterable[str], reasons: Iterable[str], change: Change) -> Only:
     """Return a selection of these tests, files or packages, and no others of this runner."""
-    because = join_reasons(reasons) or f"no test depends on {some_of(change.paths)}"
+    because = join_reasons(reasons) or f"no test depends on {names(change.paths)}"
     return Only(tuple(sorted(set(tests))), because, is_proof=True)
 
 
@@ -180,15 +180,3 @@ def workspace_folder_of(root: str, path: str) -> str | None:
 
 def is_below(path: str, folder: str) -> bool:
     return folder in ("", TOP) or path == folder or path.startswith(folder + "/")
-
-
-def join_reasons(reasons: Iterable[str]) -> str:
-    """Join the first few reasons into one line, without duplicates."""
-    unique = list(dict.fromkeys(reasons))
-    more = f"; and {len(unique) - NAMES_SHOWN} more" if len(unique) > NAMES_SHOWN else ""
-    return "; ".join(unique[:NAMES_SHOWN]) + more
-
-
-def some_of(paths: list[str]) -> str:
-    more = f" and {len(paths) - NAMES_SHOWN} more" if len(paths) > NAMES_SHOWN else ""
-    return ", ".join(paths[:NAMES_SHOWN]) + more

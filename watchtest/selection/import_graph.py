@@ -44,6 +44,10 @@ class ModuleNames:
                 found.update(self.files(f"{base}.{name}" if base else name))
         return found - {path}
 
+    def imported_by(self, path: str, known: FileFingerprint) -> set[str]:
+        """Return the files that are executed because of this one: around it, or named by its import statements."""
+        return self.around(path).union(*(self.named_by(path, statement) for statement in known.imports))
+
     def around(self, path: str) -> set[str]:
         """Return the `__init__` files of the packages around a file: they are executed before it."""
         names = [name.split(".") for name in self.of(path)]
@@ -70,11 +74,8 @@ class ImportGraph:
         self._importers: dict[str, set[str]] = {}
 
     def add(self, path: str, known: FileFingerprint) -> None:
-        for package in self._names.around(path):
-            self.add_edge(path, package)
-        for statement in known.imports:
-            for imported in self._names.named_by(path, statement):
-                self._importers.setdefault(imported, set()).add(path)
+        for imported in self._names.imported_by(path, known):
+            self.add_edge(path, imported)
 
     def add_edge(self, importer: str, imported: str) -> None:
         self._importers.setdefault(imported, set()).add(importer)

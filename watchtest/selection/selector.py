@@ -17,7 +17,7 @@ from typing import Any
 from watchtest.core import impact_rules
 from watchtest.core.model import All, Entry, EntryKind, Only, Result, Selection, Snapshot, difference
 from watchtest.core.recorded import SESSION, ChangedPath, FileFingerprint
-from watchtest.core.text import names
+from watchtest.core.text import join_reasons, names
 from watchtest.core.verdict import file_of
 from watchtest.selection.explanation import explain
 from watchtest.selection.import_graph import ImportGraph, ModuleNames
@@ -89,7 +89,7 @@ class Selector:
     _fetch_task: asyncio.Task[None] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the test map is used."""
-    _edges: dict[str, tuple[FileFingerprint, frozenset[str]]] = field(default_factory=dict)
+    _edges: dict[str, tuple[FileFingerprint, set[str]]] = field(default_factory=dict)
     _names: tuple[frozenset[str], int, ModuleNames] | None = None
 
     @property
@@ -287,7 +287,7 @@ class Selector:
         self.journal = [*self.journal, {**row, "known": len(inputs.known_tests), "because": because}][-JOURNAL_LENGTH:]
 
     def _because(self, changed: list[str], unrecorded: frozenset[str], inputs: SelectionInput) -> str:
-        words = impact_rules.describe_impacts(self.impacts)
+        words = join_reasons(impact.because for impact in self.impacts)
         if not words:
             words = f"no test depends on {names(changed)}" if changed else "nothing has changed"
         if inputs.must_run:
@@ -369,11 +369,10 @@ class Selector:
             self._edges = {}
         return self._names[2]
 
-    def _imported(self, names: ModuleNames, path: str, known: FileFingerprint) -> frozenset[str]:
+    def _imported(self, names: ModuleNames, path: str, known: FileFingerprint) -> set[str]:
         kept = self._edges.get(path)
         if kept is None or kept[0] is not known:
-            imported = frozenset(file for statement in known.imports for file in names.named_by(path, statement))
-            kept = self._edges[path] = (known, imported | names.around(path))
+            kept = self._edges[path] = (known, names.imported_by(path, known))
         return kept[1]
 
 

@@ -10,11 +10,11 @@ from watchtest.core.impact_rules import (
     SETTINGS,
     Impact,
     ImpactContext,
-    describe_impacts,
     find_impacts,
     find_impacts_by_file,
 )
 from watchtest.core.recorded import ChangedPath, Dependencies, FileFingerprint, RunRecording
+from watchtest.core.text import join_reasons
 from watchtest.selection.test_map import TestMap
 
 CART, PAGE, SLOW = "tests/test_cart.py::test_cart", "tests/web/test_page.py::test_page", "tests/test_slow.py::test_slow"
@@ -76,7 +76,7 @@ BODY = changed("shop/cart.py", a_print(add="1", drop="1"), a_print(add="2", drop
 def test_a_function_selects_the_tests_that_entered_it() -> None:
     first, every, found = asked(BODY, mapped({CART: in_cart("add"), SLOW: in_cart("drop")}))
     assert (first, every) == ({CART}, {CART})
-    assert describe_impacts(found) == "shop/cart.py: add changed"
+    assert join_reasons(impact.because for impact in found) == "shop/cart.py: add changed"
 
 
 def test_a_function_that_a_fixture_entered_selects_the_users_of_the_fixture() -> None:
@@ -127,7 +127,7 @@ def test_a_file_that_does_not_parse_counts_as_changed_all_over_and_says_so() -> 
         changed("shop/cart.py", a_print(), FileFingerprint(error="does not parse: x, line 2")), mapped({})
     )
     assert every == {CART}
-    assert "does not parse" in describe_impacts(found)
+    assert "does not parse" in join_reasons(impact.because for impact in found)
 
 
 def test_a_file_without_a_known_past_counts_as_changed_all_over() -> None:
@@ -221,7 +221,7 @@ def test_a_pattern_of_the_user_selects_the_tests_it_names() -> None:
     pattern = ("templates/** -> tests/web", lambda path: path.startswith("templates/"), "tests/web")
     first, _, found = asked(changed("templates/a.html"), mapped({}), patterns=(pattern,))
     assert first == {PAGE}
-    assert "templates/** -> tests/web" in describe_impacts(found)
+    assert "templates/** -> tests/web" in join_reasons(impact.because for impact in found)
 
 
 def test_a_path_that_nobody_touches_selects_nobody() -> None:
@@ -247,7 +247,7 @@ def test_by_file_those_who_listed_a_folder_or_asked_for_a_path_are_not_forgotten
 
 
 def test_reasons_beyond_the_third_are_counted() -> None:
-    words = describe_impacts([Impact(f"because {number}") for number in (1, 2, 2, 3, 4, 5)])
+    words = join_reasons(f"because {number}" for number in (1, 2, 2, 3, 4, 5))
     assert words == "because 1; because 2; because 3; and 2 more"
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 
 from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
-from watchtest.client.history_tables import Screen, describe_run, list_paths
-from watchtest.core.text import one_line, tests
+from watchtest.client.history_tables import Screen, describe_run
+from watchtest.core.text import names, one_line, tests
 from watchtest.history.queries.failure_analysis import Break, Cluster, analyse
 from watchtest.history.queries.run_queries import PastRun
 from watchtest.history.store.database import Connection
@@ -53,9 +53,9 @@ def _print_break(screen: Screen, each: Break) -> None:
         screen.print(f"  … and {len(each.tests) - MOST_TESTS} more", style="dim")
     screen.print(f"    last passed   {describe_run(each.passed) if each.passed is not None else 'in no recorded run'}")
     screen.print(f"    first failed  {describe_run(each.failed)}")
-    suspects = "unknown" if each.suspects is None else list_paths(each.suspects, 15) or "none: nothing changed"
+    suspects = "unknown" if each.suspects is None else names(each.suspects, 15) or "none: nothing changed"
     screen.print(f"    suspects      {suspects}", style="bold")
     if each.this_way.number != each.failed.number:
         screen.print(f"    like this     since {describe_run(each.this_way)}")
         if each.turned_by:
-            screen.print(f"    changed then  {list_paths(each.turned_by, 15)}")
+            screen.print(f"    changed then  {names(each.turned_by, 15)}")

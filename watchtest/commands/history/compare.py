@@ -11,7 +11,8 @@ import argparse
 from collections.abc import Callable
 
 from watchtest.client.history_access import add_filters, print_answer, query_runs
-from watchtest.client.history_tables import Screen, describe_run, format_seconds, list_paths
+from watchtest.client.history_tables import Screen, describe_run, format_seconds
+from watchtest.core.text import names
 from watchtest.history.queries.run_comparison import Comparison, TestPair, compare
 
 MOST_SHOWN = 30
@@ -33,7 +34,7 @@ def _print(found: Comparison, most: int) -> None:
     screen = Screen()
     screen.print(f"from {describe_run(found.before)}: {found.before.state.value}")
     screen.print(f"to   {describe_run(found.after)}: {found.after.state.value}")
-    changed = "unknown" if found.paths is None else list_paths(found.paths, 10) or "nothing"
+    changed = "unknown" if found.paths is None else names(found.paths, 10) or "nothing"
     screen.print(f"changed between them: {changed}", style="dim")
     parts: list[tuple[str, str, tuple[TestPair, ...], Callable[[TestPair], str]]] = [
         ("new failures", "bold red", found.new_failures, _new),

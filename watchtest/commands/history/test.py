@@ -11,8 +11,8 @@ import argparse
 from statistics import median
 
 from watchtest.client import history_access
-from watchtest.client.history_tables import LETTERS, Screen, describe_run, format_seconds, format_time, list_paths
-from watchtest.core.text import count, one_line
+from watchtest.client.history_tables import LETTERS, Screen, describe_run, format_seconds, format_time
+from watchtest.core.text import count, names, one_line
 from watchtest.errors import UsageError
 from watchtest.history.queries.test_history import TestHistory, history_of
 from watchtest.history.store.database import Connection
@@ -79,4 +79,4 @@ def _print_since(screen: Screen, found: TestHistory) -> None:
     elif not turn.paths:
         screen.print("  nothing changed: it is the same tree")
     else:
-        screen.print(f"  changed then: {list_paths(turn.paths, 10)}")
+        screen.print(f"  changed then: {names(turn.paths, 10)}")

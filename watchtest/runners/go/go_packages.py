@@ -16,7 +16,8 @@ from typing import Any
 
 from watchtest.core.model import Only
 from watchtest.core.supersede import is_text
-from watchtest.runners.runner import Change, Undecidable, is_below, proof, some_of, workspace_folder_of
+from watchtest.core.text import names
+from watchtest.runners.runner import Change, Undecidable, is_below, proof, workspace_folder_of
 from watchtest.runners.untrusted import name
 
 QUOTED = '{{range $index, $one := %s}}{{if $index}},{{end}}{{printf "%%q" $one}}{{end}}'
@@ -86,7 +87,7 @@ def affected(listing: bytes, change: Change) -> Only:
             reasons.append(f"{path} belongs to the package {owners.home}")
     without_tests = change.known_files - dependencies.keys()
     if not without_tests <= folders:
-        raise Undecidable(f"these packages no longer exist: {some_of(sorted(without_tests - folders))}")
+        raise Undecidable(f"these packages no longer exist: {names(without_tests - folders)}")
     return proof(chosen | without_tests, reasons, change)
 
 
