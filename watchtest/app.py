@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from watchtest import __version__, exit_codes, wiring
@@ -32,7 +33,7 @@ from watchtest.history.run_recorder import RunRecorder
 from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
 from watchtest.history.store.retention import RetentionLimits
 from watchtest.history.store.store import Store
-from watchtest.loop import Loop, View
+from watchtest.loop import EventStream, Loop, View
 from watchtest.memory import Housekeeping
 from watchtest.pipeline import Pipeline
 from watchtest.selection.map_keeper import MapKeeper
@@ -184,15 +185,14 @@ class _Lanes:
         tree = self._trees[lane] = wiring.build_git_tree(self._project, "index" if lane is Lane.STAGE else "head")
         return tree
 
-    def background(self, say: Callable[[str], None]) -> list[Callable[[], AsyncIterator[Event]]]:
+    def background(self, say: Callable[[str], None]) -> list[EventStream]:
         """Return the endless streams of events from the file system and git."""
-        watching: list[Callable[[], AsyncIterator[Event]]] = []
+        streams: list[EventStream] = []
         if self._worktree is not None:
-            worktree = self._worktree
-            watching.append(lambda: save_events(self._project, worktree, say))
+            streams.append(partial(save_events, self._project, self._worktree, say))
         if self._trees:
-            watching.append(lambda: git_events(self._project, dict(self._trees)))
-        return watching
+            streams.append(partial(git_events, self._project, dict(self._trees)))
+        return streams
 
     async def explain(self, lane: LaneState, what: str) -> dict[str, Any] | None:
         return await self.pipelines[lane.lane].executor.selector.explained(what, lane.knowledge.base)

@@ -152,11 +152,11 @@ class TestExecutor:
             # There is only one warm process.
             may_be_warm = runner is first and context.environment not in self._unsound | self._hung
             try:
-                async for execution in self._all_of(runner, tests, context, may_be_warm):
+                async for execution in self._executions(runner, tests, context, may_be_warm):
                     executions.append(replace(execution, runner=runner.name if len(runners) > 1 else ""))
                     if execution.stopped is not None:
                         whole = merge(executions)
-                        # The tests of the remaining runners were not collected.
+                        # The remaining runners have not collected their tests.
                         return whole if len(runners) == 1 else replace(whole, has_collected=False)
                 self._lacking.discard((context.environment, runner.name))
             except RunnerError as error:
@@ -169,9 +169,9 @@ class TestExecutor:
                 )
         if not executions and missing:
             raise missing[0]
-        return _or_needless(merge(executions), run)
+        return _marked_if_needless(merge(executions), run)
 
-    async def _all_of(
+    async def _executions(
         self, runner: AnyRunner, tests: tuple[str, ...] | None, context: RunContext, may_be_warm: bool
     ) -> AsyncIterator[Execution]:
         """Yield one execution per command, as long as the caller wants more."""
@@ -250,7 +250,7 @@ class TestExecutor:
             some = replace(command, tests=tests, is_warm=False)
             cold, _ = await self._run_job(some, PytestReader(), context, runner.env, is_check=True)
             if cold.stopped is not None:
-                return replace(cold, has_collected=False)  # it was to collect only a few tests
+                return replace(cold, has_collected=False)  # this run collected only the doubtful tests
             settled = with_confirmed(warm, cold)
             if settled is not None:
                 self._trusted.add(context.environment)
@@ -272,7 +272,9 @@ class TestExecutor:
         self, runner: PytestRunner, command: protocols.PytestCommand, only_warm: tuple[str, ...], context: RunContext
     ) -> bool:
         """Return whether the tests that failed only when warm pass in a second warm run, so that they are flaky."""
-        unseen = replace(context, post=lambda _event: None)  # this run tests watchtest, not the code
+        unseen = replace(
+            context, post=lambda _event: None
+        )  # this run checks watchtest itself, so its results are not shown
         again, end = await self._run_job(command, PytestReader(), unseen, runner.env)
         is_flaky = end.is_warm and passes_again(again, only_warm)
         if is_flaky:
@@ -305,7 +307,7 @@ class TestExecutor:
     ) -> tuple[Execution, protocols.JobResult]:
         run = context.run
         if context.signal.reason and context.signal.job_stops.empty():
-            # The job before consumed the stop request but finished anyway; the next one must not run.
+            # An earlier job of this run received the stop request and finished anyway; this one must not run.
             context.signal.job_stops.put_nowait(context.signal.reason is StopReason.KILLED)
         variables = {**self.environment.variables, **env}
         job = protocols.JobSpec(what, self.limits, variables, self.environment.path_first, requires=context.generation)
@@ -333,7 +335,7 @@ class TestExecutor:
         return execution, end
 
 
-def _or_needless(execution: Execution, run: Run) -> Execution:
+def _marked_if_needless(execution: Execution, run: Run) -> Execution:
     """Mark the execution as needless if none of the tests of a proven selection exists any more."""
     is_proof = isinstance(run.selection, Only) and run.selection.is_proof
     is_empty = execution.exit_code == PYTEST_NO_TESTS and not execution.promised and not execution.collection_errors
@@ -346,9 +348,9 @@ def _shares(runners: tuple[AnyRunner, ...], run: Run) -> Iterator[tuple[AnyRunne
         yield from ((runner, None) for runner in runners)
         return
     shares: dict[int, list[str]] = {}
-    heir = next((index for index, runner in enumerate(runners) if isinstance(runner, PythonRunner)), 0)
+    default = next((index for index, runner in enumerate(runners) if isinstance(runner, PythonRunner)), 0)
     for test in run.selection.tests:
-        owner = next((index for index, runner in enumerate(runners) if runner.claims(test)), heir)
+        owner = next((index for index, runner in enumerate(runners) if runner.claims(test)), default)
         shares.setdefault(owner, []).append(test)
     for index, runner in enumerate(runners):
         if runner.name in run.selection.whole:

@@ -372,15 +372,10 @@ def _run_facts(working: Working, now: LaneState, event: events.Event) -> Iterato
         case events.RunEnded(ending=events.Unchanged(snapshot=snapshot)):
             yield RunWithdrawn(run, snapshot.id, working.since)
         case events.RunEnded() if now.runs.last is not None:
-            phase = working.phase if isinstance(working.phase, Executing) else None
-            yield RunFinished(
-                now.runs.last.run,
-                now.runs.last,
-                event.ending,
-                phase.since if phase else None,
-                working.snapshot.id if working.snapshot else None,
-                phase.results if phase else {},
-            )
+            finished = now.runs.last
+            tests_since = working.phase.since if isinstance(working.phase, Executing) else None
+            tree = working.snapshot.id if working.snapshot else None
+            yield RunFinished(finished.run, finished, event.ending, tests_since, tree, working.results)
         case _:
             pass
 
