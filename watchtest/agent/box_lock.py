@@ -72,7 +72,7 @@ def kill_marked(variable: str, home: str) -> int:
     """Kill every process of this box that carries this variable; return how many there were."""
     found = marked_pids(variable, home)
     for pid in found:
-        kill(pid)
+        send_signal(pid)
     return len(found)
 
 
@@ -94,11 +94,11 @@ def marked_pids(variable: str, home: str) -> List[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-def kill(pid: int) -> None:
+def send_signal(pid: int, number: int = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # it is gone already; the deadline reports a lock that stays taken
+        pass  # it is gone already, or belongs to another user: the caller notices what stays
 
 
 def _try_lock(fd: int, operation: int) -> bool:
@@ -122,7 +122,7 @@ def _wait_for_lock(fd: int, complaint: str, on_wait: Callable[[float], None]) ->
 def _kill_holder(fd: int) -> None:
     pid, _, namespace = os.pread(fd, 100, 0).decode("ascii", "replace").strip().partition(" ")
     if pid.isdigit() and namespace in ("", _pid_namespace()):
-        kill(int(pid))
+        send_signal(int(pid))
 
 
 def _pid_namespace() -> str:

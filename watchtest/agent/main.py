@@ -130,9 +130,9 @@ class Agent:
         except AgentError as error:
             self._mirror.fail()
             self._fail(header, error.code, str(error))
+        except BrokenPipeError:
+            raise
         except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
             self._mirror.fail()
             self._fail(header, error_code(error, "box"), "{} failed in the box: {}".format(header["t"], error))
 
@@ -168,21 +168,15 @@ class Agent:
         self.send({"t": "pong", "id": header["id"]})
 
     def _manifest(self, header: Header, body: bytes) -> None:
-        rows: List[Any] = []
-        for row in self._mirror.manifest():
-            rows.append(row)
-            if len(rows) == 2000:
-                self._send_rows(header, rows, is_last=False)
-                rows = []
-        self._send_rows(header, rows, is_last=True)
+        self._send_rows(header, self._mirror.manifest())
 
     def _check(self, header: Header, body: bytes) -> None:
-        for rows, is_last in in_pieces(self._mirror.drift()):
-            self._send_rows(header, rows, is_last)
+        self._send_rows(header, self._mirror.drift())
 
-    def _send_rows(self, header: Header, rows: List[Any], is_last: bool) -> None:
-        answer = {"t": "rows", "id": header["id"], "last": is_last, "generation": self._mirror.generation}
-        self.send(answer, json.dumps(rows, separators=(",", ":")).encode("ascii"))
+    def _send_rows(self, header: Header, all_rows: List[Any]) -> None:
+        for rows, is_last in in_pieces(all_rows):
+            answer = {"t": "rows", "id": header["id"], "last": is_last, "generation": self._mirror.generation}
+            self.send(answer, json.dumps(rows, separators=(",", ":")).encode("ascii"))
 
     def _begin(self, header: Header, body: bytes) -> None:
         if self._jobs.is_busy:

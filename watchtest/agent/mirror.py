@@ -12,23 +12,12 @@ import hashlib
 import os
 import shutil
 import time
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+from . import owned_paths
 from .agent_error import AgentError, write_error
 from .frames import path_bytes, path_text
-from .owned_paths import (
-    FILE,
-    FOLDER,
-    STAGE,
-    SYMLINK,
-    Ledger,
-    TreeRow,
-    blob_id,
-    is_folder,
-    refusal,
-    row_of,
-    signature_of,
-)
+from .owned_paths import TreeRow, is_folder
 
 _PathRecord = Tuple[bytes, Tuple[int, int], TreeRow]
 """What is known of an owned path: its absolute path, its signature, and its row at that time."""
@@ -40,17 +29,14 @@ class Mirror:
         self.root = os.path.abspath(path_bytes(root))
         self.generation: Optional[int] = 0
         """None while a delta is half applied."""
-        self._ledger = Ledger(os.path.join(path_bytes(home), b"owned"))
+        self._ledger = owned_paths.Ledger(os.path.join(path_bytes(home), b"owned"))
         self._records: Dict[str, _PathRecord] = {}
-        self._stage = os.path.join(self.root, path_bytes(STAGE))
+        self._stage = os.path.join(self.root, path_bytes(owned_paths.STAGE))
         self._incoming: Optional[_IncomingFile] = None
         self._announced: Dict[str, TreeRow] = {}
         self._has_failed = False
         self._real_folders: Set[bytes] = set()
         """Folders that this delta has already verified or created."""
-        self._prepare()
-
-    def _prepare(self) -> None:
         try:
             os.makedirs(self.root, exist_ok=True)
             shutil.rmtree(self._stage, ignore_errors=True)  # a killed agent may have left files half written
@@ -62,11 +48,10 @@ class Mirror:
 
     # -- what is here ------------------------------------------------------------------------------
 
-    def manifest(self) -> Iterator[TreeRow]:
-        """Yield every owned path as it is now, reading all contents; [path, null] for a missing one."""
+    def manifest(self) -> List[TreeRow]:
+        """Return every owned path as it is now, reading all contents; [path, null] for a missing one."""
         self._records.clear()
-        for path in sorted(self._ledger.paths):
-            yield self._examine(path)
+        return [self._examine(path) for path in sorted(self._ledger.paths)]
 
     def drift(self) -> List[TreeRow]:
         """Return the owned paths that changed since they were last examined: tests may write anywhere in the tree."""
@@ -91,8 +76,8 @@ class Mirror:
 
     def _examine(self, path: str) -> TreeRow:
         absolute = self._absolute(path)
-        signature = signature_of(absolute)
-        row = row_of(path, absolute, self._still_alive)
+        signature = owned_paths.signature_of(absolute)
+        row = owned_paths.row_of(path, absolute, self._still_alive)
         self._records[path] = (absolute, signature, row)
         return row
 
@@ -126,11 +111,11 @@ class Mirror:
         self._require_begun()
         path = _checked(row[0])
         try:
-            if row[1] == FILE:
+            if row[1] == owned_paths.FILE:
                 self._write_piece(path, row, content, is_last)
-            elif row[1] == SYMLINK:
+            elif row[1] == owned_paths.SYMLINK:
                 self._put_symlink(path, row, content)
-            elif row[1] == FOLDER:
+            elif row[1] == owned_paths.FOLDER:
                 self._make_folder(path)
             else:
                 raise AgentError("protocol", "unknown kind {!r} of {}".format(row[1], path))
@@ -146,7 +131,7 @@ class Mirror:
             raise AgentError("sync", "a part of the delta failed, so it cannot be committed")
         for path, row in self._announced.items():
             absolute = self._absolute(path)
-            self._records[path] = (absolute, signature_of(absolute), list(row))
+            self._records[path] = (absolute, owned_paths.signature_of(absolute), list(row))
         self._announced = {}
         self.generation = generation
 
@@ -176,7 +161,7 @@ class Mirror:
         os.rename(incoming.staged, absolute)
 
     def _put_symlink(self, path: str, row: TreeRow, target: bytes) -> None:
-        if blob_id(target) != row[4]:
+        if owned_paths.blob_id(target) != row[4]:
             raise AgentError("sync", "the target of {} was damaged in transit".format(path))
         staged = os.path.join(self._stage, b"link")
         if os.path.lexists(staged):
@@ -222,10 +207,7 @@ class Mirror:
             return
         absolute = self._absolute(path)
         try:
-            if is_folder(absolute):
-                os.rmdir(absolute)
-            else:
-                os.unlink(absolute)
+            (os.rmdir if is_folder(absolute) else os.unlink)(absolute)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -281,7 +263,7 @@ class _IncomingFile:
 
 
 def _checked(path: str) -> str:
-    reason = refusal(path)
+    reason = owned_paths.refusal(path)
     if reason:
         raise AgentError("path", reason)
     return path

@@ -17,6 +17,7 @@ SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaqu
 """The fields of a ScopeRow that are sets of words."""
 IDS_PER_ROW = 500
 BUFFER_LIMIT = 32 * 1024
+STACKS_SIGNAL = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 UntrustedRow = Dict[str, Any]
@@ -222,5 +223,4 @@ def inherited_fd(name: str) -> int:
 
 def dump_stacks_on_signal(fd: int) -> None:
     """Write the stacks of all threads to this file when the agent asks for them."""
-    number = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-    faulthandler.register(number, file=fd, all_threads=True)
+    faulthandler.register(STACKS_SIGNAL, file=fd, all_threads=True)

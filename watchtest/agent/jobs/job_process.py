@@ -5,33 +5,28 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 from .. import box_lock
 from . import supervisor
 
 TESTS_OOM_SCORE = 1000
-NAMES = ("output", "results", "stacks", "status", "control")
 SET_PIPE_SIZE = 1031
 """fcntl.F_SETPIPE_SZ, which Python has only from 3.10 on."""
 RESULTS_PIPE_SIZE = 1024 * 1024
 
 
-class PipeEnds:
+class PipeEnds(NamedTuple):
     """One end of each pipe of a job. The agent writes to `control` and reads all others."""
 
-    def __init__(self, output: int, results: int, stacks: int, status: int, control: int) -> None:
-        self.output = output
-        self.results = results
-        self.stacks = stacks
-        self.status = status
-        self.control = control
-
-    def all(self) -> List[int]:
-        return [getattr(self, name) for name in NAMES]
+    output: int
+    results: int
+    stacks: int
+    status: int
+    control: int
 
     def close(self) -> None:
-        for fd in self.all():
+        for fd in self:
             os.close(fd)
 
 
@@ -39,7 +34,7 @@ class JobPipes:
     """All pipes of a job: the ends that the agent keeps, and those of the job and its supervisor."""
 
     def __init__(self) -> None:
-        pairs = {name: os.pipe() for name in NAMES}
+        pairs = {name: os.pipe() for name in PipeEnds._fields}
         _enlarge(pairs["results"][1])
         pairs["control"] = pairs["control"][::-1]
         self.agent_ends = PipeEnds(**{name: pair[0] for name, pair in pairs.items()})

@@ -16,8 +16,10 @@ import sys
 import time
 from typing import Dict, List, NoReturn, Optional, Set
 
+from ..box_lock import send_signal
+from ..rows import STACKS_SIGNAL
+
 STACKS, INTERRUPT, TERMINATE, KILL, GO = b"s", b"i", b"t", b"k", b"g"
-STACKS_SIGNAL = (signal.SIGRTMIN + 5) if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_LIMIT_S = 10.0
 _CHECK_EVERY_S, _CHECK_WAITING_EVERY_S = 1.0, 5.0
@@ -55,12 +57,11 @@ class _Supervision:
         self._pid = pid
         self._hard_limit_s = hard_limit_s
         self._control_fd = control_fd
-        self._inputs = [control_fd]
         self._is_waiting = is_waiting
         self._deadline = math.inf if is_waiting else time.monotonic() + hard_limit_s
         self.has_expired = False
         self._wake_read, wake_write = os.pipe()
-        self._inputs.append(self._wake_read)
+        self._inputs = [control_fd, self._wake_read]
         os.set_blocking(wake_write, False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -76,7 +77,8 @@ class _Supervision:
                 os.read(self._wake_read, 4096)
             if self._control_fd in ready:
                 self._obey(os.read(self._control_fd, 1))
-            if time.monotonic() >= self._deadline or self._is_busy_instead_of_waiting():
+            is_busy_instead_of_waiting = self._is_waiting and _cpu_s(self._pid) > _PRESTART_CPU_LIMIT_S
+            if time.monotonic() >= self._deadline or is_busy_instead_of_waiting:
                 self.has_expired = True
                 self._kill_everything()
 
@@ -84,20 +86,17 @@ class _Supervision:
         longest_s = _CHECK_WAITING_EVERY_S if self._is_waiting else _CHECK_EVERY_S
         return max(0.0, min(self._deadline - time.monotonic(), longest_s))
 
-    def _is_busy_instead_of_waiting(self) -> bool:
-        return self._is_waiting and _cpu_s(self._pid) > _PRESTART_CPU_LIMIT_S
-
     def _obey(self, command: bytes) -> None:
         if command == GO:
             self._is_waiting = False
             self._deadline = time.monotonic() + self._hard_limit_s
         elif command == STACKS:
-            _signal(self._pid, STACKS_SIGNAL)
+            send_signal(self._pid, STACKS_SIGNAL)
         elif command == INTERRUPT:
-            _signal(self._pid, signal.SIGINT)
+            send_signal(self._pid, signal.SIGINT)
         elif command == TERMINATE:
             for pid in descendants(os.getpid()):
-                _signal(pid, signal.SIGTERM)
+                send_signal(pid, signal.SIGTERM)
         else:  # KILL, or the agent is gone
             self._kill_everything()
 
@@ -109,12 +108,18 @@ class _Supervision:
 
 
 def _cpu_s(pid: int) -> float:
+    fields = _status_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _status_fields(pid: int) -> List[bytes]:
+    """Return the fields of /proc/…/stat from the state on; none if the process has just exited."""
     try:
-        with open("/proc/{}/stat".format(pid)) as stream:
-            fields = stream.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        with open("/proc/{}/stat".format(pid), "rb") as stream:
+            # The command name may contain spaces and brackets; the fields we need follow the last bracket.
+            return stream.read().rpartition(b")")[2].split()
     except OSError:
-        return 0.0  # it has just exited
+        return []
 
 
 def kill_descendants(main: Optional[int] = None) -> int:
@@ -126,9 +131,9 @@ def kill_descendants(main: Optional[int] = None) -> int:
     while True:
         found = descendants(os.getpid())
         for pid in found:
-            _signal(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         for pid in found:
-            _signal(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
         alive = {pid for pid in descendants(os.getpid()) if pid != main}
         if main is None:
             reap()  # not every init reaps the zombies that we would leave behind
@@ -161,17 +166,10 @@ def _parents() -> Optional[Dict[int, int]]:
     except OSError:
         return None
     parents = {}
-    for name in names:
-        if not name.isdigit():
-            continue
-        try:
-            with open("/proc/{}/stat".format(name), "rb") as stream:
-                # The command name may contain spaces and brackets; the fields we need follow the last bracket.
-                fields = stream.read().rpartition(b")")[2].split()
-        except OSError:
-            continue  # it has just exited
-        if fields[0] not in (b"Z", b"X"):
-            parents[int(name)] = int(fields[1])
+    for pid in (int(name) for name in names if name.isdigit()):
+        fields = _status_fields(pid)
+        if fields and fields[0] not in (b"Z", b"X"):
+            parents[pid] = int(fields[1])
     return parents
 
 
@@ -192,13 +190,6 @@ def _process_group_members() -> List[int]:
     except OSError:
         return []
     return [-_group]
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # it is gone already, or belongs to another user: the caller counts what is left
 
 
 def reap(wanted: Optional[int] = None) -> Optional[int]:

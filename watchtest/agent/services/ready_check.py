@@ -12,7 +12,7 @@ import signal
 import socket
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .supervised_process import SupervisedProcess, detach_from_parent, fork
+from .service_process import ServiceProcess, detach_from_parent, fork
 
 PROBE_LIMIT_S = 2.0
 COMMAND_LIMIT_S = 10.0
@@ -68,7 +68,7 @@ class CommandProbe:
     """A probe by a shell command: exit code 0 means ready, otherwise its last line says why not."""
 
     def __init__(self, order: Dict[str, Any], lock: str) -> None:
-        self._process = SupervisedProcess(order, lock, COMMAND_LIMIT_S)
+        self._process = ServiceProcess(order, lock, COMMAND_LIMIT_S)
         self._output = b""
         self._is_abandoned = False
         self.pid = self._process.supervisor_pid
@@ -100,11 +100,11 @@ class CommandProbe:
             self._is_abandoned = True
 
 
-def start_probe(check: Check, order: Dict[str, Any], lock: str) -> Any:
-    """Start a probe for this check; `order` is what the service itself was started with."""
+def start_probe(definition: Dict[str, Any], lock: str) -> Any:
+    """Start a probe for the ready check of this service."""
+    check = definition["ready"]
     if "command" in check:
-        command = dict(order, argv=["/bin/sh", "-c", str(check["command"])])
-        return CommandProbe(command, lock)
+        return CommandProbe(dict(definition, argv=["/bin/sh", "-c", str(check["command"])]), lock)
     if "http" in check:
         return Probe(lambda: _http(str(check["http"])))
     return Probe(lambda: _tcp(int(check["tcp"])))
@@ -115,7 +115,7 @@ def start_port_probe(check: Optional[Check]) -> Optional[Probe]:
     if not check or "command" in check:
         return None
     hosts, port = (LOCAL_HOSTS, int(check["tcp"])) if "tcp" in check else _address(str(check["http"]))
-    if not all(_is_local(host) for host in hosts):
+    if not all(host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.") for host in hosts):
         return None
     return Probe(lambda: "" if _tcp(port, hosts) else "port {} is in use by another process".format(port))
 
@@ -140,12 +140,10 @@ def _http(url: str) -> str:
 
     parts = urlsplit(url)
     hosts, port = _address(url)
-    connection: http.client.HTTPConnection
+    connection = http.client.HTTPConnection(hosts[0], port, timeout=PROBE_LIMIT_S)
     if parts.scheme == "https":
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection(hosts[0], port, timeout=PROBE_LIMIT_S, context=context)
-    else:
-        connection = http.client.HTTPConnection(hosts[0], port, timeout=PROBE_LIMIT_S)
     try:
         connection.request("GET", (parts.path or "/") + ("?" + parts.query if parts.query else ""))
         status = connection.getresponse().status
@@ -159,7 +157,3 @@ def _address(url: str) -> Tuple[Tuple[str, ...], int]:
 
     parts = urlsplit(url)
     return (parts.hostname or "localhost",), parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")

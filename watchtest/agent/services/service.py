@@ -1,8 +1,9 @@
 """The state machine of a service: starting, ready, backoff, failed or stopped. Nothing here blocks.
 
 The service manager calls `read` for its files and `advance` whenever something may have happened. Each failure costs
-one restart: an exit before or after it was ready, a ready check that times out, a port that is in use. Past the limit
-the service stays `failed`, with the reason and its last lines, until its definition changes or a retry is requested.
+one restart: an exit before or after it was ready, a ready check that times out, a port that is in use. Past its
+`restart_limit` it stays `failed`, with the reason and its last lines, until its definition changes or a retry is
+requested; see `Service._restart_or_give_up`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
+from ..jobs import supervisor
 from . import ready_check
-from .supervised_process import SupervisedProcess
+from .service_process import ServiceProcess
 
 FILE_LIMIT = 5 * 1024 * 1024
 TAIL_LIMIT = 16 * 1024
@@ -36,18 +38,12 @@ class ServiceLog:
 
     def add(self, piece: bytes) -> None:
         self._tail = (self._tail + piece)[-TAIL_LIMIT:]
-        try:
-            self._write(piece)
-        except OSError:
-            self.close()  # opened again with the next piece, when there may be room
+        self._write(piece)
 
     def add_note(self, text: str) -> None:
         """Add a line of our own, recognisable by its prefix. It is not part of the tail."""
         line = "--- watchtest {}: {}\n".format(time.strftime("%Y-%m-%d %H:%M:%S"), text)
-        try:
-            self._write(line.encode("utf-8", "replace"))
-        except OSError:
-            self.close()
+        self._write(line.encode("utf-8", "replace"))
 
     def clear_tail(self) -> None:
         self._tail = b""
@@ -64,17 +60,22 @@ class ServiceLog:
         self._fd = -1
 
     def _write(self, piece: bytes) -> None:
+        try:
+            self._open()
+            if self._size + len(piece) > self._limit and self._size:
+                self.close()
+                os.replace(self._file, self._file + ".old")
+                self._open()
+            os.write(self._fd, piece)
+            self._size += len(piece)
+        except OSError:
+            self.close()  # opened again with the next piece, when there may be room
+
+    def _open(self) -> None:
         if self._fd < 0:
             os.makedirs(os.path.dirname(self._file), exist_ok=True)
             self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             self._size = os.fstat(self._fd).st_size
-        if self._size + len(piece) > self._limit and self._size:
-            self.close()
-            os.replace(self._file, self._file + ".old")
-            self._write(piece)
-            return
-        os.write(self._fd, piece)
-        self._size += len(piece)
 
 
 STARTING, READY, BACKOFF, FAILED, STOPPED = "starting", "ready", "backoff", "failed", "stopped"
@@ -85,14 +86,13 @@ ALIVE_S = 0.3
 Definition = Dict[str, Any]
 
 
-class ServiceContext:
+class ServiceContext(NamedTuple):
     """What services share: the folder of their logs, the lock of their supervisors, callbacks of the manager."""
 
-    def __init__(self, logs: str, lock: str, may_start: Callable[[], bool], kill_strays: Callable[[int], None]) -> None:
-        self.logs = logs
-        self.lock = lock
-        self.may_start = may_start
-        self.kill_strays = kill_strays
+    logs: str
+    lock: str
+    may_start: Callable[[], bool]
+    kill_strays: Callable[[int], None]
 
 
 class Service:
@@ -104,7 +104,7 @@ class Service:
         self.is_wanted = True
         self._context = context
         self._log = ServiceLog(os.path.join(context.logs, self.name + ".log"))
-        self._process: Optional[SupervisedProcess] = None
+        self._process: Optional[ServiceProcess] = None
         self._probe: Any = None
         self._is_start_pending = True
         self._after_end: Optional[Callable[[], None]] = None
@@ -147,7 +147,6 @@ class Service:
         return max(0.0, min(times) - now)
 
     def report(self) -> Dict[str, Any]:
-        has_trouble = self.state in (BACKOFF, FAILED)
         return {
             "name": self.name,
             "key": self.definition["key"],
@@ -156,7 +155,7 @@ class Service:
             "restarts": self.restarts,
             "reason": self.reason,
             "retry_in_s": max(0.0, self._retry_at - time.monotonic()) if self.state == BACKOFF else None,
-            "tail": self._log.tail if has_trouble else [],
+            "tail": self._log.tail if self.state in (BACKOFF, FAILED) else [],
         }
 
     def restart(self, definition: Definition) -> None:
@@ -182,7 +181,7 @@ class Service:
             return self._advance(now)
         except OSError as error:  # out of processes or file descriptors, which is temporary
             why = "could not be started: {}".format(error.strerror or error)
-            self._end_process(lambda: self._fail(why))
+            self._end_process(lambda: self._restart_or_give_up(why))
             return True
 
     def _advance(self, now: float) -> bool:
@@ -194,7 +193,7 @@ class Service:
             return True
         if now >= self._kill_at and self._process is not None:
             self._kill_at = math.inf
-            self._process.kill()
+            self._process.command(supervisor.KILL)
         elif self._is_start_pending and self.state == STARTING and self._context.may_start():
             self._is_start_pending = False
             self._check_port_and_start(now)
@@ -207,9 +206,13 @@ class Service:
         elif now >= self._not_ready_at:
             why = "not ready within {:g} s".format(self.definition["ready_timeout_s"])
             why += ": " + self._why_not if self._why_not else ""
-            self._end_process(lambda: self._fail(why))
+            self._end_process(lambda: self._restart_or_give_up(why))
         elif now >= self._probe_at and self._process is not None and self._probe is None:
-            self._check_readiness(now)
+            self._probe_at = math.inf
+            if self.definition.get("ready"):
+                self._probe = ready_check.start_probe(self.definition, self._context.lock)
+            else:
+                self._become_ready(now)
         return False
 
     def _start_when_possible(self) -> None:
@@ -224,7 +227,7 @@ class Service:
 
     def _start(self, now: float) -> None:
         self._log.add_note("starting {}".format(" ".join(self.definition["argv"])))
-        self._process = SupervisedProcess(self.definition, self._context.lock)
+        self._process = ServiceProcess(self.definition, self._context.lock)
         self._probe_every_s = FIRST_PROBE_S
         if self.definition.get("ready"):
             self._probe_at = now + self._probe_every_s
@@ -232,20 +235,12 @@ class Service:
         else:
             self._probe_at = now + ALIVE_S
 
-    def _check_readiness(self, now: float) -> None:
-        check = self.definition.get("ready")
-        self._probe_at = math.inf
-        if check:
-            self._probe = ready_check.start_probe(check, self.definition, self._context.lock)
-        else:
-            self._become_ready(now)
-
     def _on_probe_end(self, now: float) -> None:
         self._why_not = self._probe.why_not
         self._probe = None
         if self._process is None:
             if self._why_not:
-                self._fail(self._why_not)
+                self._restart_or_give_up(self._why_not)
             else:
                 self._start(now)
         elif not self._why_not:
@@ -276,9 +271,9 @@ class Service:
             if lived_s >= self.definition["settled_s"]:
                 self.restarts = 0
             hint = " (a service must stay in the foreground)" if process.exit_code == 0 else ""
-            self._fail("{} after it was ready for {:.1f} s{}".format(process.end, lived_s, hint))
+            self._restart_or_give_up("{} after it was ready for {:.1f} s{}".format(process.end, lived_s, hint))
         else:
-            self._fail("{} before it was ready".format(process.end))
+            self._restart_or_give_up("{} before it was ready".format(process.end))
 
     def _end_process(self, after_end: Callable[[], None]) -> None:
         self._drop_probe()
@@ -288,7 +283,7 @@ class Service:
             after_end()
             return
         if self._after_end is None:
-            self._process.terminate()
+            self._process.command(supervisor.TERMINATE)
             self._kill_at = time.monotonic() + self.definition["grace_s"]
         self._after_end = after_end
 
@@ -297,7 +292,8 @@ class Service:
             self._probe.abandon()
             self._probe = None
 
-    def _fail(self, reason: str) -> None:
+    def _restart_or_give_up(self, reason: str) -> None:
+        """After a failure: restart it when its backoff is over, or give it up if it has used up its `restart_limit`."""
         self._log.add_note(reason)
         if self.restarts >= self.definition["restart_limit"]:
             self._enter(FAILED, reason)

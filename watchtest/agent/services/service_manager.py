@@ -131,7 +131,7 @@ class ServiceManager:
         self._listener.listen(4)
 
     def serve(self) -> None:
-        while not self._is_done():
+        while self._services or not (self._is_ending or self._has_order):
             fds = [self._wake, *(fd for service in self._services.values() for fd in service.fds)]
             if not self._is_ending:
                 fds.append(self._listener.fileno())
@@ -142,9 +142,6 @@ class ServiceManager:
             supervisor.reap()
             self._advance()
             self._send_changes()
-
-    def _is_done(self) -> bool:
-        return (self._is_ending or self._has_order) and not self._services
 
     def _timeout_s(self) -> Optional[float]:
         now = time.monotonic()
@@ -225,9 +222,8 @@ class ServiceManager:
 
     def _advance(self) -> None:
         now = time.monotonic()
-        has_changed = True
-        while has_changed:  # one service may wait for the end of another
-            has_changed = sum(service.advance(now) for service in self._services.values()) > 0
+        while sum(service.advance(now) for service in self._services.values()):
+            pass  # one service may wait for the end of another
         for name, service in list(self._services.items()):
             if service.state == STOPPED and not service.is_wanted:
                 self._send_changes()
@@ -262,7 +258,7 @@ class ServiceManager:
             if not strays:
                 return
             for pid in strays:
-                box_lock.kill(pid)
+                box_lock.send_signal(pid)
             supervisor.reap()
             time.sleep(0.002)
 
@@ -274,7 +270,7 @@ class ServiceManager:
     def _send_changes(self) -> None:
         """Send the reports if they have changed and an agent is connected."""
         reports = self._reports()
-        if _without_times(reports) == _without_times(self._sent_reports):
+        if [_without_times(report) for report in reports] == [_without_times(sent) for sent in self._sent_reports]:
             return
         self._sent_reports = reports
         if self._agent is not None:
@@ -288,9 +284,9 @@ class ServiceManager:
         return dict(fields, t="services", services=self._sent_reports, seq=time.monotonic_ns())
 
 
-def _without_times(reports: List[Dict[str, Any]]) -> List[Any]:
+def _without_times(report: Dict[str, Any]) -> List[Any]:
     """Return what does not change by the clock alone."""
-    return [(report["name"], report["key"], report["state"], report["since"], report["restarts"]) for report in reports]
+    return [report[name] for name in ("name", "key", "state", "since", "restarts")]
 
 
 def _write_names(names: List[str]) -> None:

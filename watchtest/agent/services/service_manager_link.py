@@ -12,13 +12,13 @@ import select
 import selectors
 import socket
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from .. import FOLDER, box_lock
 from ..agent_error import AgentError
 from ..frames import Header
 from .service_manager import LOCK, SOCKET, ManagerConnection, run_service_manager
-from .supervised_process import detach_from_parent
+from .service_process import detach_from_parent
 
 START_LIMIT_S = 20.0
 END_LIMIT_S = 4.0
@@ -162,11 +162,12 @@ class ServiceManagerLink:
             os.fchdir(here)
             os.close(here)
         connection = ManagerConnection(raw)
-        hello = self._receive_hello(connection)
-        if hello is not None and hello.get("version") == self._version:
+        hello = next(self._messages(connection, HELLO_LIMIT_S), {})
+        if hello.get("version") == self._version:
             return connection
         connection.send({"t": "end"})
-        self._wait_until_ended(connection, END_LIMIT_S)
+        for _ in self._messages(connection, END_LIMIT_S):
+            pass
         raw.close()
         return None
 
@@ -189,8 +190,9 @@ class ServiceManagerLink:
             os.close(started)
         if not answer:
             raise AgentError("services", "the service manager ended while it was starting")
-        if json.loads(answer.decode("ascii")):
-            raise AgentError(*json.loads(answer.decode("ascii")))
+        failure = json.loads(answer.decode("ascii"))
+        if failure:
+            raise AgentError(*failure)
 
     def _read_start(self, started: int) -> bytes:
         deadline = time.monotonic() + START_LIMIT_S
@@ -200,23 +202,15 @@ class ServiceManagerLink:
             self._still_alive()
         raise AgentError("services", "the service manager did not start within {:g} s".format(START_LIMIT_S))
 
-    def _receive_hello(self, connection: ManagerConnection) -> Optional[Message]:
-        deadline = time.monotonic() + HELLO_LIMIT_S
-        while time.monotonic() < deadline:
-            self._still_alive()
-            messages = connection.receive() if connection.wait(1.0) else []
-            if messages is None:
-                return None
-            for message in messages:
-                return message
-        return None
-
-    def _wait_until_ended(self, connection: ManagerConnection, limit_s: float) -> None:
+    def _messages(self, connection: ManagerConnection, limit_s: float) -> Iterator[Message]:
+        """Yield what the service manager sends until it ends or the time is over."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             self._still_alive()
-            if connection.wait(min(1.0, deadline - time.monotonic())) and connection.receive() is None:
+            messages = connection.receive() if connection.wait(min(1.0, deadline - time.monotonic())) else []
+            if messages is None:
                 return
+            yield from messages
 
 
 def _detach_from_agent(home: str, kept: int) -> None:

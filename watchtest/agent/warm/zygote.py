@@ -53,7 +53,8 @@ def main(channel_fd: int, settings_file: str) -> NoReturn:
 
 def _answer(channel: socket.socket, request: Dict[str, Any], fds: List[int], preloaded: PreloadedState) -> None:
     """Fork a run. `fds`: the run's ends of its pipes, and for a prestarted run the socket for its order."""
-    ends, gate_fds = job_process.PipeEnds(*fds[: len(job_process.NAMES)]), fds[len(job_process.NAMES) :]
+    pipes = len(job_process.PipeEnds._fields)
+    ends, gate_fds = job_process.PipeEnds(*fds[:pipes]), fds[pipes:]
     supervisor.reap()
     changed = preloaded.first_change()
     if changed:

@@ -241,7 +241,7 @@ class ZygoteLink:
         request = dict(waiting, order=plugin_order, runs_lock=self._runs_lock, hard_limit_s=hard_limit_s)
         pipes = job_process.JobPipes()
         try:
-            send(self._channel, request, [*pipes.job_ends.all(), *files])
+            send(self._channel, request, [*pipes.job_ends, *files])
             message, _ = receive(self._channel)
             if message.get("forked") is True:
                 return pipes.agent_ends

@@ -1,6 +1,7 @@
 """A process of the service manager with a supervisor of its own: a service, or the command of a ready check.
 
 Everything it starts ends with it, and all of it ends with the service manager: the supervisor sees its pipe close.
+Whether a service that ended is restarted is up to `service`, which knows its `restart_limit`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..jobs import job, job_process, supervisor
 READ_SIZE = 64 * 1024
 
 
-class SupervisedProcess:
+class ServiceProcess:
     """`order`: argv, env, cwd. It is over when its supervisor has reported; `end` then describes how it ended."""
 
     def __init__(self, order: Dict[str, Any], lock: str, limit_s: float = math.inf) -> None:
@@ -52,27 +53,29 @@ class SupervisedProcess:
 
     def read(self, fd: int) -> bytes:
         """Read from one of its pipes; return what it printed, if `fd` is its output."""
-        piece = _read(fd)
-        if piece == b"":
-            self._drop(fd)
+        try:
+            piece = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return b""
+        if not piece:
+            self._open.remove(fd)
+            os.close(fd)
         elif fd == self._status:
-            self._report += piece or b""
-        return piece or b"" if fd == self._output else b""
+            self._report += piece
+        return piece if fd == self._output else b""
 
-    def terminate(self) -> None:
-        self._command(supervisor.TERMINATE)
-
-    def kill(self) -> None:
-        self._command(supervisor.KILL)
+    def command(self, command: bytes) -> None:
+        """Send its supervisor a command, such as `supervisor.TERMINATE`."""
+        try:
+            os.write(self._control, command)
+        except OSError:
+            pass  # the supervisor has already exited
 
     def close(self) -> bytes:
         """Close its pipes and return the last of its output; call it once the process is over."""
         rest = b""
-        while self._output in self._open:
-            piece = self.read(self._output)
+        while self._output in self._open and (piece := self.read(self._output)):
             rest += piece
-            if not piece:
-                break
         for fd in [*self._open, self._control]:
             os.close(fd)
         self._open = []
@@ -81,52 +84,38 @@ class SupervisedProcess:
     @property
     def was_abandoned(self) -> bool:
         """Its supervisor was killed, so that what it supervised may still be running."""
-        return self._parsed is None
+        return not self._parsed_report
 
     @property
     def exit_code(self) -> Optional[int]:
-        status = self._wait_status
-        return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+        status = self._parsed_report.get("status")
+        return os.WEXITSTATUS(status) if isinstance(status, int) and os.WIFEXITED(status) else None
 
     @property
     def end(self) -> str:
         """How it ended, to be put after its name: `exited with code 3`."""
-        status = self._wait_status
-        if self._parsed is None:
+        report, status = self._parsed_report, self._parsed_report.get("status")
+        if not report:
             return "lost its supervisor, which was killed"
-        if self._parsed.get("expired"):
+        if report.get("expired"):
             return "took too long"
-        if status is None:
+        if not isinstance(status, int):
             return "ended in an unknown way"
-        if os.WIFEXITED(status):
-            return "exited with code {}".format(os.WEXITSTATUS(status))
+        if self.exit_code is not None:
+            return "exited with code {}".format(self.exit_code)
         number = os.WTERMSIG(status)
         if number == signal.SIGKILL and job.oom_kills() > self._oom_before:
             return "was killed by the kernel: out of memory"
         return "was ended by {}".format(job.signal_name(number))
 
     @property
-    def _wait_status(self) -> Optional[int]:
-        status = (self._parsed or {}).get("status")
-        return status if isinstance(status, int) else None
-
-    @property
-    def _parsed(self) -> Optional[Dict[str, Any]]:
+    def _parsed_report(self) -> Dict[str, Any]:
+        """What its supervisor has reported; empty if it was killed before it could."""
         try:
             report = json.loads(self._report.decode("ascii"))
         except ValueError:
-            return None
-        return report if isinstance(report, dict) else None
-
-    def _command(self, command: bytes) -> None:
-        try:
-            os.write(self._control, command)
-        except OSError:
-            pass  # the supervisor has already exited
-
-    def _drop(self, fd: int) -> None:
-        self._open.remove(fd)
-        os.close(fd)
+            return {}
+        return report if isinstance(report, dict) else {}
 
 
 def fork(pipes: List[int]) -> int:
@@ -155,11 +144,3 @@ def detach_from_parent(kept: List[int]) -> None:
         os.dup2(null, fd)
     if null > 2:
         os.close(null)
-
-
-def _read(fd: int) -> Optional[bytes]:
-    """Return b"" at the end, None while there is nothing to read."""
-    try:
-        return os.read(fd, READ_SIZE)
-    except BlockingIOError:
-        return None
