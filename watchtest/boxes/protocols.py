@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from watchtest.agent.frames import Frame
 from watchtest.agent.rows import UntrustedRow
-from watchtest.boxes.no_python.shell_tools import ShellTools
 from watchtest.core.model import BoxInfo, Delta, Entry, Snapshot, StopReason
 from watchtest.errors import BoxError, ChannelLost
+
+if TYPE_CHECKING:
+    from watchtest.boxes.docker.container_tools import DockerTools
 
 Note = Callable[[str], None]
 """Shows the user a line of progress."""
@@ -129,7 +131,7 @@ class OpenShellBox:
     """A running box without Python, so without an agent."""
 
     info: BoxInfo
-    tools: ShellTools
+    tools: DockerTools
 
     def close(self) -> None:
         self.tools.close()

@@ -19,7 +19,10 @@ EXIT_CODE_LIMIT_S = 5.0
 
 
 class DockerTools:
-    """What a box without Python needs from its container; thread-safe. A restarted container counts as lost."""
+    """What a box without Python needs from its container; thread-safe. A restarted container counts as lost.
+
+    Every call blocks, for a bounded time.
+    """
 
     def __init__(self, connect: Callable[[], Engine], container: str, *, user: str, name: str) -> None:
         self._pool = _EnginePool(connect)
@@ -32,6 +35,7 @@ class DockerTools:
         self._path = path_variable(found)
 
     def put(self, folder: str, archive: IO[bytes]) -> None:
+        """Unpack a tar archive into an existing folder."""
         try:
             with self._client() as client:
                 client.put_archive(self._container, folder, archive)
@@ -41,6 +45,7 @@ class DockerTools:
             raise
 
     def get(self, path: str, limit: int) -> bytes | None:
+        """Return the content of a file; None if it is missing or larger than the limit."""
         with self._client() as client:
             try:
                 stream, status = client.get_archive(self._container, path)
@@ -65,6 +70,7 @@ class DockerTools:
         return StartedCommand(connection, lambda: self._exit_code(connection.id))
 
     def why_gone(self) -> str:
+        """Return why the container that was opened no longer runs; "" while it does."""
         try:
             with self._client() as client:
                 state = client.inspect_container(self._container)["State"]
@@ -75,6 +81,7 @@ class DockerTools:
         return "" if state["StartedAt"] == self._started_at else "its container was restarted"
 
     def restart(self) -> None:
+        """Kill every process in the container and start it again."""
         with self._client() as client:
             client.restart(self._container, timeout=0)
 
@@ -96,7 +103,10 @@ class DockerTools:
 
 
 class StartedCommand:
-    """A command that was started in a container, with its output."""
+    """A command that was started in a container, with its output. Its stdin ends when it is closed.
+
+    `exit_code` returns None while it is running, and if the code is unknown.
+    """
 
     def __init__(self, connection: ExecConnection, exit_code: Callable[[], int | None]) -> None:
         self.read = connection.read

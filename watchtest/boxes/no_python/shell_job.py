@@ -12,12 +12,16 @@ import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from watchtest.agent.jobs.job_limits import LINE_LIMIT, BoundedOutput, StopPolicy, death_reason, join_output
 from watchtest.agent.rows import parse_row
-from watchtest.boxes.no_python.shell_tools import STDOUT, RunningCommand
 from watchtest.boxes.protocols import JobResult, JobSpec, OnOutput, OnResults
 
+if TYPE_CHECKING:
+    from watchtest.boxes.docker.container_tools import StartedCommand
+
+STDOUT = 1
 TICK_S = 0.1
 STREAM_END_LIMIT_S = 5.0
 MAX_QUEUED_PIECES = 64
@@ -60,26 +64,6 @@ class LastLine:
     full_disk: str
 
 
-class LineSplitter:
-    """Splits a stream into lines and passes each on when it is complete."""
-
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        self._take = take
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> None:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            self._take(line + b"\n")
-        if len(self._rest) > LINE_LIMIT:
-            self.end()
-
-    def end(self) -> None:
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._take(rest)
-
-
 class ShellJob:
     """A job that was started; call `until_ended` and nothing else until it returns."""
 
@@ -87,7 +71,7 @@ class ShellJob:
         self,
         job: JobSpec,
         token: str,
-        command: RunningCommand,
+        command: StartedCommand,
         stop_step: StopStep,
         on_results: OnResults,
         output: JobOutput,
@@ -99,7 +83,8 @@ class ShellJob:
         self._stop_step = stop_step
         self._on_results = on_results
         self._output = output
-        self._stdout = LineSplitter(self._take_row) if getattr(job.command, "has_rows", False) else None
+        self._has_rows = bool(getattr(job.command, "has_rows", False))
+        self._unfinished_row = b""
         self._held_back = b""
         """The end of stderr, which may be the beginning of the last line."""
         self._last_line: LastLine | None = None
@@ -120,10 +105,8 @@ class ShellJob:
             step = self._policy.due_step()
             if step is not None and self._last_line is None:
                 await self._stop_step(step)
-        if self._stdout is not None:
-            self._stdout.end()
-        if self._held_back:
-            self._output.add(self._held_back)
+        self._take_row(self._unfinished_row)
+        self._output.add(self._held_back)
         return self._result() if self._last_line is not None and not lost.is_set() else None
 
     def unknown_end(self, reason: str) -> JobResult:
@@ -156,10 +139,18 @@ class ShellJob:
         for stream, piece in pieces:
             if stream != STDOUT:
                 self._take_errors(piece)
-            elif self._stdout is not None:
-                self._stdout.feed(piece)
+            elif self._has_rows:
+                self._take_rows(piece)
             else:
                 self._output.add(piece)
+
+    def _take_rows(self, piece: bytes) -> None:
+        *lines, self._unfinished_row = (self._unfinished_row + piece).split(b"\n")
+        for line in lines:
+            self._take_row(line + b"\n")
+        if len(self._unfinished_row) > LINE_LIMIT:
+            self._take_row(self._unfinished_row)
+            self._unfinished_row = b""
 
     def _take_row(self, line: bytes) -> None:
         row = parse_row(line)
@@ -178,8 +169,7 @@ class ShellJob:
             # The end of the text may be the beginning of the last line.
             start = text.find(self._token) if found else _possible_start(text, self._token)
             self._held_back, text = text[start:], text[:start]
-        if text:
-            self._output.add(text)
+        self._output.add(text)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -12,29 +12,22 @@ import secrets
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
-from typing import Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from watchtest.agent.frames import Frame
 from watchtest.agent.jobs.job_limits import KILL, KILL_SUPERVISOR
 from watchtest.agent.owned_paths import STAGE, parse_ledger
+from watchtest.boxes import protocols
 from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.no_python import shell_tree
-from watchtest.boxes.no_python.shell_job import JobOutput, ShellJob, new_token
-from watchtest.boxes.no_python.shell_tools import STDOUT, ShellTools
-from watchtest.boxes.protocols import (
-    REPORT,
-    Command,
-    ContentReader,
-    JobResult,
-    JobSpec,
-    OnOutput,
-    OnResults,
-    no_python_error,
-)
+from watchtest.boxes.no_python.shell_job import STDOUT, JobOutput, ShellJob, new_token
 from watchtest.core.model import Delta, Entry, Snapshot, difference
 from watchtest.errors import BY_ITSELF, BoxError, BoxGone, ChannelLost, DiskFull, ServiceError, WatchtestError
+
+if TYPE_CHECKING:
+    from watchtest.boxes.docker.container_tools import DockerTools
 
 ASK_EVERY_S = 2.0
 ALIVE_LIMIT_S = 6.0
@@ -44,7 +37,7 @@ CLOSE_LIMIT_S = 5.0
 class ShellChannel:
     """Asks the engine every few seconds whether the container still runs. Once lost, it stays lost."""
 
-    def __init__(self, tools: ShellTools) -> None:
+    def __init__(self, tools: DockerTools) -> None:
         self._tools = tools
         self._lost_reason: str | None = None
         self._heart: asyncio.Task[None] | None = None
@@ -124,8 +117,7 @@ echo none
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _CommandResult:
+class _CommandResult(NamedTuple):
     code: int
     output: bytes
     errors: str
@@ -139,7 +131,7 @@ class ShellSession:
     executable = ""
     has_services = False
 
-    def __init__(self, tools: ShellTools, root: str, home: str) -> None:
+    def __init__(self, tools: DockerTools, root: str, home: str) -> None:
         self.channel = ShellChannel(tools)
         self.generation = 0
         self.saved_state: Mapping[str, Any] = {}
@@ -200,7 +192,7 @@ class ShellSession:
         with self._lost_on_error():
             await self._list_tree("list")
 
-    async def sync(self, snapshot: Snapshot, read: ContentReader) -> tuple[int, Delta]:
+    async def sync(self, snapshot: Snapshot, read: protocols.ContentReader) -> tuple[int, Delta]:
         """Bring the tree, as `refresh` saw it, to the snapshot; return its new generation and what was changed."""
         delta = difference(self._tree, snapshot.entries)
         if not delta and self._changed_paths <= snapshot.entries.keys():
@@ -213,11 +205,11 @@ class ShellSession:
                 shell_tree.prepare, old, lost, delta, read, self._hash_tool, self._owner
             )
             with self.channel.uploading():
-                await self._call(lambda: self._upload(archive), SYNC_LIMIT_S)
+                await self._call(lambda: self._upload(f"{self._root}/{STAGE}", archive), SYNC_LIMIT_S)
             self._written, self._changed_paths = written, set()
             await self._list_tree("apply")
             for path in sorted(self._changed_paths):
-                if shell_tree.can_be_proved(path):
+                if "\n" not in path:  # a listing cannot prove a path with one, so it is written again each time
                     raise ChannelLost(f"{path} differs from what was written there", hint=BY_ITSELF)
             self._tree, self._changed_paths = dict(snapshot.entries), set()
         self.generation += 1
@@ -233,24 +225,28 @@ class ShellSession:
         self._tree = {path: self._written[path].entry for path in self._written if path in right}
         self._changed_paths = (self._changed_paths | self._written.keys()) - right
 
-    def _upload(self, archive: Any) -> None:
+    def _upload(self, folder: str, archive: IO[bytes]) -> None:
         with archive:
-            self._tools.put(f"{self._root}/{STAGE}", archive)
+            self._tools.put(folder, archive)
 
     # -- jobs --------------------------------------------------------------------------------------
 
     async def run(
-        self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
-    ) -> JobResult:
+        self,
+        job: protocols.JobSpec,
+        on_results: protocols.OnResults,
+        on_output: protocols.OnOutput,
+        stop: asyncio.Queue[bool] | None = None,
+    ) -> protocols.JobResult:
         """Run a job to its end. Each item of `stop` is a request to stop it: True kills, False interrupts first."""
         what = job.command
-        if not isinstance(what, Command):
-            raise no_python_error()
+        if not isinstance(what, protocols.Command):
+            raise protocols.no_python_error()
         with self._lost_on_error():
             if job.requires is not None and job.requires != self.generation:
                 raise BoxError(f"the run requires generation {job.requires}, the box is at {self.generation}")
             report = f"{self._home}/plain/report"
-            argv = [word.replace(REPORT, report) for word in what.argv]
+            argv = [word.replace(protocols.REPORT, report) for word in what.argv]
             token = new_token()
             env = {**job.env, "WATCHTEST_JOB": self._home}
             script = self._script("run", token, what.folder, *argv)
@@ -264,11 +260,11 @@ class ShellSession:
                 command.close()  # what still runs in the box sees the end of its stdin and is killed
             if shell_job.has_leftovers:
                 await self._restart()
-            has_report = any(REPORT in word for word in what.argv)
+            has_report = any(protocols.REPORT in word for word in what.argv)
             content = await self._call(lambda: self._tools.get(report, REPORT_LIMIT)) if has_report else None
             return replace(result, report=content)
 
-    async def _unknown_end(self, shell_job: ShellJob, exit_code: Callable[[], int | None]) -> JobResult:
+    async def _unknown_end(self, shell_job: ShellJob, exit_code: Callable[[], int | None]) -> protocols.JobResult:
         """The stream has ended without the last line. It is a result only if the supervisor was surely killed."""
         if gone := await self._call(self._tools.why_gone):
             raise BoxGone(f"the box was lost during the run: {gone}", hint=BY_ITSELF)
@@ -313,15 +309,10 @@ class ShellSession:
         return _CommandResult(code, bytes(output), errors.decode("utf-8", "replace").strip()[-ERRORS_LIMIT:])
 
     def _install(self) -> None:
-        script = resources.files("watchtest.boxes.no_python").joinpath("box.sh").read_bytes()
-        files = {"box.sh": script, "holder": f"{self._holder}\n".encode()}
-
-        def fill(builder: shell_tree.ArchiveBuilder) -> None:
-            for name, content in files.items():
-                builder.file(name, content, 0o644)
-
-        with shell_tree.build_archive(self._owner, fill) as archive:
-            self._tools.put(f"{self._home}/plain", archive)
+        builder = shell_tree.ArchiveBuilder(self._owner)
+        builder.file("box.sh", resources.files("watchtest.boxes.no_python").joinpath("box.sh").read_bytes(), 0o644)
+        builder.file("holder", f"{self._holder}\n".encode(), 0o644)
+        self._upload(f"{self._home}/plain", builder.finish())
 
     def _read_saved(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         names = ("plain/manifest", "owned", "remembered.json")

@@ -13,9 +13,8 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import IO
+from collections.abc import Iterable, Mapping
+from typing import IO, NamedTuple
 
 from watchtest.agent.frames import path_bytes, path_text
 from watchtest.agent.owned_paths import blob_id, encode_ledger, refusal
@@ -30,8 +29,7 @@ LINE = re.compile(rb"([0-9a-f]+) (\d+) \./(.*)", re.DOTALL)
 HASHED = re.compile(rb"\\?([0-9a-f]{32,64}) [ *]\./(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedPath:
+class OwnedPath(NamedTuple):
     """A path that was written into the box, and the hash of its content by the box's own tool."""
 
     entry: Entry
@@ -44,8 +42,7 @@ Tree = Mapping[str, OwnedPath]
 # -- the archive -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FileOwner:
+class FileOwner(NamedTuple):
     """The user and group that own the files in the box."""
 
     uid: int
@@ -60,17 +57,13 @@ def prepare(
     for path in (*gone, *delta.write):
         if reason := refusal(path):
             raise BoxError(reason)
-    tree: dict[str, OwnedPath] = {}
-
-    def fill(builder: ArchiveBuilder) -> None:
-        builder.folder("tree")
-        written = {path: _pack(builder, path, entry, read, hash_tool) for path, entry in delta.write.items()}
-        tree.update({path: owned for path, owned in old.items() if path not in gone} | written)
-        for name, content in _lists(tree, gone, delta, builder.symlinks, {*old, *lost}, hash_tool).items():
-            builder.file(name, content, 0o600)
-
-    archive = build_archive(owner, fill)
-    return tree, archive
+    builder = ArchiveBuilder(owner)
+    builder.folder("tree")
+    written = {path: _pack(builder, path, entry, read, hash_tool) for path, entry in delta.write.items()}
+    tree = {path: owned for path, owned in old.items() if path not in gone} | written
+    for name, content in _lists(tree, gone, builder.symlinks, {*old, *lost}, hash_tool).items():
+        builder.file(name, content, 0o600)
+    return tree, builder.finish()
 
 
 def _pack(builder: ArchiveBuilder, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> OwnedPath:
@@ -88,26 +81,12 @@ def _pack(builder: ArchiveBuilder, path: str, entry: Entry, read: ContentReader,
     return OwnedPath(entry, _hash(hash_tool, content))
 
 
-def build_archive(owner: FileOwner, fill: Callable[[ArchiveBuilder], None]) -> IO[bytes]:
-    archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the caller closes it
-    try:
-        with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar:
-            fill(ArchiveBuilder(tar, owner))
-            end = tar.offset
-        # Without the padding that Python adds: podman stops reading before it, and reports that as a failure.
-        archive.truncate(end + 2 * tarfile.BLOCKSIZE)
-        archive.seek(0)
-    except BaseException:
-        archive.close()
-        raise
-    return archive
-
-
 class ArchiveBuilder:
     """Builds an archive. Folders are members of their own, so that the box's user owns them."""
 
-    def __init__(self, tar: tarfile.TarFile, owner: FileOwner) -> None:
-        self._tar = tar
+    def __init__(self, owner: FileOwner) -> None:
+        self._archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the user closes it
+        self._tar = tarfile.TarFile(fileobj=self._archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
         self._owner = owner
         self._folders: set[str] = set()
         self._now = int(time.time())
@@ -131,15 +110,21 @@ class ArchiveBuilder:
         member.size = len(content)
         self._tar.addfile(member, io.BytesIO(content))
 
+    def finish(self) -> IO[bytes]:
+        """Return the archive, without the padding that Python adds: podman stops reading before it, and then fails."""
+        end = self._tar.offset
+        self._tar.close()
+        self._archive.truncate(end + 2 * tarfile.BLOCKSIZE)
+        self._archive.seek(0)
+        return self._archive
+
     def _member(self, name: str, mode: int) -> tarfile.TarInfo:
         member = tarfile.TarInfo(name)
         member.mode, member.uid, member.gid, member.mtime = mode, self._owner.uid, self._owner.gid, self._now
         return member
 
 
-def _lists(
-    tree: Tree, gone: list[str], delta: Delta, symlinks: list[bytes], owned: set[str], hash_tool: str
-) -> dict[str, bytes]:
+def _lists(tree: Tree, gone: list[str], symlinks: list[bytes], owned: set[str], hash_tool: str) -> dict[str, bytes]:
     """Return the lists by their names on the stage. `hollow`: folders that may be empty now, the deepest first."""
     deepest_first = sorted(gone, key=lambda path: -path.count("/"))
     hollow = sorted(_folders_above(gone) | set(gone), key=lambda path: -path.count("/"))
@@ -195,11 +180,6 @@ def read_manifest(content: bytes | None, hash_tool: str) -> dict[str, OwnedPath]
         }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-
-
-def can_be_proved(path: str) -> bool:
-    """Return whether a listing can prove this path. One with a newline is written again each time."""
-    return "\n" not in path
 
 
 def proved_paths(tree: Tree, listing: bytes) -> set[str]:
