@@ -12,25 +12,10 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
+from watchtest.core import transitions
 from watchtest.core.events import Event, Judged
 from watchtest.core.model import RunState
 from watchtest.core.state import State
-from watchtest.core.transitions import (
-    NOTHING_NEW,
-    Fact,
-    ResultsArrived,
-    RunDropped,
-    RunFinished,
-    RunQueued,
-    RunStarted,
-    RunWithdrawn,
-    TestsBegan,
-    TestsPromised,
-    TestsSelected,
-    TreeTaken,
-    facts_of,
-    unfinished,
-)
 from watchtest.errors import WatchtestError
 from watchtest.history.queries.flaky_tests import flaky_now
 from watchtest.history.store.columns import AttemptKind
@@ -98,14 +83,14 @@ class RunRecorder:
 
     def show(self, before: State, after: State, event: Event | None) -> None:
         if event is None:
-            for run, reason in unfinished(before):
+            for run, reason in transitions.unfinished(before):
                 self._enqueue(partial(self._end, run.id, RunState.CANCELLED, reason, time.time()))
             return
         has_results = False
-        for fact in facts_of(before, after, event):
+        for fact in transitions.facts_of(before, after, event):
             for write in self._writes(fact, event.at):
                 self._enqueue(write)
-            has_results = has_results or isinstance(fact, ResultsArrived)
+            has_results = has_results or isinstance(fact, transitions.ResultsArrived)
         if has_results:
             self._wait_briefly()
 
@@ -116,38 +101,38 @@ class RunRecorder:
         if not self._is_behind or self._writes_due.qsize() + len(self._waiting) <= 1:
             self._is_behind = not is_stored.wait(PATIENCE_S)
 
-    def _writes(self, fact: Fact, at: float) -> Iterator[Callable[[], object]]:
+    def _writes(self, fact: transitions.Fact, at: float) -> Iterator[Callable[[], object]]:
         """Yield the writes for a fact, each of which may be retried on its own."""
         store = self._store
         match fact:
-            case RunQueued(run, queued_at, reason):
+            case transitions.RunQueued(run, queued_at, reason):
                 yield partial(store.begin, run, queued_at, self._workspace, reason)
-            case RunStarted(run, started_at, _, waited_for):
+            case transitions.RunStarted(run, started_at, _, waited_for):
                 yield partial(store.start, run, started_at, waited_for)
-            case TreeTaken(run, snapshot, environment):
+            case transitions.TreeTaken(run, snapshot, environment):
                 yield partial(store.set_snapshot, run.id, snapshot, environment, at)
-            case TestsSelected(run):
+            case transitions.TestsSelected(run):
                 yield partial(store.set_selection, run, at)
-            case TestsBegan(run):
+            case transitions.TestsBegan(run):
                 yield partial(store.advance, run.id, RunState.RUNNING, at)
-            case TestsPromised(run):
+            case transitions.TestsPromised(run):
                 yield partial(store.runner_started, run.id, at)
-            case ResultsArrived(run, results, is_check):
+            case transitions.ResultsArrived(run, results, is_check):
                 kind = AttemptKind.CHECK if is_check else AttemptKind.WORD
                 yield partial(store.add_results, run.id, results, at, kind)
-            case RunFinished(finished=finished, ending=ending):
+            case transitions.RunFinished(finished=finished, ending=ending):
                 run_id = finished.run.id
                 if fact.crashed_in:
                     yield partial(store.add_results, run_id, fact.crashed_in, at, AttemptKind.BLAME)
                 if isinstance(ending, Judged) and ending.execution.by_chance:
                     yield partial(store.add_chance_failures, run_id, ending.execution.by_chance, at)
                 yield partial(self._end, run_id, finished.state, finished.reason, at, finished.raw_output)
-            case RunWithdrawn(run):
+            case transitions.RunWithdrawn(run):
                 if run.is_forced:
-                    yield partial(self._end, run.id, RunState.CANCELLED, NOTHING_NEW, at)
+                    yield partial(self._end, run.id, RunState.CANCELLED, transitions.NOTHING_NEW, at)
                 else:
                     yield partial(store.withdraw, run.id)
-            case RunDropped(run, _, reason):
+            case transitions.RunDropped(run, _, reason):
                 yield partial(self._end, run.id, RunState.CANCELLED, reason, at)
             case _:
                 pass

@@ -7,15 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
-from watchtest.history.store.columns import (
-    IS_GATE_OR_PROBE,
-    JUDGED_SQL,
-    OUTCOMES,
-    RED_CODES,
-    RED_STATES,
-    AttemptKind,
-    workspace_key,
-)
+from watchtest.history.store import columns
+from watchtest.history.store.columns import OUTCOMES, RED_STATES, AttemptKind
 from watchtest.history.store.database import Connection, Row
 from watchtest.history.store.failure_texts import unpack_failure
 from watchtest.history.store.pack import PackReader
@@ -126,7 +119,7 @@ class RunFilter:
         """Return the conditions on `runs`, and their values."""
         found: list[tuple[str, tuple[str | float, ...]]] = [("1", ())]
         if self.workspace is not None:
-            found.append(("workspace = ?", (workspace_key(self.workspace),)))
+            found.append(("workspace = ?", (columns.workspace_key(self.workspace),)))
         if self.lane is not None:
             found.append(("lane = ?", (self.lane.value,)))
         if self.states:
@@ -160,7 +153,7 @@ def _places(values: Collection[object]) -> str:
 def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool], ...]:
     """Return the workspaces with an unfinished run, and whether it is a run of a gate or a probe."""
     rows = connection.execute(
-        f"SELECT DISTINCT workspace, {IS_GATE_OR_PROBE} AS is_gate FROM runs WHERE ended_at IS NULL"
+        f"SELECT DISTINCT workspace, {columns.IS_GATE_OR_PROBE} AS is_gate FROM runs WHERE ended_at IS NULL"
     )
     return tuple((row["workspace"], bool(row["is_gate"])) for row in rows)
 
@@ -184,10 +177,10 @@ def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Re
     row = connection.execute(
         f"""
         SELECT number FROM runs WHERE workspace = ? AND selected IS NULL AND imported_from IS NULL
-                                  AND state IN ({JUDGED_SQL})
+                                  AND state IN ({columns.JUDGED_SQL})
         ORDER BY number DESC LIMIT 1
         """,
-        (workspace_key(workspace),),
+        (columns.workspace_key(workspace),),
     ).fetchone()
     if row is None:
         return {}
@@ -195,7 +188,10 @@ def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Re
     names = ids_of_tests(connection, [test for test, *_ in results])
     return {
         names[test]: Result(
-            names[test], OUTCOMES[code], microseconds / 1_000_000, Failure("", "") if code in RED_CODES else None
+            names[test],
+            OUTCOMES[code],
+            microseconds / 1_000_000,
+            Failure("", "") if code in columns.RED_CODES else None,
         )
         for test, code, microseconds in results
     }

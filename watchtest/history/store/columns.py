@@ -13,14 +13,7 @@ from watchtest.core.model import Outcome, Result, RunState
 from watchtest.history.store.database import LARGEST_INTEGER
 
 OUTCOME_CODES = MappingProxyType(
-    {
-        Outcome.PASSED: 1,
-        Outcome.FAILED: 2,
-        Outcome.ERROR: 3,
-        Outcome.SKIPPED: 4,
-        Outcome.XFAILED: 5,
-        Outcome.XPASSED: 6,
-    }
+    {Outcome.PASSED: 1, Outcome.FAILED: 2, Outcome.ERROR: 3, Outcome.SKIPPED: 4, Outcome.XFAILED: 5, Outcome.XPASSED: 6}
 )
 """Results take most of the space, so an outcome is one byte."""
 OUTCOMES = MappingProxyType({code: outcome for outcome, code in OUTCOME_CODES.items()})

@@ -20,13 +20,7 @@ LARGEST_INTEGER = 2**63 - 1
 # The low byte of an extended result code is the kind of the error.
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _TRANSIENT = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-    }
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
 _DAMAGE_HINT = "the next time the watcher writes, it checks the file, moves it aside and starts a new one"
 _WORDS = {

@@ -16,16 +16,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from watchtest.errors import WorkspaceError
-from watchtest.history.store.database import (
-    Connection,
-    connect,
-    has_header,
-    is_damage,
-    is_sound,
-    prepare_for_writing,
-    transaction,
-    translated_errors,
-)
+from watchtest.history.store import database
+from watchtest.history.store.database import Connection
 from watchtest.history.store.schema import MIGRATIONS, Migration, migrate, refuse_newer, version_of
 
 Warn = Callable[[str], None]
@@ -46,16 +38,16 @@ def open_for_writing(
 
     `warn` is called if a damaged file had to be moved aside.
     """
-    with translated_errors(path), _translated_system_errors(path):
+    with database.translated_errors(path), _translated_system_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _opening_lock(path):
             connection = _open_if_sound(path, is_suspect)
             if connection is None:
                 kept = _set_aside(path)
                 warn(f"the history {path} was damaged: it was renamed to {kept.name}, and a new one was started")
-                connection = connect(path, "rwc")
+                connection = database.connect(path, "rwc")
             try:
-                prepare_for_writing(connection)
+                database.prepare_for_writing(connection)
                 migrate(connection, path, migrations)
                 # Only after the migrations: one that rebuilds a table must not trigger its cascades.
                 connection.execute("PRAGMA foreign_keys = ON")
@@ -68,14 +60,14 @@ def open_for_writing(
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[Connection]:
     """Give one consistent view of the history for the duration of the block. Raises if there is no history."""
-    with translated_errors(path):
-        connection = connect(path, "ro", is_immutable=_is_immutable(path))
+    with database.translated_errors(path):
+        connection = database.connect(path, "ro", is_immutable=_is_immutable(path))
         try:
             if version_of(connection) < len(MIGRATIONS):
                 # The file has just been read without an error, so there is no damage to warn about.
                 open_for_writing(path, warn=lambda _: None).close()
             refuse_newer(connection, path)
-            with transaction(connection, "DEFERRED"):
+            with database.transaction(connection, "DEFERRED"):
                 yield connection
         finally:
             connection.close()
@@ -107,15 +99,15 @@ def _open_if_sound(path: Path, is_suspect: bool) -> Connection | None:
     """Return a connection, or None if the file is damaged."""
     if _has_lost_its_header(path):
         return None
-    connection = connect(path, "rwc")
+    connection = database.connect(path, "rwc")
     try:
         connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         must_check = is_suspect or path.stat().st_size <= CHECKED_SIZE_LIMIT
-        if not must_check or is_sound(connection):
+        if not must_check or database.is_sound(connection):
             return connection
     except BaseException as error:
         connection.close()
-        if not is_damage(error):
+        if not database.is_damage(error):
             raise
         return None
     connection.close()
@@ -131,7 +123,7 @@ def _has_lost_its_header(path: Path) -> bool:
     if not path.exists():
         return False
     log = path.with_name(path.name + "-wal")
-    return not has_header(path) if path.stat().st_size else log.exists() and log.stat().st_size > 0
+    return not database.has_header(path) if path.stat().st_size else log.exists() and log.stat().st_size > 0
 
 
 def _set_aside(path: Path) -> Path:

@@ -112,11 +112,7 @@ def drop_batch(connection: Connection, plan: PrunePlan, batch: int) -> int:
     return len(rows)
 
 
-_SHARED = (
-    ("rosters", "roster", "packs"),
-    ("contents", "content", "failures"),
-    ("signatures", "signature", "failures"),
-)
+_SHARED = (("rosters", "roster", "packs"), ("contents", "content", "failures"), ("signatures", "signature", "failures"))
 """Data that several runs share: a table, and the column and table that refer to it."""
 
 

@@ -18,16 +18,8 @@ from typing import Self, TypeVar
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
 from watchtest.core.text import OUTPUT_LIMIT, STORED_TEXT_LIMIT
 from watchtest.errors import WorkspaceError
-from watchtest.history.store.columns import (
-    IS_GATE_OR_PROBE,
-    JUDGED_STATES,
-    AttemptKind,
-    Proof,
-    Value,
-    result_values,
-    storable_text,
-    workspace_key,
-)
+from watchtest.history.store import columns
+from watchtest.history.store.columns import Value, storable_text
 from watchtest.history.store.database import Connection, is_damage, transaction, translated_errors
 from watchtest.history.store.database_file import Warn, open_for_writing
 from watchtest.history.store.failure_texts import add_failure
@@ -107,7 +99,7 @@ class Store:
         """Add a queued run. For an imported run, name its report, and its commit and branch if the report does."""
         values: dict[str, Value] = {
             "id": run.id,
-            "workspace": workspace_key(workspace),
+            "workspace": columns.workspace_key(workspace),
             "lane": run.lane.value,
             "trigger": run.trigger.value,
             **_selected(run),
@@ -166,7 +158,7 @@ class Store:
             self._trees.add(connection, run, (row["workspace"], row["lane"]), snapshot)
 
     def add_results(
-        self, run_id: str, results: Sequence[Result], at: float, kind: AttemptKind = AttemptKind.WORD
+        self, run_id: str, results: Sequence[Result], at: float, kind: columns.AttemptKind = columns.AttemptKind.WORD
     ) -> None:
         """Add results. If a test was reported before in this run, this is its next attempt."""
         with self._open_run(run_id) as (connection, run):
@@ -175,13 +167,13 @@ class Store:
                 _enter_state(connection, run, RunState.RUNNING, "", at)
             connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
             for result in results:
-                values = result_values(run, result, kind)
+                values = columns.result_values(run, result, kind)
                 connection.execute(_ADD_TEST, values)
                 added = connection.execute(_ADD_RESULT, values).fetchone()
                 if result.failure is not None:
                     add_failure(connection, run, added["test"], added["attempt"], result.failure, result.test)
                 if result.reruns and result.outcome is Outcome.PASSED:
-                    add_proof(connection, run, added["test"], Proof.RERUN, at)
+                    add_proof(connection, run, added["test"], columns.Proof.RERUN, at)
 
     def add_chance_failures(self, run_id: str, tests: Sequence[str], at: float) -> None:
         """Record that these tests failed in this run and passed when the same run was repeated."""
@@ -189,7 +181,7 @@ class Store:
             for test in map(storable_text, tests):
                 row = connection.execute("SELECT number FROM tests WHERE identity = ?", (test,)).fetchone()
                 if row is not None:
-                    add_proof(connection, run, row["number"], Proof.REPEAT, at)
+                    add_proof(connection, run, row["number"], columns.Proof.REPEAT, at)
 
     def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
         """End the run. Nothing can be added to it afterwards."""
@@ -202,7 +194,7 @@ class Store:
             _enter_state(connection, run, state, reason, at)
             compact(connection, run)
             trace_renames(connection, run, self._complete_files.get(run_id, ()))
-            if state in JUDGED_STATES:
+            if state in columns.JUDGED_STATES:
                 add_contradictions(connection, run, at)
         self._complete_files.pop(run_id, None)
 
@@ -223,8 +215,10 @@ class Store:
         runs of a gate or a probe that are not too old. With `is_gate` the caller holds the lock of gates and probes
         instead, and only their runs are ended.
         """
-        whose = IS_GATE_OR_PROBE if is_gate else f"(NOT {IS_GATE_OR_PROBE} OR queued_at < :oldest_alive)"
-        values: dict[str, Value] = {"workspace": workspace_key(workspace), "oldest_alive": at - GATE_LIMIT_S}
+        whose = (
+            columns.IS_GATE_OR_PROBE if is_gate else f"(NOT {columns.IS_GATE_OR_PROBE} OR queued_at < :oldest_alive)"
+        )
+        values: dict[str, Value] = {"workspace": columns.workspace_key(workspace), "oldest_alive": at - GATE_LIMIT_S}
         with self._transaction() as connection:
             dead = connection.execute(
                 f"SELECT number FROM runs WHERE ended_at IS NULL AND workspace = :workspace AND {whose}", values
