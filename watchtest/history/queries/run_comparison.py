@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from watchtest.core.model import Outcome
-from watchtest.history.queries.run_queries import PastRun, ids_of_tests
+from watchtest.history.queries.run_queries import PastRun, results_by_number
 from watchtest.history.queries.test_names import lineages
-from watchtest.history.store.columns import JUDGED_STATES, OUTCOMES
+from watchtest.history.store.columns import JUDGED_STATES
 from watchtest.history.store.database import Connection
-from watchtest.history.store.pack import PackReader
 from watchtest.history.store.tree_changes import changes_between
 
 SLOWER_TIMES = 1.5
@@ -96,8 +95,6 @@ def _parts(pair: TestPair, *, is_added: bool, is_removed: bool) -> Iterator[str]
 
 def _outcomes(connection: Connection, run: PastRun, lineage_of: Mapping[int, int]) -> dict[int, TestOutcome]:
     """Return the outcome of each test of a run by its lineage."""
-    results = PackReader(connection).results(run.number)
-    names = ids_of_tests(connection, [test for test, *_ in results])
     # The signature of the last attempt wins.
     rows = connection.execute(
         """
@@ -109,9 +106,9 @@ def _outcomes(connection: Connection, run: PastRun, lineage_of: Mapping[int, int
     signatures = {row["test"]: row["text"] for row in rows}
     return {
         lineage_of.get(test, test): TestOutcome(
-            names[test], OUTCOMES[code], spent / 1_000_000, signatures.get(test, "")
+            result.test, result.outcome, result.duration_s, signatures.get(test, "")
         )
-        for test, code, spent in results
+        for test, result in results_by_number(connection, run.number).items()
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
@@ -14,6 +14,11 @@ from watchtest.history.store.failure_texts import unpack_failure
 from watchtest.history.store.pack import PackReader
 
 MOST_VARIABLES = 500
+_PLAIN_COLUMNS = (
+    *("number", "id", "workspace", "selected", "because", "reason", "queued_at", "ended_at"),
+    *("tree", "head", "branch", "environment", "imported_from"),
+)
+"""The columns of `runs` whose values a PastRun has under the same names."""
 NAMED_RUNS: Mapping[str, frozenset[RunState]] = {
     "last": frozenset(),
     "last-failed": RED_STATES,
@@ -123,7 +128,7 @@ class RunFilter:
         if self.lane is not None:
             found.append(("lane = ?", (self.lane.value,)))
         if self.states:
-            found.append((f"state IN ({_places(self.states)})", tuple(state.value for state in self.states)))
+            found.append((f"state IN ({places(self.states)})", tuple(state.value for state in self.states)))
         if self.since is not None:
             found.append(("queued_at >= ?", (self.since,)))
         if self.branch is not None:
@@ -146,7 +151,8 @@ def recent_runs(connection: Connection, runs: RunFilter = ALL_RUNS, *, limit: in
     return tuple(past_run(connection, row) for row in rows.fetchall())
 
 
-def _places(values: Collection[object]) -> str:
+def places(values: Collection[object]) -> str:
+    """Return the placeholders in SQL for these values."""
     return ", ".join("?" * len(values))
 
 
@@ -161,38 +167,31 @@ def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool],
 def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun | None:
     """Return the last run whose verdict covers every test of this tree in this environment, or None."""
     ends = (*RED_STATES, RunState.PASSED, RunState.NO_TESTS)
-    row = connection.execute(
-        f"""
-        SELECT * FROM runs WHERE tree = ? AND environment = ? AND (selected IS NULL OR is_proof)
-                             AND imported_from IS NULL AND state IN ({_places(ends)})
-        ORDER BY number DESC LIMIT 1
-        """,
-        (tree, environment, *(end.value for end in ends)),
-    ).fetchone()
+    is_full = "tree = ? AND environment = ? AND (selected IS NULL OR is_proof) AND imported_from IS NULL"
+    values = (tree, environment, *(end.value for end in ends))
+    return _last_run(connection, f"{is_full} AND state IN ({places(ends)})", values)
+
+
+def _last_run(connection: Connection, where: str, values: Sequence[str]) -> PastRun | None:
+    row = connection.execute(f"SELECT * FROM runs WHERE {where} ORDER BY number DESC LIMIT 1", values).fetchone()
     return None if row is None else past_run(connection, row)
 
 
 def last_full_results(connection: Connection, workspace: str) -> Mapping[str, Result]:
     """Return outcome and duration of every test in the last full run of a workspace, without failure texts."""
-    row = connection.execute(
-        f"""
-        SELECT number FROM runs WHERE workspace = ? AND selected IS NULL AND imported_from IS NULL
-                                  AND state IN ({columns.JUDGED_SQL})
-        ORDER BY number DESC LIMIT 1
-        """,
-        (columns.workspace_key(workspace),),
-    ).fetchone()
-    if row is None:
-        return {}
-    results = PackReader(connection).results(row["number"])
+    is_full = f"selected IS NULL AND imported_from IS NULL AND state IN ({columns.JUDGED_SQL})"
+    run = _last_run(connection, f"workspace = ? AND {is_full}", (columns.workspace_key(workspace),))
+    results = {} if run is None else results_by_number(connection, run.number)
+    return {result.test: result for result in results.values()}
+
+
+def results_by_number(connection: Connection, run: int) -> dict[int, Result]:
+    """Return the last attempt of each test of a run by the number of the test, without failure texts."""
+    results = PackReader(connection).results(run)
     names = ids_of_tests(connection, [test for test, *_ in results])
+    failures = dict.fromkeys(columns.RED_CODES, Failure("", ""))
     return {
-        names[test]: Result(
-            names[test],
-            OUTCOMES[code],
-            microseconds / 1_000_000,
-            Failure("", "") if code in columns.RED_CODES else None,
-        )
+        test: Result(names[test], OUTCOMES[code], microseconds / 1_000_000, failures.get(code))
         for test, code, microseconds in results
     }
 
@@ -203,7 +202,7 @@ def ids_of_tests(connection: Connection, tests: Collection[int]) -> dict[int, st
     wanted = list(tests)
     for start in range(0, len(wanted), MOST_VARIABLES):
         some = wanted[start : start + MOST_VARIABLES]
-        rows = connection.execute(f"SELECT number, identity FROM tests WHERE number IN ({_places(some)})", some)
+        rows = connection.execute(f"SELECT number, identity FROM tests WHERE number IN ({places(some)})", some)
         found.update((row["number"], row["identity"]) for row in rows)
     return found
 
@@ -212,8 +211,7 @@ def find_run(connection: Connection, name: str, workspace: str | None = None) ->
     """Return the run with this id, or the one that `NAMED_RUNS` gives this name in the workspace, or None."""
     if name in NAMED_RUNS:
         return next(iter(recent_runs(connection, RunFilter(workspace, states=NAMED_RUNS[name]), limit=1)), None)
-    row = connection.execute("SELECT * FROM runs WHERE id = ?", (name,)).fetchone()
-    return None if row is None else past_run(connection, row)
+    return _last_run(connection, "id = ?", (name,))
 
 
 def run_detail(connection: Connection, run: PastRun) -> RunDetail:
@@ -265,26 +263,14 @@ def run_by_number(connection: Connection, number: int) -> PastRun:
 def past_run(connection: Connection, row: Row) -> PastRun:
     """Return the run that a row of `runs` describes."""
     return PastRun(
-        number=row["number"],
-        id=row["id"],
-        workspace=row["workspace"],
+        **{name: row[name] for name in _PLAIN_COLUMNS},
         lane=Lane(row["lane"]),
         trigger=Trigger(row["trigger"]),
-        selected=row["selected"],
-        because=row["because"],
         is_forced=bool(row["is_forced"]),
         state=RunState(row["state"]),
-        reason=row["reason"],
-        queued_at=row["queued_at"],
-        ended_at=row["ended_at"],
-        tree=row["tree"],
-        head=row["head"],
-        branch=row["branch"],
         is_dirty=None if row["is_dirty"] is None else bool(row["is_dirty"]),
-        environment=row["environment"],
         counts=_counts(connection, row),
         timings=_timings(row),
-        imported_from=row["imported_from"],
     )
 
 

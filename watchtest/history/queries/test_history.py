@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 
 from watchtest.core.model import Lane, Outcome
-from watchtest.history.queries.run_queries import PastRun, RunFilter, run_by_number
+from watchtest.history.queries.run_queries import PastRun, RunFilter, places, run_by_number
 from watchtest.history.queries.test_names import PastTest
 from watchtest.history.store.columns import GREEN_CODES, JUDGED_SQL, OUTCOMES, RED_CODES
 from watchtest.history.store.database import Connection
@@ -150,7 +150,7 @@ def _failures(
         f"""
         SELECT DISTINCT failures.run, signatures.text
         FROM failures JOIN runs ON runs.number = failures.run JOIN signatures ON signatures.number = signature
-        WHERE test IN ({", ".join("?" * len(test.numbers))}) AND {IS_LAST_ATTEMPT} AND {where}
+        WHERE test IN ({places(test.numbers)}) AND {IS_LAST_ATTEMPT} AND {where}
         ORDER BY failures.run DESC
         """,
         (*test.numbers, *values),

@@ -84,17 +84,7 @@ def add_failure(
 def unpack_failure(document: bytes) -> Failure:
     """Return the failure that a compressed document describes."""
     raw: dict[str, Any] = json.loads(zlib.decompress(document))
-    return Failure(
-        kind=raw["kind"],
-        message=raw["message"],
-        where=_location(raw["where"]),
-        column=raw["column"],
-        source_line=raw["source_line"],
-        crash=_location(raw["crash"]),
-        text=raw["text"],
-        output=raw["output"],
-        function=raw["function"],
-    )
+    return Failure(**{**raw, "where": _location(raw["where"]), "crash": _location(raw["crash"])})
 
 
 def _document(failure: Failure) -> dict[str, object]:

@@ -59,17 +59,13 @@ def plan_pruning(connection: Connection, limits: RetentionLimits, now: float) ->
         # By time, not by number: a run that was imported yesterday may be the oldest.
         cuts.append((0, now - limits.days * DAY_S, f"older than {limits.days} days"))
     if limits.runs:
-        row = connection.execute(
-            "SELECT number FROM runs ORDER BY number DESC LIMIT 1 OFFSET ?", (limits.runs - 1,)
-        ).fetchone()
-        cuts.append((row["number"] if row is not None else 0, 0.0, f"beyond the latest {limits.runs} runs"))
+        cuts.append((_first_of_latest(connection, limits.runs), 0.0, f"beyond the latest {limits.runs} runs"))
     size = used_bytes(connection)
     if limits.megabytes and size > limits.megabytes * MEGABYTE:
         total = connection.execute("SELECT COUNT(*) AS runs FROM runs").fetchone()["runs"]
         # Runs are of similar size, so a part of them takes about the same part of the file.
         kept = max(MIN_RUNS_KEPT, int(total * MARGIN * limits.megabytes * MEGABYTE / size))
-        row = connection.execute("SELECT number FROM runs ORDER BY number DESC LIMIT 1 OFFSET ?", (kept,)).fetchone()
-        cuts.append((row["number"] + 1 if row is not None else 0, 0.0, f"beyond {limits.megabytes} MB"))
+        cuts.append((_first_of_latest(connection, kept), 0.0, f"beyond {limits.megabytes} MB"))
     first_kept = max((number for number, _, _ in cuts), default=0)
     oldest_kept = max((at for _, at, _ in cuts), default=0.0)
     found = connection.execute(
@@ -82,6 +78,13 @@ def plan_pruning(connection: Connection, limits: RetentionLimits, now: float) ->
         if connection.execute(f"SELECT 1 FROM runs WHERE {_IS_DROPPED} LIMIT 1", (number, at)).fetchone()
     )
     return PrunePlan(first_kept, oldest_kept, found["runs"], found["oldest"], found["newest"], reasons)
+
+
+def _first_of_latest(connection: Connection, count: int) -> int:
+    """Return the number of the first of the latest `count` runs, or 0 if there are fewer."""
+    last = "SELECT number FROM runs ORDER BY number DESC LIMIT 1 OFFSET ?"
+    row = connection.execute(last, (count - 1,)).fetchone()
+    return 0 if row is None else int(row["number"])
 
 
 _IS_DROPPED = "(number < ? OR queued_at < ?) AND ended_at IS NOT NULL"
