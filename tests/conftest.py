@@ -1,9 +1,9 @@
-"""Which tests a run takes, and the gate of every test marked with what it needs of the machine.
+"""Decides which tests a session runs, and guards every test that is marked with a requirement on the machine.
 
-The default run leaves out the tests marked `thorough`; `--thorough` takes all, and so does `-m` with that word in it or
-a test that is named with `::`. A test marked with a need (see support/needs.py) skips loudly where that is missing.
-Under WATCHTEST_REQUIRE_ENGINE=1 it fails instead, and the session fails if such a test was skipped for any reason: a
-skipped test proves nothing.
+The default session leaves out the tests marked `thorough`; `--thorough` runs all, and so does `-m` with that word in it
+or a test named with `::`. A test marked with a requirement (see support/needs.py) skips with a clear reason if it is
+not met. Under WATCHTEST_REQUIRE_ENGINE=1 it fails instead, and the session fails if such a test was skipped for any
+reason: a skipped test proves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.needs import NEEDS, is_required, lack_of, leave_out
 
 pytest_plugins = ["support.config_command"]
 collect_ignore = ["samples"]  # projects for the watcher to test, in boxes of their own
-# Four workers share two cores with a container engine: how long an example takes says nothing.
+# Four workers share two cores with a container engine, so the duration of one example says nothing.
 settings.register_profile("watchtest", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("watchtest")
 
@@ -55,7 +55,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    # A module that skips itself has no tests to report; its folder tells that they were Docker tests.
+    # A module that skips itself has no tests to report; its folder shows that they were Docker tests.
     if report.skipped and not NEEDS.keys().isdisjoint(Path(report.nodeid.partition("::")[0]).parts):
         _skipped.add(report.nodeid)
 

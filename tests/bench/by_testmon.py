@@ -1,4 +1,4 @@
-"""pytest-testmon on the same changes: a real run of it from a copy of one database."""
+"""Runs pytest-testmon on the same changes, each time from a copy of one recorded database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFF = ("-p", "no:testmon")
 
 @dataclass(frozen=True)
 class Chosen:
-    """What it ran, or could not collect."""
+    """The tests that testmon ran or could not collect."""
 
     tests: frozenset[str]
     chosen_s: float
@@ -36,7 +36,7 @@ class Testmon:
         shutil.copy(Path(__file__).with_name(f"{PLUGIN}.py"), plugins)
 
     def record(self) -> Chosen:
-        """What it ran: everything."""
+        """Run and record every test."""
         (self.home / "base").unlink(missing_ok=True)
         chosen = self._run(self.home / "base")
         if not (self.home / "base").exists():
@@ -59,7 +59,7 @@ class Testmon:
         subprocess.run(
             command, cwd=self.root, env=env, timeout=self.limit_s, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
-        if not report.exists():  # it did not come that far: a conftest that cannot be imported, for all to see
+        if not report.exists():  # it stopped early: a conftest that cannot be imported, which is visible anyway
             return Chosen(frozenset({"."}), 0.0)
         said = json.loads(report.read_text())
         return Chosen(frozenset(said["outcomes"]), said["chosen_s"])

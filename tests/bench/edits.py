@@ -1,4 +1,4 @@
-"""Where a Python file can be changed, and into what, by the kind of change. Pure: source in, edits out."""
+"""Finds the places where a Python file can be changed, by kind of change. Pure functions: source in, edits out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Edit:
-    """Bytes from `start` to `end` become another text."""
+    """Replaces the bytes from `start` to `end` with another text."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class Edit:
 
 
 class _Places:
-    """Syntax nodes as ranges of bytes."""
+    """Translates syntax nodes into byte ranges."""
 
     def __init__(self, source: bytes) -> None:
         self.source = source
@@ -48,7 +48,7 @@ class _Places:
         return Edit(self.start(node), self.end(node), lambda _random: text.encode())
 
     def remove(self, node: ast.stmt) -> Edit:
-        """With its decorators; something has to stand there."""
+        """Replace the statement and its decorators with `pass`."""
         decorators = getattr(node, "decorator_list", ())
         start = self.start(decorators[0]) - 1 if decorators else self.start(node)
         return Edit(start, self.end(node), lambda _random: b"pass")
@@ -58,7 +58,7 @@ Find = Callable[[bytes], Iterable[Edit]]
 
 
 def bodies(source: bytes) -> Iterator[Edit]:
-    """Operators, constants, return values and statements of functions."""
+    """Yield edits of operators, constants, return values and statements inside functions."""
     tree, places = ast.parse(source), _Places(source)
     for function in _functions(tree):
         for statement in function.body:
@@ -79,7 +79,7 @@ def _inside(statement: ast.stmt, places: _Places) -> Iterator[Edit]:
 
 
 def _visible(node: ast.AST) -> Iterator[ast.AST]:
-    """Nothing within f-strings, whose parts have no dependable place, nor within other functions."""
+    """Yield the nodes to edit. Skips f-strings, whose parts have unreliable positions, and nested functions."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.JoinedStr | Function | ast.ClassDef):
@@ -132,7 +132,7 @@ def _values(statement: ast.stmt, places: _Places) -> Iterator[Edit]:
 
 
 def _of_module(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What stands at the top, conditions looked through."""
+    """Yield the statements at module level, including those inside conditions."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.If | ast.Try):
@@ -172,7 +172,7 @@ def renames(source: bytes) -> Iterator[Edit]:
 
 
 def new_names(source: bytes) -> Iterator[Edit]:
-    """Names that hide others: builtins, functions of the same module, what a class inherits."""
+    """Yield edits that add a name hiding another one: a builtin, a function of the module, an inherited member."""
     tree, places = ast.parse(source), _Places(source)
     hidden = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(HIDEABLE)
     hidden |= {node.name for node in tree.body if isinstance(node, Function)}

@@ -1,10 +1,10 @@
-"""What clients of /events cost a run: the same runs with nobody listening, and with 200 clients of which one is stuck.
+"""What clients of /events cost a run: the same runs without any client, and with 200 clients, one of them stuck.
 
     python tests/bench/event_clients.py [--clients 200] [--tests 500] [--rounds 10] [--engine local|docker]
 
-A real watcher on a generated project; the clients are in a process of their own. Runs alternate between the two, each
-timed by the watcher itself, from its start to its end. Prints medians and their ratio, which has to be at most LIMIT;
-a client that misses a result, or gets one twice, is an error.
+Starts a real watcher on a generated project; the clients share a process of their own. Runs alternate between the two
+cases; the watcher itself measures each from start to end. Prints the medians and their ratio, which must not exceed
+LIMIT. A client that misses a result, or gets one twice, is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RUN_LIMIT_S = 120.0
 
 
 def listen(path: str, count: int, tests: int) -> None:
-    """The other process: all but the first count the results of each run, and the first never reads."""
+    """Run the clients, in the other process: the first never reads, all others count the results of each run."""
     import selectors
 
     chosen = selectors.DefaultSelector()
@@ -71,7 +71,7 @@ def connected(path: str) -> socket.socket:
 
 
 def worked_s(pid: int) -> float:
-    """Processor time of the watcher itself, so far; on other systems than Linux nobody tells."""
+    """Return the processor time that the watcher has used so far. Only Linux provides it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -80,7 +80,7 @@ def worked_s(pid: int) -> float:
 
 
 def run_of(client: ControlClient) -> float:
-    """Seconds of one run of all tests, by the watcher's own clock."""
+    """Return how many seconds one run of all tests took, by the watcher's own clock."""
     run = client.post("/runs", {"policy": "all"})["id"]
     deadline = time.monotonic() + RUN_LIMIT_S
     while not (report := client.get(f"/runs/{run}"))["ended"]:

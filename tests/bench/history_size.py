@@ -2,10 +2,10 @@
 
     python tests/bench/history_size.py [--runs 20000] [--tests 500] [--folder DIR] [--seed 1]
 
-Written by the store's own compaction, with failures, changed files and selections as in a year of work; then each
-question is asked by the command line, start of Python and all; what counts is processor time, which is the time that a
-user waits on a machine with nothing else to do. Last, what the watcher's writing costs in a run of 100
-tests, as a share of that run. With --folder the history is kept there, and used again.
+The store's own compaction writes the history, with failures, changed files and selections as in a year of work. Then
+the command line answers each question, including the start of Python. What counts is processor time, which is how long
+a user waits on an otherwise idle machine. Last, it measures what the watcher's writing costs in a run of 100 tests, as
+a share of that run. With --folder the history is kept there and reused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIZE_LIMIT_MB = 256
 SHARE_LIMIT = 0.05
 DAY_S = 86_400.0
 FULL_EVERY = 3
-"""Every third run is one of all tests; the others say that they are not, and have as many results."""
+"""Every third run covers all tests; the others are recorded as partial, with the same number of results."""
 ROUNDS = 5
 PASSED, FAILED, SKIPPED = (OUTCOME_CODES[each] for each in (Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED))
 
@@ -153,7 +153,7 @@ def make(path: Path, workspace: str, runs: int, tests: int, seed: int) -> float:
 
 
 def asked(folder: Path, state: Path, *words: str) -> tuple[float, float]:
-    """Seconds of processor time and of waiting, the median of a few; the output is thrown away."""
+    """Return the median seconds of processor time and of waiting over a few rounds. The output is discarded."""
     environ = {**os.environ, "WATCHTEST_STATE_DIR": str(state), "COLUMNS": "120"}
     command = [sys.executable, "-m", "watchtest", "-C", str(folder), "history", *words]
     spent, waited = [], []
@@ -174,8 +174,8 @@ def _children_s() -> float:
 
 
 def written(path: Path, tests: int) -> float:
-    """Seconds of processor time that the watcher's history takes for a run of so many tests, told in batches as they
-    come, at the end of a long history."""
+    """Return the seconds of processor time that the history takes to record a run of this many tests, reported in
+    batches at the end of a long history."""
     store = Store(path)
     ids = names(tests)
     spent = []
@@ -200,7 +200,8 @@ def _batches(ids: list[str], size: int) -> Iterator[list[str]]:
 
 
 def run_of_tests(folder: Path, tests: int) -> float:
-    """Seconds of processor time of pytest for so many trivial tests: the cheapest run there is to compare with."""
+    """Return the seconds of processor time pytest takes for this many trivial tests: the cheapest run to compare
+    with."""
     project = folder / "trivial"
     project.mkdir()
     (project / "test_trivial.py").write_text(

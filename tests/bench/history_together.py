@@ -1,9 +1,9 @@
-"""Two processes that write a history, ten that read it, for a minute: no error, nothing lost.
+"""Two processes write a history and ten read it for a minute: there is no error and nothing is lost.
 
     python tests/bench/history_together.py [--seconds 60] [--writers 2] [--readers 10]
 
-Readers ask what a user asks: the list, a run, a test, flaky, trend. Each run is told in batches and ended; every third
-has a red test. At the end every run that a writer has reported is there, whole.
+Readers ask what a user asks: the list, a run, a test, flaky, trend. Each run is reported in batches and ended; every
+third has a red test. At the end every run that a writer has reported is there and complete.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a watcher costs while nothing happens: its share of one core, in processor time, beside a box that waits.
+"""What a watcher costs while nothing happens: its share of one core, in processor time, with an idle box.
 
     python tests/bench/idle.py [--seconds S] [--lanes save|all] [--view plain|silent|dashboard]
 
-A tiny project in a repository; all three lanes on, each with its box. The watcher has to stay below LIMIT.
+Uses a tiny project in a repository, with all three lanes on and one box per lane. The watcher must stay below LIMIT.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tiny import descendants, environ, is_at_rest, make_project, processor_s, wa
 LIMIT = 0.005
 START_LIMIT_S = 180.0
 CALM_S = 10.0
-"""After the last verdict: the second look, the kept map, the second run of the warm process."""
+"""Lets the work after the last verdict finish: the second scan, saving the map, restarting the warm process."""
 ALL_LANES = ("--trigger", "stage=all", "--trigger", "commit=all")
 
 
@@ -82,7 +82,7 @@ def watcher(root: Path, flags: list[str], *, has_terminal: bool) -> Iterator[sub
 
 
 def drain(terminal: int) -> None:
-    """A terminal that nobody reads would hold the watcher up."""
+    """Read the terminal, because a full buffer would block the watcher."""
     try:
         while os.read(terminal, 65536):
             pass

@@ -1,10 +1,10 @@
-"""What a save costs in a huge workspace, as a ratio to a small one, in the same run on the same machine.
+"""What a save costs in a huge workspace, as a ratio to a small one, in the same session on the same machine.
 
     python tests/bench/many_files.py [--engine docker|local] [--saves N]
 
 The huge workspace has 100,000 files, 90,000 of them ignored; the small one has 100. Both hold the same test. Prints the
-median from the write of one file to the verdict on its tree, how many folders each watcher has subscribed, and the
-ratio, which has to stay below 1.5.
+median time from the write of one file to the verdict on its tree, how many folders each watcher subscribes to, and the
+ratio, which must stay below 1.5.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fill(root: Path, kept: int, ignored: int) -> None:
 
 
 def subscriptions(pid: int) -> int:
-    """How many folders the process watches by inotify."""
+    """Return how many folders the process watches with inotify."""
     count = 0
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:

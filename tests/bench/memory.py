@@ -1,10 +1,10 @@
-"""Whether the watcher, and what it keeps in the box, grow with the number of runs.
+"""Whether the memory of the watcher, and of what it keeps in the box, grows with the number of runs.
 
     python tests/bench/memory.py [--runs N] [--every N]
 
-A tiny project on the local box, saved again as soon as a verdict is there. Resident memory of the watcher and of all
-processes it keeps, each `--every` runs. Flat: the mean of the last fifth is at most LIMIT of that of the second fifth
-(the first one fills caches that have a bound).
+Saves a tiny project in the local box again as soon as each verdict arrives, and measures the resident memory of the
+watcher and all its processes after every `--every` runs. Memory counts as flat if the mean of the last fifth is at most
+LIMIT times that of the second fifth (the first one fills bounded caches).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
             tree, _ = next_verdict(root, None, START_LIMIT_S)
             began = time.monotonic()
             for number in range(1, arguments.runs + 1):
-                # The body, not just the file: each save affects the test, so each is a run.
+                # Change the body, not just the file, so that each save affects the test and causes a run.
                 file.write_text(original.replace("sum(prices)", f"sum(prices) + {number} - {number}"))
                 tree, verdict = next_verdict(root, tree, RUN_LIMIT_S)
                 if verdict != "passed":

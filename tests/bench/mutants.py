@@ -1,4 +1,4 @@
-"""Random changes to a project, each a small one that somebody might make. Only `applied` writes.
+"""Makes random small changes to a project, as a developer might. Only `applied` writes to disk.
 
 All candidates of a kind are found first; numbers drawn from a seed choose among them. So the same seed, project and
 Python give the same mutants.
@@ -19,18 +19,18 @@ from edits import EDITS, Edit
 
 CONFTEST = "conftest.py"
 LEFT_OUT = frozenset({"docs", "doc", "examples", "scripts", "requirements", "setup.py", "__pycache__"})
-"""At the top of a project: nothing that tests run."""
+"""Names at the top of a project that its tests do not use."""
 HIDDEN = (".", "__pycache__")
 CYCLE = ("body", "constant", "body", "default", "deletion", "body", "attribute", "decorator", "body", "rename")
 CYCLE += ("data", "body", "new name", "conftest", "body", "constant", "deletion", "body", "rename", "data")
 SPARE_TRIES = 50
 SHARE_OF_SOURCES = 0.7
-"""The others are anywhere, mostly in tests."""
+"""The share of changes made to source files; the others can be anywhere, mostly in tests."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One file, as it was and as it is then; None where there is none."""
+    """One file before and after the change; None means that the file does not exist."""
 
     number: int
     kind: str
@@ -77,7 +77,7 @@ class _Site:
 
 
 class Mutants:
-    """`tests`: where the project's tests are."""
+    """An endless sequence of mutants. `tests` is where the project's tests are."""
 
     def __init__(self, root: Path, tests: tuple[str, ...], seed: int) -> None:
         self._root = root
@@ -93,7 +93,7 @@ class Mutants:
         self.kinds = [kind for kind in self._sites if self._sites[kind]]
 
     def __iter__(self) -> Iterator[Mutant]:
-        """Without end, and none twice."""
+        """Yield mutants endlessly, without repetition."""
         seen: set[tuple[str, bytes | None]] = set()
         kinds = (kind for kind in cycle(CYCLE) if self._sites[kind])
         for number, kind in enumerate(kinds, 1):
@@ -105,7 +105,7 @@ class Mutants:
                     break
 
     def chosen(self, number: int | None) -> Iterable[Mutant]:
-        """The one of this number, or all."""
+        """Return the mutant with this number, or all of them."""
         if number is None:
             return self
         return islice((mutant for mutant in self if mutant.number == number), 1)
@@ -135,7 +135,7 @@ class Mutants:
             self._sites["new name"] += self._new_modules(path, source)
 
     def _new_modules(self, path: str, source: bytes) -> Iterable[_Site]:
-        """A copy of a module under another name: new tests, if it is one of tests."""
+        """Yield copies of modules under another name; a copied test module brings new tests."""
         new = str(PurePosixPath(path).with_name(f"{PurePosixPath(path).stem}_too.py"))
         if PurePosixPath(path).name != "__init__.py" and not (self._root / new).exists():
             yield _Site(new, None, lambda _random: source)

@@ -2,16 +2,15 @@
 
     python tests/bench/mutation_study.py [--project jinja2] [--seed 1] [--mutants 300] [--testmon 60] [--only NUMBER]
 
-The project is recorded once. For each mutant: what ours selects, what the file level selects on the same recording,
-what pytest-testmon runs from its own recording (on a random part of the mutants, it takes long), and one full cold run
-that tells which tests changed their outcome. Such a test outside of a selection is a miss. A test that is flaky without
-any mutant, by two runs, does not count; nor does one whose outcome under the mutant differs from run to run, or that an
-earlier mutant has spoilt by what it left outside of the project. Where a test ends the whole session, that one must be
-selected; of those that would have come after it nobody can say anything. Mutants may write anywhere: use a machine for
-that.
+The project is recorded once. For each mutant the study compares our selection, the file-level selection on the same
+recording, what pytest-testmon runs from its own recording (only for a random part of the mutants, because it is slow),
+and one full cold run that shows which tests changed their outcome. Such a test outside a selection is a miss. A test
+does not count if two runs without a mutant show that it is flaky, if its outcome under the mutant differs from run to
+run, or if an earlier mutant affected it through files outside the project. Where a test ends the whole session, that
+test must be selected; the tests after it cannot be judged. Mutants may write anywhere, so use a disposable machine.
 
-An interrupt or SIGTERM ends a study early, with its table. Exit code 1 if ours misses anything: each miss is printed
-with its mutant, which --only brings back.
+An interrupt or SIGTERM ends a study early and prints its table. The exit code is 1 if our selection misses anything;
+each miss is printed with its mutant, which --only reproduces.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ from watchtest.core.model import All, Only, Selection
 MODES = {"ours": "affected", "file level": "conservative"}
 WAYS = (*MODES, "testmon")
 MEMORY_LIMIT = 6 * 1024**3
-"""Mutants may eat without end."""
+"""Mutants may allocate memory endlessly."""
 HUNG_FACTOR, HUNG_S = 6.0, 60.0
-"""A mutant that makes the full run so much longer, and at least so long, hangs: nobody can say what it changes."""
+"""A mutant hangs if the full run takes this many times longer, and at least this many seconds. It cannot be judged."""
 MOST_NAMED = 5
-A_WORD = 25
+PROGRESS_EVERY = 25
 UNENDED = "unended"
-"""In place of an outcome: the session ended with it."""
+"""Stands in for the outcome of a test that ended the session."""
 
 Outcomes = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one way made of one mutant. Shares are of all tests."""
+    """What one method selected for one mutant. Shares are relative to all tests."""
 
     first: float
     whole: float
@@ -64,7 +63,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Judged:
-    """`changed`: how many tests; None if no run was needed to say that none is missed."""
+    """`changed` is the number of tests that changed; None if no run was needed to show that none is missed."""
 
     mutant: Mutant
     changed: int | None
@@ -85,7 +84,7 @@ class Study:
     broken: list[int] = field(default_factory=list)
 
     def begin(self) -> float:
-        """Record, and find out which tests cannot be relied on. The seconds of a plain run."""
+        """Record the project, find the unreliable tests and return the seconds of a plain run."""
         began = time.perf_counter()
         plain = self.lab.run()
         self.plain_s = took_s = time.perf_counter() - began
@@ -113,7 +112,7 @@ class Study:
         return judged
 
     def _judged(self, mutant: Mutant, with_testmon: bool) -> Judged:
-        # First of all, for what a run leaves behind is a change, too.
+        # Do this first: what a run leaves behind is a change, too.
         selected = {way: self._selected(mode) for way, mode in MODES.items()}
         if self.is_quick and not with_testmon and all(isinstance(chosen, All) for chosen, _ in selected.values()):
             answers = {way: Answer(1.0, 1.0, took_s, ()) for way, (_, took_s) in selected.items()}
@@ -131,7 +130,8 @@ class Study:
         return Judged(mutant, len(changed), full_s, answers)
 
     def _doubted(self, judged: Judged) -> Judged:
-        """A mutant can make tests flaky, and one before it may have changed what is outside of the project."""
+        """Drop doubtful misses: a mutant can make tests flaky, and an earlier one may have changed files outside the
+        project."""
         with judged.mutant.applied(self.project.root):
             once_more = self.lab.run()
             once_more = replace(once_more, outcomes=once_more.outcomes | dict.fromkeys(once_more.unended, UNENDED))
@@ -144,7 +144,7 @@ class Study:
         return replace(judged, answers=answers)
 
     def _tidy(self) -> None:
-        """Nothing that a run has left in the project may be there when the next mutant is judged."""
+        """Remove whatever a run left in the project before the next mutant is judged."""
         assert self.lab.base is not None
         for path in self.lab.snapshot().entries.keys() - self.lab.base.entries.keys():
             (self.project.root / path).unlink()
@@ -153,7 +153,7 @@ class Study:
         return test not in self.flaky and self.base.get(test) != after.outcomes.get(test)
 
     def _selected(self, mode: str) -> tuple[Selection, float]:
-        """The time of ours has the start of a Python in it that prints the changed file; in a box there is none."""
+        """Select and measure. Our time includes starting a Python to fingerprint the file, which a box need not do."""
         self.lab.selector.mode = mode
         inputs = self.lab.inputs(self.lab.snapshot())
         began = time.perf_counter()
@@ -167,7 +167,7 @@ class Study:
         return Answer(self._share(first), self._share(whole), took_s, tuple(sorted(left_out)))
 
     def _by_testmon(self, testmon: Testmon, after: Ran) -> Answer:
-        """A test that is gone is never held against it."""
+        """Run testmon. A test that no longer exists never counts as missed."""
         chosen = testmon.select()
         red_files = {test for test in chosen.tests if "::" not in test}
         is_seen = Only(tuple(chosen.tests), "what it ran")
@@ -190,7 +190,7 @@ def differing(one: Ran, other: Ran) -> set[str]:
 
 
 def told(judged: list[Judged], way: str, kind: str) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     rows = [(one, one.answers[way]) for one in judged if way in one.answers and kind in (one.mutant.kind, "total")]
     if not rows:
         return ""
@@ -263,7 +263,7 @@ def studied(project: Prepared, arguments: argparse.Namespace) -> bool:
             if one is not None:
                 judged.append(one)
                 tell_one(one, study, is_alone=arguments.only is not None)
-            if mutant.number % A_WORD == 0:
+            if mutant.number % PROGRESS_EVERY == 0:
                 print(f"{len(judged)} of {arguments.mutants}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(judged)} mutants")
@@ -276,7 +276,7 @@ def main() -> int:
     add_options(parser, "jinja2,markdown-it-py,tinydb")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=300)
-    parser.add_argument("--testmon", type=int, default=60, help="about so many mutants for testmon, too; 0 for none")
+    parser.add_argument("--testmon", type=int, default=60, help="roughly how many mutants testmon gets; 0 for none")
     parser.add_argument("--quick", action="store_true", help="no full run where all is selected: none can be missed")
     parser.add_argument("--only", type=int, help="the mutant of this number alone")
     arguments = parser.parse_args()

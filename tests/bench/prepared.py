@@ -1,4 +1,4 @@
-"""A real project made ready in a folder of its own, which may be kept for the next time; and options for that."""
+"""Prepares a real project in a folder, which may be kept for the next time, and the command-line options for that."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def add_options(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--keep", type=Path, help="a folder to keep projects and their virtualenvs in")
 
 
-def names(parser: argparse.ArgumentParser, wished: str) -> list[str]:
-    found = wished.split(",")
+def names(parser: argparse.ArgumentParser, value: str) -> list[str]:
+    found = value.split(",")
     unknown = [name for name in found if name not in PROJECTS]
     if unknown:
         parser.error(f"no such project: {', '.join(unknown)}; there are {', '.join(PROJECTS)}")
@@ -54,7 +54,7 @@ def names(parser: argparse.ArgumentParser, wished: str) -> list[str]:
 
 @contextmanager
 def prepared(name: str, python: str, keep: Path | None) -> Iterator[Prepared]:
-    """Unpacked and installed; what is kept from the last time is taken as it is."""
+    """Unpack and install the project, or reuse what an earlier session kept."""
     with tempfile.TemporaryDirectory(prefix="watchtest-bench-") as folder:
         home = Path(keep / name if keep is not None else folder).resolve()
         venv = home / "venv"

@@ -1,4 +1,4 @@
-"""Real projects from the package index, by their source distributions: nobody here wrote their tests."""
+"""Real projects from the package index, as source distributions, with tests that were not written for watchtest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DOWNLOAD_LIMIT_S = 300.0
 
 @dataclass(frozen=True)
 class Real:
-    """`needs`: what its tests import beside pytest and itself. `test` and `module`: for one-test measurements."""
+    """`needs` lists what its tests import besides pytest and the project; `test` and `module` are for measuring one
+    test."""
 
     requirement: str
     kind: str
@@ -39,7 +40,7 @@ PROJECTS = {
         "src/werkzeug/urls.py",
         "tests/test_urls.py::test_iri_support",
         ("pytest-timeout", "ephemeral-port-reserve", "watchdog", "cryptography"),
-        # The tests of the reloader wait for ever for file events that a container's file system does not give.
+        # The reloader tests wait forever for file events that a container's file system does not deliver.
         args=("-k", "not reloader"),
     ),
     "uncertainties": Real(
@@ -68,7 +69,7 @@ PROJECTS = {
         "src/jinja2/filters.py",
         "tests/test_filters.py",
         ("trio",),
-        # It takes a template for a module, and its name has no suffix.
+        # testmon mistakes a template, whose name has no suffix, for a module.
         not_for_testmon=("tests/test_loader.py::TestLoaders::test_filesystem_loader_overlapping_names",),
     ),
     "itsdangerous": Real(
@@ -119,11 +120,11 @@ class Unpacked:
 
     @property
     def setup(self) -> str:
-        """The command that makes it ready for its tests."""
+        """Return the command that prepares it for its tests."""
         return f"pip install -q -e . {' '.join(self.packages)}"
 
     def host_python(self, venv: Path, root: Path, python: str = sys.executable, also: tuple[str, ...] = ()) -> str:
-        """A virtualenv with the same packages, and the project from that folder."""
+        """Create a virtualenv with the same packages and the project installed from that folder."""
         subprocess.run([python, "-m", "venv", str(venv)], check=True, timeout=120)
         python = str(venv / "bin" / "python")
         install = [python, "-m", "pip", "install", "-q", "-e", str(root), *self.packages, *also]
@@ -132,7 +133,7 @@ class Unpacked:
 
 
 def unpack(name: str, into: Path) -> Unpacked:
-    """Its newest source distribution, unpacked."""
+    """Download and unpack the newest source distribution."""
     real = PROJECTS[name]
     archives = into / "archives"
     download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(archives)]

@@ -1,10 +1,10 @@
-"""Warm and cold runs of whole test suites of real projects: every test must come out the same.
+"""Warm and cold runs of whole test suites of real projects must give the same result for every test.
 
     python tests/bench/real_projects.py [--projects flask,asgiref] [--times 3] [--engine docker|local] [--image IMAGE]
 
-For each project: a box made ready for its tests, one cold run, then so many warm ones and as many cold ones in turn,
-with one of its modules saved before each, so that warm ones are of those that were begun ahead.
-A test whose outcome differs among the cold runs is flaky by itself and is named; any other difference is ours.
+For each project: prepare a box, do one cold run, then the given number of warm and cold runs in turn, saving one of its
+modules before each so that warm runs use a session that was started ahead. A test whose outcome differs among the cold
+runs is flaky by itself and is listed; any other difference is our defect.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from watchtest.workspace.machine import machine_id
 LIMITS = JobLimits(600, 300, 5)
 READY_LIMIT_S = 120.0
 REST_S = 2.0
-"""Before a warm run, so that it can be one that was begun ahead."""
+"""Wait this long before a warm run, so that it can use a session that was started ahead."""
 MOST_NAMED = 5
 
 VENV = "/tmp/watchtest-bench-venv"
-"""In the box."""
+"""The path of the virtualenv inside the box."""
 
 Outcomes = dict[str, str]
 

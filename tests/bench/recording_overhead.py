@@ -2,9 +2,9 @@
 
     python tests/bench/recording_overhead.py [--project jinja2,attrs,more-itertools,click] [--rounds 5]
 
-All ways in turn, round after round, so that whatever else the machine does meets them alike; the median of the ratios
-of each round counts. Ours has to be at most LIMIT of plain pytest. Where a way does not come to the end of every test,
-or recording changes what becomes of one, nothing is measured, and that is said.
+Runs all methods in turn, round after round, so that other load on the machine affects them alike; the median of each
+round's ratios counts. Ours must be at most LIMIT times plain pytest. If a method does not finish every test, or
+recording changes an outcome, the benchmark stops with an error.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ AGENT = Path(__file__).resolve().parents[2] / "watchtest" / "agent"
 RUN_LIMIT_S = 900.0
 
 Way = Callable[[], int]
-"""A full run; how many tests came to an end."""
+"""A full run; returns how many tests finished."""
 
 
 def ways_of(project: Prepared) -> dict[str, Way]:
     lab, testmon = project.lab(), project.testmon(RUN_LIMIT_S)
-    # Installed packages are compiled, and so is the agent in a box, by the first run there.
+    # Installed packages are compiled; the first run compiles the agent in a box, too.
     subprocess.run([project.python, "-m", "compileall", "-q", str(AGENT)], check=True, timeout=RUN_LIMIT_S)
 
     def plain() -> int:
@@ -53,13 +53,13 @@ def ways_of(project: Prepared) -> dict[str, Way]:
 
 
 def counted(output: str) -> int:
-    """By the last line of pytest; an error after a test is that test's, and said beside it."""
+    """Count the tests in pytest's last line. Errors are left out: one after a test comes with that test's own count."""
     last = output.rstrip().rpartition("\n")[2]
     return sum(int(count) for count in re.findall(r"(\d+) (?:passed|failed|skipped|xfailed|xpassed)", last))
 
 
 def cpu_s(way: Way, tests: int) -> float:
-    """Of the processes that it starts, and of theirs."""
+    """Return the processor time of the processes it starts and of their children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = way()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -69,7 +69,7 @@ def cpu_s(way: Way, tests: int) -> float:
 
 
 def disturbed(project: Prepared) -> list[str]:
-    """Tests that come out differently when they are recorded, and only then."""
+    """Return the tests whose outcome differs only when they are recorded."""
     lab = project.lab()
     plain, recorded, again = lab.run().outcomes, lab.run(record=True).outcomes, lab.run().outcomes
     tests = sorted(plain.keys() | recorded.keys())
@@ -77,7 +77,7 @@ def disturbed(project: Prepared) -> list[str]:
 
 
 def measured(project: Prepared, rounds: int, random: Random) -> tuple[int, dict[str, float]]:
-    """How many tests there are; by way, the median of its ratios to plain pytest."""
+    """Return the number of tests and, for each method, the median ratio to plain pytest."""
     ways = ways_of(project)
     tests = ways["plain"]()
     for way in ways.values():

@@ -2,11 +2,11 @@
 
     python tests/bench/replay_commits.py GIT_DIRECTORY --project jinja2 [--commits 100] [--touching src tests]
 
-The history is cloned into a folder of its own. Everything is recorded once, at the first of these commits; from there
-on only what is selected is run and recorded, as a watcher would. At each commit one full cold run tells the truth: no
-test whose outcome is another than one commit before may be left out, and what the watcher would believe has to be true.
+The history is cloned into a separate folder. Everything is recorded once, at the first of these commits; from then on
+only what is selected is run and recorded, as a watcher would. At each commit one full cold run is the reference: no
+test whose outcome differs from the commit before may be left out, and what the watcher would report must be true.
 
-Exit code 1 if it is not. A test whose outcome differs between two runs of the same commit does not count.
+Otherwise the exit code is 1. A test whose outcome differs between two runs of the same commit does not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Step:
-    """One commit. `share`: of the tests, selected. `wrong`: what the watcher would believe, and is not so."""
+    """One commit. `share` is the selected part of the tests; `wrong` lists what the watcher would report
+    incorrectly."""
 
     commit: str
     tests: int
@@ -77,7 +78,7 @@ class Replay:
         return Step(commit, len(self._truth), changed, share, took_s, tuple(left_out), tuple(sorted(wrong)))
 
     def _run(self, selection: Selection) -> None:
-        """As the watcher does it: run what is selected, record it, and take over what it says."""
+        """Run and record what is selected and take over the outcomes, as the watcher does."""
         lab = self._lab
         snapshot = lab.snapshot()
         inputs = lab.inputs(snapshot)
@@ -103,7 +104,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def commits_of(folder: Path, count: int, touching: list[str]) -> list[str]:
-    """The last ones, the oldest first; each is compared with the one before it."""
+    """Return the last commits, oldest first; each is compared with the one before it."""
     return git(folder, "rev-list", "--first-parent", "--reverse", f"-{count + 1}", "HEAD", "--", *touching).split()
 
 

@@ -1,6 +1,7 @@
-"""A plugin for any pytest: which tests it ran, what became of them, and when it had chosen them.
+"""A plugin for any pytest that reports which tests ran, their outcomes, and when they had been chosen.
 
-Writes JSON to the file that BENCH_REPORT names. Imports nothing of ours, for it lives in the project's own Python.
+Writes JSON to the file that BENCH_REPORT names. Imports nothing from watchtest, because it runs in the project's own
+Python.
 """
 
 from __future__ import annotations

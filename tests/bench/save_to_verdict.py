@@ -1,14 +1,14 @@
-"""From a save to the verdict on one test, against what people use now, in one run on the same saves.
+"""Time from a save to the verdict on one test, compared with common alternatives on the same saves.
 
     python tests/bench/save_to_verdict.py [--project click] [--rounds N] [--engine docker|local]
 
-Three ways, side by side, on the same real project from the package index and the same edit of one of its modules:
+Compares three methods on the same real project from the package index and the same edit of one of its modules:
 
     watchtest      a watcher on the container: from the write of the file to the verdict in the status file
     host watcher   `watchfiles "python -m pytest TEST"` on the host: from the write to the end of pytest
     docker exec    the file copied by `docker cp`, then `docker exec python -m pytest TEST`
 
-Ours has to be at most LIMIT of either. Prints medians and ratios; a disagreement between the ways is an error.
+Ours must be at most LIMIT times either of the others. Prints medians and ratios; methods that disagree are an error.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ LIMIT = 0.30
 START_LIMIT_S = 600.0
 SAVE_LIMIT_S = 60.0
 REST_S = 0.6
-"""Between two saves, so that no way is measured while another still works."""
+"""A pause between two saves, so that no method is measured while another still works."""
 
 Save = Callable[[int], float]
-"""Write edit number N and wait for the answer; the seconds it took."""
+"""Writes edit number N, waits for the answer and returns the seconds it took."""
 
 
 def edit(file: Path, original: str, number: int) -> None:
-    """A change that is one, in place, as an editor saves it."""
+    """Change the file in place, as an editor does, so that the code really differs."""
     file.write_text(f"{original}\n_watchtest_bench = {number}\n")
 
 
@@ -66,7 +66,7 @@ def by_watchtest(project: Unpacked, root: Path, engine: str, image: str) -> Iter
 
 @contextmanager
 def by_host_watcher(project: Unpacked, root: Path, python: str) -> Iterator[Save]:
-    """`watchfiles` says nothing of the end of what it started: a file does."""
+    """Measure `watchfiles`. It does not report when its command ends, so the command writes a file."""
     answer = root.parent / "answer"
     command = f"{python} -m pytest -q {project.test}"
     shell = f"sh -c '{command} >/dev/null 2>&1; echo $? > {answer}'"
@@ -94,7 +94,7 @@ def by_host_watcher(project: Unpacked, root: Path, python: str) -> Iterator[Save
 
 @contextmanager
 def by_docker_exec(project: Unpacked, root: Path, watched: Path) -> Iterator[Save]:
-    """In a second container of the very environment that the watcher made: the same packages, the same image."""
+    """Measure in a second container with the environment that the watcher made: same packages, same image."""
     box = only_line(["docker", "ps", "-q", "--filter", f"label=watchtest.workspace={watched.resolve()}"])
     image = only_line(["docker", "commit", box])
     unlabelled = ["--label", "watchtest.lane=", "--label", "watchtest.workspace="]  # the watcher must not adopt it
@@ -105,7 +105,7 @@ def by_docker_exec(project: Unpacked, root: Path, watched: Path) -> Iterator[Sav
     target = f"/workspace/{project.module}"
     run = ["docker", "exec", "-w", "/workspace", container, project.box_python, "-m", "pytest", "-q", project.test]
     try:
-        # What the container was started from may lack its environment variables; the virtualenv is named instead.
+        # The image may lack the container's environment variables, so name the virtualenv explicitly.
         subprocess.run(run, check=True, stdout=subprocess.DEVNULL, timeout=120)
 
         def save(number: int) -> float:
@@ -175,7 +175,7 @@ def main() -> int:
 
 
 def measured(ways: dict[str, Save], rounds: int) -> dict[str, list[float]]:
-    for number in (1, 2, 3):  # until every way is as warm as it gets
+    for number in (1, 2, 3):  # warm up every method
         for save in ways.values():
             save(number)
             time.sleep(2.0)

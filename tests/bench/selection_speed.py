@@ -1,9 +1,10 @@
-"""From a change of one function to the selection, in a generated project with thousands of tests.
+"""Time from a change of one function to the selection, in a generated project with thousands of tests.
 
     python tests/bench/selection_speed.py [--tests 5000] [--modules 400] [--rounds 30] [--seed 1]
 
-The project is written, run and recorded for real; then one function after the other is changed. What is timed begins
-with the two trees and ends with the selection, the print of the changed file included, as the agent makes it.
+The project is really written, run and recorded; then one function after the other is changed. The measured time begins
+with the two trees and ends with the selection. It includes the fingerprint of the changed file, computed as the agent
+does.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from watchtest.core.recorded import FileFingerprint
 from watchtest.selection.recorded_rows import parse_fingerprint
 
 LIMIT_S = 0.020
-TESTS_A_FILE = 25
+TESTS_PER_FILE = 25
 FUNCTIONS = 20
 CALLS = 12
-"""So many functions a test calls; each calls another of a module below."""
+"""How many functions each test calls; each of them calls a function of a lower module."""
 IMPORTS = 4
-"""So many modules a module imports."""
+"""How many modules each module imports."""
 
 
 def write_project(root: Path, tests: int, modules: int, random: Random) -> None:
@@ -44,9 +45,9 @@ def write_project(root: Path, tests: int, modules: int, random: Random) -> None:
     for number in range(modules):
         (package / f"m{number}.py").write_text(_module(number, random))
     (root / "tests").mkdir()
-    for start in range(0, tests, TESTS_A_FILE):
-        text = _test_file(min(TESTS_A_FILE, tests - start), modules, random)
-        (root / "tests" / f"test_{start // TESTS_A_FILE}.py").write_text(text)
+    for start in range(0, tests, TESTS_PER_FILE):
+        text = _test_file(min(TESTS_PER_FILE, tests - start), modules, random)
+        (root / "tests" / f"test_{start // TESTS_PER_FILE}.py").write_text(text)
 
 
 def _module(number: int, random: Random) -> str:
@@ -68,7 +69,7 @@ def _test_file(count: int, modules: int, random: Random) -> str:
 
 
 async def timed(lab: Lab, function: int, module: str) -> tuple[float, float, Selection]:
-    """Change the function, and undo it when it has been selected for."""
+    """Change the function, measure the selection and undo the change."""
     file = lab.root / module
     source = file.read_text()
     file.write_text(source.replace(f"return {function} +", f"return {time.perf_counter_ns()} +"))

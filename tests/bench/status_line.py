@@ -2,9 +2,9 @@
 
     python tests/bench/status_line.py [--rounds N]
 
-Three commands in turn, in the same interpreter, round by round: `python -c pass`, the console script `watchtest`, and
-`python -m watchtest`. Medians of processor time (which other work on the machine hardly changes) and of time on the
-wall. The console script has to be at most LIMIT of the bare interpreter.
+Runs three commands in turn, in the same interpreter, round by round: `python -c pass`, the console script `watchtest`,
+and `python -m watchtest`. Prints medians of processor time (which other load hardly changes) and of wall-clock time.
+The console script must be at most LIMIT times the bare interpreter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.watcher_states import Story, failed, passed
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 
 LIMIT = 3.0
-# As whoever installed it has it: compiled.
+# Compile it, as an installation does.
 ENVIRON = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -68,17 +68,17 @@ def main() -> None:
 
 
 def watched(folder: Path) -> None:
-    """The status of a project with some hundred tests, three of them red."""
+    """Write the status of a project with a few hundred tests, three of them red."""
     tests = [passed(f"tests/test_{number // 20}.py::test_{number}") for number in range(300)]
     red = [failed(f"tests/test_red.py::test_{number}") for number in range(3)]
     state = Story(now=time.time() - 5).run("3f2a91c4d5e6", *tests, *red).state
     with StatusFile(folder, writer_of_this_process("0"), on_problem=sys.exit) as file:
         file.show(state, time.time())
-        file._state = None  # it does not stop in good order: it lives
+        file._state = None  # skip the clean shutdown, so that the status still describes a running watcher
 
 
 def cost(command: Sequence[str], root: Path) -> tuple[float, float]:
-    """Processor time and time on the wall, in seconds."""
+    """Return processor time and wall-clock time in seconds."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, env=ENVIRON, timeout=60, check=False)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

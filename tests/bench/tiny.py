@@ -1,4 +1,4 @@
-"""A tiny project in a repository, its watcher on the local box, and what the system says of the processes."""
+"""A tiny project in a repository, a watcher for it on the local box, and measurements of its processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_project(root: Path) -> None:
 
 
 def environ(root: Path) -> dict[str, str]:
-    """The box takes pytest from the virtualenv of this very process: nothing is downloaded."""
+    """Let the box take pytest from the virtualenv of this process, so that nothing is downloaded."""
     packages = shlex.quote(sysconfig.get_paths()["purelib"])
     setup = [f'cd "$VIRTUAL_ENV"/lib/python3*/site-packages && echo {packages} > pytest.pth']
     return {
@@ -55,7 +55,7 @@ def processor_s(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
-    """Nothing of a process that has just ended."""
+    """Return the resident memory of a process; 0 if it has just ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / MEBIBYTE
     except (FileNotFoundError, ProcessLookupError):
@@ -63,7 +63,7 @@ def resident_mib(pid: int) -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process that it, or one of its own, has started: the agent in the local box and what that keeps."""
+    """Return every direct and indirect child process: the agent in the local box and the processes it keeps."""
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -1,4 +1,4 @@
-"""A watcher of its own on a folder, and the verdicts it gives, for the benchmarks."""
+"""Runs a watcher on a folder for the benchmarks and waits for its verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def status_of(root: Path) -> dict[str, Any]:
 
 
 def next_verdict(root: Path, tree_is_not: str | None, limit_s: float) -> tuple[str, str]:
-    """Tree and verdict of the first status that speaks of another tree than the last one's."""
+    """Return tree and verdict of the first status about a tree other than the last one."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         status = status_of(root)

@@ -1,4 +1,4 @@
-"""Boxes of every kind, for tests that hold for all of them."""
+"""Boxes of every kind, for tests that must hold for all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = pytest.param("plain", marks=[pytest.mark.docker, pytest.mark.thorough])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is about the agent, or about pytest, is no test of a box without Python: there it does not exist."""
+    """Leave boxes without Python out of the tests about the agent or pytest, which do not exist there."""
     if "kind" in metafunc.fixturenames:
         needs_python = metafunc.definition.get_closest_marker("python_in_the_box") is not None
         is_long = metafunc.definition.get_closest_marker("in_two_boxes") is not None

@@ -52,7 +52,7 @@ class Bench:
         session = self._bench.open()
         run = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
         start = StartRun(run, frozenset(), unjudged_results=self.known)
-        occasion = RunContext(
+        context = RunContext(
             session,
             tree.snapshot(),
             session.generation,
@@ -65,7 +65,7 @@ class Bench:
             StopSignal(),
             SelectionInput(tree.snapshot(), "the environment", None, frozenset(), frozenset(), no_prints),
         )
-        return self._bench.do(self.executor.execute(occasion))
+        return self._bench.do(self.executor.execute(context))
 
     def shown(self) -> dict[str, Result]:
         """The last that was told of each test on the way."""

@@ -1,5 +1,5 @@
-"""What the Docker tests share: the images and a client. Every test of this folder counts as marked `docker`; the gate
-for that mark (skip loudly, or fail when an engine is required) is in tests/conftest.py."""
+"""Fixtures of the Docker tests: the images and a client. Every test in this folder counts as marked `docker`;
+tests/conftest.py skips or fails those tests when there is no engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def spec(tmp_path: Path) -> ContainerSpec:
 
 @pytest.fixture
 def provider(spec: ContainerSpec) -> Iterator[Make]:
-    """Places of one workspace; whatever they make is gone afterwards."""
+    """Return a function that makes box providers for one workspace; what they create is removed afterwards."""
     made: list[DockerProvider] = []
 
     def make(**changes: object) -> DockerProvider:
@@ -69,7 +69,7 @@ def provider(spec: ContainerSpec) -> Iterator[Make]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port of this machine that nobody listens on at this moment."""
+    """Return a port of this machine that is free at the moment."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: isolated projects, over the local box and over Docker."""
+"""Fixtures of the end-to-end tests: isolated projects in the local box and in Docker."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support.watcher_process import Project, environ_around
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of box; a test that takes it runs on each."""
+    """The kind of box; a test that takes it runs once per kind."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def lone_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """pytest and what it needs, alone: the local box imports it from here instead of asking an index in each test."""
+    """Install only pytest and its dependencies, for the local box to import: no test needs a package index."""
     folder = tmp_path_factory.mktemp("pytest-alone")
     for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments"):
         distribution = importlib.metadata.distribution(name)
@@ -34,11 +34,12 @@ def lone_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_project(lone_pytest: Path) -> Iterator[MakeProject]:
-    """Projects of any scope; their watchers and boxes end with the session at the latest."""
+    """Return a function that makes projects for a fixture of any scope; their watchers and boxes end with the
+    session."""
     made: list[Project] = []
 
     def make(around: Path, kind: str) -> Project:
-        root = around / "my pröject"  # a blank and an umlaut, for all of them
+        root = around / "my pröject"  # every path contains a blank and an umlaut
         root.mkdir(parents=True)
         environ = environ_around(around, PYTHON_313)
         if kind == "local":
@@ -64,7 +65,7 @@ def project(tmp_path: Path, kind: str, make_project: MakeProject) -> Iterator[Pr
 
 @pytest.fixture
 def docker_project(request: pytest.FixtureRequest, tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
-    """The same in a container, for a test that is about containers."""
+    """An empty workspace in a container, for a test about containers."""
     must_be_marked(request, "docker")
     project = make_project(tmp_path, "docker")
     yield project

@@ -1,5 +1,6 @@
-"""Real container engines for the tests, from nothing: `python tests/engine up | status | down`.
+"""Provides real container engines for the tests: `python tests/engine up | status | down`.
 
-Finds a Docker engine or starts one, starts a podman beside it, makes the test images without a registry, stops only
-what it started. Standard library alone: it runs before the virtualenv exists. Never used by watchtest itself.
+Finds a Docker engine or starts one, starts a podman beside it, makes the test images without a registry, and stops only
+what it started. It uses only the standard library, because it runs before the virtualenv exists. watchtest itself never
+uses it.
 """

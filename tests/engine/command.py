@@ -1,4 +1,4 @@
-"""Runs one outside command within a limit; a failure names the command and shows the end of its output."""
+"""Runs one external command with a time limit; a failure names the command and shows the end of its output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ _running: set[subprocess.Popen[str]] = set()
 
 
 class EngineScriptError(Exception):
-    """Said as it is, without a traceback; the script then exits 1."""
+    """Reported without a traceback; the script then exits with 1."""
 
 
 def run(argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
-    """The command's output, both streams. Raises EngineScriptError when it fails, hangs or does not exist."""
+    """Run the command and return its output, both streams. Raises EngineScriptError if it fails, hangs or does not
+    exist."""
     try:
         process = subprocess.Popen(
             argv,
@@ -40,7 +41,7 @@ def run(argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]
             f"`{shlex.join(argv)}` did not end within {timeout_s:.0f} s; its last lines:\n{last_lines(output)}"
         ) from expired
     except BaseException:
-        # Told to end while waiting: what we wait for ends with us.
+        # We were asked to end while waiting, so end the command as well.
         process.kill()
         raise
     finally:
@@ -53,7 +54,7 @@ def run(argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]
 
 
 def kill_running() -> None:
-    """For when one of several has failed, or we are told to end: the commands of other threads end too."""
+    """Kill the commands of all threads, after one of them has failed or the script was asked to end."""
     for process in tuple(_running):
         process.kill()
 

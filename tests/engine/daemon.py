@@ -1,7 +1,7 @@
-"""Starts an engine where none answers, installing it first on Debian, and stops exactly the one it started.
+"""Starts an engine where none answers, installing it first on Debian, and stops only the one it started.
 
-What was started is written down beside the images, so that a later `down` in another process can find it.
-Which program that is, dockerd or podman, is for a `Startable` to say.
+A record beside the images names what was started, so that a later `down` in another process can find it. A `Startable`
+describes the program: dockerd or podman.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PROGRAMS = {"dockerd": "docker.io", "iptables": "iptables"}
 
 
 class Startable(Protocol):
-    """An engine that can be started, and where it lives then."""
+    """An engine that can be started, and where its files are."""
 
     @property
     def name(self) -> str:
-        """Of its program."""
+        """The name of its program."""
 
     @property
     def host(self) -> str: ...
@@ -48,7 +48,7 @@ class Startable(Protocol):
     def pid_files(self) -> tuple[Path, ...]: ...
 
     def prepare(self) -> None:
-        """Make the folders and files that it needs to start."""
+        """Make the folders and files it needs to start."""
 
     def command(self) -> list[str]: ...
 
@@ -57,7 +57,7 @@ class Startable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a started dockerd lives. `root` keeps all of it in one folder, apart from any other engine."""
+    """The paths of a started dockerd. `root` keeps all of it in one folder, apart from any other engine."""
 
     state: Path
     root: Path | None = None
@@ -80,7 +80,7 @@ class Place:
 
     @property
     def pid_files(self) -> tuple[Path, ...]:
-        """Of dockerd, and of the containerd that it starts."""
+        """The files with the process ids of dockerd and of the containerd it starts."""
         containerd = Path("containerd", "containerd.pid")
         if self.root is None:
             return Path("/var/run/docker.pid"), Path("/var/run/docker") / containerd
@@ -96,8 +96,8 @@ class Place:
     def command(self) -> list[str]:
         if self.root is None:
             return ["dockerd", f"--host={self.host}"]
-        # Its own network namespace: two engines would share, and the second even delete, the first one's docker0.
-        # Containers of such an engine reach nothing outside.
+        # Use a separate network namespace: two engines would share docker0, and the second might even delete it.
+        # Containers of such an engine have no network access.
         return [
             *("unshare", "--net", "dockerd"),
             f"--host={self.host}",
@@ -108,7 +108,7 @@ class Place:
 
 
 def install(programs: dict[str, str], say: Callable[[str], None]) -> None:
-    """Installs the Debian packages of those programs that are missing."""
+    """Install the Debian packages of the programs that are missing."""
     packages = [package for program, package in programs.items() if not _is_installed(program)]
     if not packages:
         return
@@ -130,7 +130,7 @@ def install(programs: dict[str, str], say: Callable[[str], None]) -> None:
 
 
 def start(place: Startable, say: Callable[[str], None]) -> Engine:
-    """Returns when the engine answers; otherwise ends what it began and shows the end of the log."""
+    """Start the engine and wait until it answers; otherwise end it and show the end of its log."""
     if os.geteuid() != 0:
         raise EngineScriptError(
             f"no engine answers at {place.host}, and only root can start one; "
@@ -140,7 +140,7 @@ def start(place: Startable, say: Callable[[str], None]) -> Engine:
     place.prepare()
     began = time.monotonic()
     with place.log.open("wb") as log:
-        # Its own session: Ctrl-C at a test run is not meant for the engine.
+        # Use a separate session, so that Ctrl-C in a test session does not reach the engine.
         daemon = subprocess.Popen(
             place.command(),
             stdin=subprocess.DEVNULL,
@@ -156,22 +156,22 @@ def start(place: Startable, say: Callable[[str], None]) -> Engine:
     try:
         _wait_for_answer(engine, daemon, place)
     except BaseException:
-        # Whatever stopped the wait, Ctrl-C included, no half-started engine stays behind.
+        # Whatever interrupted the wait, including Ctrl-C, leave no half-started engine behind.
         stop(place)
         raise
     _write_record(place, _family(place.name, daemon.pid))
-    # The engine is meant to outlive us, so nobody will wait for it; Python would warn of that.
+    # The engine is meant to outlive this process, so it is never waited for; suppress Python's warning about that.
     daemon.returncode = 0
     say(f"started {place.name} (process {daemon.pid}) at {place.host} in {time.monotonic() - began:.1f} s")
     return engine
 
 
 def stop(place: Startable) -> list[str]:
-    """Ends what the record names, if it is still that very process. Tells what happened to each."""
+    """End the processes in the record if they are still the same ones, and report what happened to each."""
     lines = []
     for own in started(place):
         lines.append(own.end(patience_s=STOP_PATIENCE_S))
-        # Those that were killed leave these files, and the next refuse to start while the number is still taken.
+        # Killed engines leave these files behind, and the next ones refuse to start while the id is in use again.
         for pid_file in place.pid_files:
             if pid_file.exists() and pid_file.read_text().strip() == str(own.pid):
                 pid_file.unlink()
@@ -193,7 +193,7 @@ def started(place: Startable) -> list[OwnProcess]:
 
 
 def _is_installed(program: str) -> bool:
-    # The `sbin` folders are often missing from PATH, and a file of a package may stand for it.
+    # The `sbin` folders are often missing from PATH, so `program` may also be the path of a file from the package.
     return Path(program).exists() or shutil.which(program) is not None
 
 
@@ -211,7 +211,7 @@ def _wait_for_answer(engine: Engine, daemon: subprocess.Popen[bytes], place: Sta
 
 
 def _family(name: str, pid: int) -> list[OwnProcess]:
-    """dockerd first: it stops its containerd by itself; that one is named in case dockerd could not."""
+    """List dockerd first, because it stops its containerd; containerd is listed in case dockerd could not."""
     members = [(name, pid), *(child for child in children_of(pid) if child[0] == "containerd")]
     return [own for name, member in members if (own := OwnProcess.of(name, member)) is not None]
 

@@ -1,7 +1,7 @@
 """The three images of the Docker tests, made by debootstrap and `import`, without a registry.
 
-Each has its own recipe; a tarball of the result stays in the cache folder, and the image carries the recipe's digest
-as a label, so a changed recipe is built anew and nothing else is. Debian's signatures are always checked.
+Each has its own recipe. A tarball of the result stays in the cache folder, and the image carries the digest of its
+recipe as a label, so only a changed recipe is rebuilt. Debian's signatures are always checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DEBOOTSTRAP_TIMEOUT_S = 600.0
 TAR_TIMEOUT_S = 120.0
 
-# Size without use; and what debootstrap copies from the machine it runs on.
+# Files that only take up space, or that debootstrap copies from the host.
 _LEFT_OUT = (
     "usr/share/doc/*",
     "usr/share/man/*",
@@ -73,7 +73,7 @@ RECIPES = (
 
 
 def lack(engine: Engine) -> str | None:
-    """What the Docker tests miss, in one line, or None."""
+    """Return in one line what the Docker tests lack, or None."""
     if (absence := engine.absence()) is not None:
         return absence
     tags = ", ".join(recipe.tag for recipe in missing(engine))
@@ -85,12 +85,12 @@ def missing(engine: Engine) -> tuple[Recipe, ...]:
 
 
 def unbuilt(recipes: tuple[Recipe, ...], cache: Path) -> tuple[Recipe, ...]:
-    """Those that debootstrap must make, because no tarball is kept."""
+    """Return the images that debootstrap must build because the cache has no tarball of them."""
     return tuple(recipe for recipe in recipes if not recipe.tarball(cache).exists())
 
 
 def provide(engine: Engine, recipes: tuple[Recipe, ...], cache: Path, say: Callable[[str], None]) -> None:
-    """All at once: downloading and unpacking of one fill the pauses of another."""
+    """Build all images in parallel, because downloads and unpacking overlap well."""
     _remove_leftovers(cache)
     with ThreadPoolExecutor(max_workers=len(recipes)) as pool:
         builds = [pool.submit(_provide, engine, recipe, cache, say) for recipe in recipes]
@@ -104,7 +104,7 @@ def provide(engine: Engine, recipes: tuple[Recipe, ...], cache: Path, say: Calla
 
 def _is_there(engine: Engine, recipe: Recipe) -> bool:
     labels = engine.image_labels(recipe.tag)
-    # An image without our label was put there by a person, who knows why.
+    # An image without our label was put there by a person; leave it alone.
     return labels is not None and labels.get(RECIPE_LABEL, recipe.digest) == recipe.digest
 
 
@@ -125,8 +125,8 @@ def _build(recipe: Recipe, tarball: Path) -> None:
     tree, unfinished = building / "tree", building / "image.tar"
     include = (f"--include={','.join(recipe.packages)}",) if recipe.packages else ()
     try:
-        # Its own mount and process namespaces: the /proc that debootstrap mounts in the tree, and every process of
-        # the tree, end with the command however it ends.
+        # Use separate mount and process namespaces, so that the /proc that debootstrap mounts in the tree, and every
+        # process in the tree, end with the command however it ends.
         apart = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         debootstrap = ("debootstrap", "--variant=minbase", "--force-check-gpg", f"--keyring={KEYRING}", *include)
         run(
@@ -145,7 +145,7 @@ def _build(recipe: Recipe, tarball: Path) -> None:
 
 
 def _remove_leftovers(cache: Path) -> None:
-    """What a killed `up` left. The caller holds the cache's lock, so nobody is building."""
+    """Remove what a killed `up` left behind. The caller holds the cache's lock, so no build is in progress."""
     for building in cache.glob("building-*"):
         _remove_tree(building)
     kept = {recipe.tarball(cache) for recipe in RECIPES}
@@ -159,6 +159,6 @@ def _remove_tree(folder: Path) -> None:
     points = [line.split()[4] for line in mounts.read_text().splitlines()] if mounts.exists() else []
     inside = [point for point in points if point.startswith(f"{folder.resolve()}{os.sep}")]
     if inside:
-        # Removing through a mount would remove the machine's own files.
+        # Removing through a mount would delete files of the host.
         raise EngineScriptError(f"{folder} is not removed: {', '.join(inside)} is mounted; `umount` it first")
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""The commands `up`, `down` and `status`: the story of the package, told in lines."""
+"""The commands `up`, `down` and `status`, which print what they do line by line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def up(engine: Engine, place: daemon.Place, beside: podman.PodmanPlace | None, c
         for line in daemon.stop(place):
             _say(f"cleared away: {line}")
         daemon.install({**daemon.PROGRAMS, **BUILD_PROGRAMS, **(podman.PROGRAMS if beside else {})}, _say)
-        # Where the system starts services by itself, the package has just started one.
+        # Where the system starts services automatically, installing the package has just started one.
         if engine.absence() is None:
             _say(f"found engine {engine.version()} at {engine.host}: its package started it, so it stays the system's")
         else:
@@ -68,7 +68,7 @@ def up(engine: Engine, place: daemon.Place, beside: podman.PodmanPlace | None, c
 
 
 def _up_beside(place: podman.PodmanPlace, cache: Path) -> None:
-    """podman too, for the tests of boxes on it. Whoever may not start one can do without: those tests then skip."""
+    """Start podman too, for the tests of podman boxes. It is optional: without it those tests skip."""
     engine = Engine(place.host)
     if engine.absence() is None:
         _say(f"found podman {engine.version()} at {engine.host}")
@@ -96,7 +96,7 @@ def down(place: daemon.Place, beside: podman.PodmanPlace | None) -> int:
 
 
 def status(engine: Engine, place: daemon.Place, beside: podman.PodmanPlace | None) -> int:
-    """0 when the tests can use the engine as it is; podman is told of, but can be done without."""
+    """Return 0 if the tests can use the engine as it is. Podman is reported but optional."""
     lacks = images.lack(engine)
     _say(lacks or f"engine {engine.version()} at {engine.host} has every test image")
     if beside:
@@ -112,7 +112,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def podman_place(environment: Mapping[str, str]) -> podman.PodmanPlace:
-    """The podman of the tests; its socket lies there whether or not it was started from here."""
+    """Return the podman of the tests; its socket has the same path whether or not it was started from here."""
     return podman.PodmanPlace(cache_folder(environment) / "podman")
 
 
@@ -131,7 +131,7 @@ def _provide_images(engine: Engine, cache: Path) -> None:
 
 @contextmanager
 def _lock(cache: Path) -> Iterator[None]:
-    """One at a time: two would install, build and start over each other. The system frees it if we die."""
+    """Allow one command at a time: two would install, build and start at once. The system frees the lock if we die."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with (cache / "lock").open("w") as file:
         while True:

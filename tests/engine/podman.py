@@ -1,6 +1,6 @@
-"""A podman that serves its API, in a folder apart from any other podman: nothing of a user's own is seen or touched.
+"""A podman that serves its API from its own folder and neither sees nor touches a user's containers.
 
-Without a daemon of its own: containers outlive the service, so `stop` ends them first.
+It has no daemon: containers outlive the service, so `stop` ends them first.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 from engine.command import EngineScriptError, run
 
 PROGRAMS = {"podman": "podman", "catatonit": "catatonit"}
-"""catatonit is what podman makes process 1 of a container of; its package is only recommended."""
+"""podman runs catatonit as process 1 of a container, but its package only recommends it."""
 END_TIMEOUT_S = 60.0
 MOST_FILES = 20_000
 MOST_PROCESSES = 32_768
-"""podman lowers its own limit to this, and cannot give more than it has."""
+"""podman lowers its own limit to this, and cannot grant more than it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodmanPlace:
-    """Where the started podman lives: all of it in one folder."""
+    """The paths of the started podman: all of it is in one folder."""
 
     folder: Path
 
@@ -57,7 +57,7 @@ class PodmanPlace:
         limits = [f"nofile={files}:{files}", f"nproc={processes}:{processes}"]
         self._settings.write_text(
             f"[containers]\ndefault_ulimits = {json.dumps(limits)}\n"
-            # The monitor of each exec stays for five minutes otherwise: hundreds of them, after a run of the tests.
+            # By default the monitor of each exec stays for five minutes, which adds up to hundreds in a test session.
             '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nexit_command_delay = 20\n'
             f"[network]\nnetwork_config_dir = {json.dumps(str(self.folder / 'networks'))}\n"
         )
@@ -70,7 +70,7 @@ class PodmanPlace:
         return [*self._podman, "system", "service", "--time=0", self.host]
 
     def end_containers(self) -> None:
-        """Containers of podman have no parent that could end them."""
+        """End all containers: they have no parent process that could."""
         if not (self.folder / "storage").exists():
             return
         remove = (*self._podman, "rm", "--all", "--force", "--time=0")

@@ -1,4 +1,4 @@
-"""Processes that we may end: remembered by id *and* start time, so that a reused id is never mistaken for ours.
+"""Identifies processes that we may end by id *and* start time, so that a reused id is never mistaken for ours.
 
 Linux only, as is starting an engine.
 """
@@ -25,7 +25,7 @@ class OwnProcess:
 
     @classmethod
     def of(cls, name: str, pid: int) -> OwnProcess | None:
-        """None when there is no such process."""
+        """Return the process with this id; None if there is none."""
         started_ticks = _started_ticks(pid)
         return None if started_ticks is None else cls(name, pid, started_ticks, _boot_id())
 
@@ -33,7 +33,7 @@ class OwnProcess:
         return self.boot_id == _boot_id() and _started_ticks(self.pid) == self.started_ticks
 
     def end(self, *, patience_s: float) -> str:
-        """Asks, waits, then kills; tells what it took."""
+        """Terminate it, wait, kill it if needed, and return what it took."""
         with self._descriptor() as descriptor:
             if descriptor is None:
                 return f"{self.name} (process {self.pid}) had ended before"
@@ -47,7 +47,8 @@ class OwnProcess:
 
     @contextmanager
     def _descriptor(self) -> Iterator[int | None]:
-        """A handle that stays with this very process: taken first, compared second, so no reuse can slip in."""
+        """Open a handle on exactly this process: it is opened first and compared second, so a reused id cannot slip
+        in."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -60,7 +61,7 @@ class OwnProcess:
 
 
 def children_of(pid: int) -> Iterator[tuple[str, int]]:
-    """Name and id of each direct child."""
+    """Return the name and id of each direct child."""
     for folder in Path("/proc").glob("[0-9]*"):
         fields = _stat(int(folder.name))
         if fields is not None and int(fields[2]) == pid:
@@ -69,12 +70,12 @@ def children_of(pid: int) -> Iterator[tuple[str, int]]:
 
 def _started_ticks(pid: int) -> int | None:
     fields = _stat(pid)
-    # A zombie has ended; that nobody has collected it is not our concern.
+    # A zombie has ended, even if its parent has not collected it yet.
     return None if fields is None or fields[1] == "Z" else int(fields[20])
 
 
 def _stat(pid: int) -> list[str] | None:
-    """name, state, parent, … : the name stands in brackets and may itself hold spaces and brackets."""
+    """Return name, state, parent and so on. The name is in parentheses and may itself hold spaces and parentheses."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,5 +1,5 @@
-"""Speaks to an engine over its socket: ping, look for an image, import a tarball. No client program is needed
-(Debian 13 packs the client apart from the engine)."""
+"""Talks to an engine over its socket: ping it, look up an image, import a tarball. This needs no client program, which
+Debian 13 packages separately from the engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _SocketConnection(http.client.HTTPConnection):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where an engine listens, in the words of DOCKER_HOST. Whether it answers is for `absence` to say."""
+    """The address of an engine, in the format of DOCKER_HOST. `absence` tells whether it answers."""
 
     host: str
 
@@ -41,7 +41,7 @@ class Engine:
         return cls(environment.get("DOCKER_HOST") or DEFAULT_HOST)
 
     def absence(self) -> str | None:
-        """Why no engine answers here, or None when one does."""
+        """Return why no engine answers here, or None if one does."""
         try:
             status, body = self._request("GET", "/_ping", timeout_s=PING_TIMEOUT_S)
         except EngineScriptError as error:
@@ -61,7 +61,7 @@ class Engine:
         return str(json.loads(body)["Version"])
 
     def image_labels(self, tag: str) -> dict[str, str] | None:
-        """The labels of an image, or None when the engine does not have it."""
+        """Return the labels of an image, or None if the engine does not have it."""
         path = f"/images/{quote(tag)}/json"
         status, body = self._request("GET", path, timeout_s=PING_TIMEOUT_S)
         if status == 404:
@@ -71,9 +71,9 @@ class Engine:
         return json.loads(body)["Config"].get("Labels") or {}
 
     def import_image(self, tarball: Path, tag: str, labels: Mapping[str, str]) -> None:
-        """What `docker import` does."""
+        """Import a tarball, as `docker import` does."""
         changes = ['CMD ["/bin/bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
-        # The tag goes with the name: podman 4 does not read it from a field of its own.
+        # Put the tag into the name, because podman 4 ignores the separate field.
         query = urlencode([("fromSrc", "-"), ("repo", tag), *(("changes", line) for line in changes)])
         with tarball.open("rb") as body:
             headers = {"Content-Type": "application/x-tar", "Content-Length": str(tarball.stat().st_size)}
@@ -83,7 +83,7 @@ class Engine:
                 connection.request("POST", f"/images/create?{query}", body=body, headers=headers)
                 response = connection.getresponse()
                 answer = response.read()
-        # Once the import has begun the status is 200 whatever happens; failures come as a line of the answer.
+        # Once the import has begun the status is 200 in any case; failures come as a line of the response.
         if response.status != 200 or b'"error"' in answer:
             raise EngineScriptError(f"the engine at {self.host} refused {tag} ({tarball}): {_message(answer)}")
 

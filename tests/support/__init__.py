@@ -1,4 +1,4 @@
-"""Helpers of the tests, imported as `support.<module>`."""
+"""Shared test helpers, imported as `support.<module>`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree made of values, and a box under test that is used step by step."""
+"""A source tree held in memory, and a box under test that is used step by step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass
 class Tree:
-    """A source made of values: path → content; a link's content is `-> target`, a folder's is None."""
+    """A source held in memory: path → content. A link's content is `-> target`, a folder's is None."""
 
     content: dict[str, bytes | None] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Bench:
     """A box under test, opened and used step by step in one event loop."""
 
     def __init__(self, provider: BoxProvider, python: str, image: str = PYTHON_313) -> None:
-        """`python`: its interpreter, as seen from inside; "" if it has none."""
+        """`python` is the interpreter as seen inside the box; "" if it has none."""
         self.provider = provider
         self.image = image
         self._python = python
@@ -60,7 +60,7 @@ class Bench:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing but a shell is in it."""
+        """Whether the box contains nothing but a shell."""
         return not self._python
 
     @property
@@ -125,7 +125,7 @@ print(json.dumps(found))
 
 
 def found_in(bench: Bench) -> dict[str, list[object]]:
-    """The box's tree, read by a program of its own, or as the engine shows it."""
+    """Return the box's tree, read by a program inside it or as the engine shows it."""
     if bench.is_plain:
         return found_by_the_engine(bench)
     end = bench.sh(f"{bench.python} - <<'END'\n{LIST}\nEND")
@@ -144,7 +144,7 @@ def found_by_the_engine(bench: Bench) -> dict[str, list[object]]:
             path = member.name.partition("/")[2]
             if not path or path.split("/")[0] == ".watchtest":
                 continue
-            found.pop(path.rpartition("/")[0], None)  # a folder with something in it
+            found.pop(path.rpartition("/")[0], None)  # not an empty folder
             if member.issym():
                 target = member.linkname.encode("utf-8", "surrogateescape")
                 found[path] = ["symlink", 0o777, target.hex()]
@@ -186,8 +186,8 @@ if len(sys.argv) > 2:
 
 
 def left_over(bench: Bench, mark: str) -> int:
-    """How many processes with that argument live in the box; asked by a job of its own."""
-    # The letters of the mark are split, so that the search does not find itself.
+    """Return how many processes with that argument run in the box, counted by a separate job."""
+    # The mark is split in two, so that the search does not find itself.
     script = f"""
 import glob
 mark = {mark[:3]!r} + {mark[3:]!r}

@@ -1,4 +1,4 @@
-"""Runs `watchtest config` by its own parser, in a folder without settings."""
+"""Runs `watchtest config` through its own parser, in a folder without settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watchtest.commands import add_module
 
 @pytest.fixture
 def empty_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which no setting of the machine running the tests shows."""
+    """Return a folder in which no setting of the host machine applies."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "workspace"

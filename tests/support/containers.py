@@ -1,4 +1,4 @@
-"""Containers as tests want them: of a workspace that is the test's own, with what is asked changed and no more."""
+"""Container specs, recipes and providers for tests, with defaults that a test overrides where it needs to."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def docker_provider(spec: ContainerSpec, environ: Mapping[str, str] = os.environ
 
 
 def podman_environ() -> dict[str, str]:
-    """The environment of somebody whose engine is the podman of the tests."""
+    """Return an environment in which the engine is the podman of the tests."""
     return {**os.environ, "DOCKER_HOST": podman_place(os.environ).host}
 
 
 def opened(provider: BoxProvider, of: Recipe | None = None, notes: list[str] | None = None) -> BoxInfo:
-    """A box that was opened and whose agent was let go again."""
+    """Open a box, close its session and return its description."""
     box = provider.open(agent_zip(), of or recipe(), (notes if notes is not None else []).append)
     box.close()
     return box.info

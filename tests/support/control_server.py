@@ -53,7 +53,7 @@ LIMIT_S = 10.0
 
 class _Box:
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class ScriptedPipeline:
     box: _Box = field(default_factory=_Box)
 
     def listen(self, post: Post) -> None:
-        """There is no box."""
+        """Do nothing, because there is no box."""
 
     async def changed_since(self, snapshot: Snapshot, paths: frozenset[str]) -> frozenset[str]:
         return frozenset()
@@ -104,7 +104,7 @@ class ScriptedPipeline:
 
 @dataclass
 class Bench:
-    """The watcher under test, and a client of it."""
+    """The watcher under test and a client for it."""
 
     loop: Loop
     runs: ScriptedPipeline
@@ -133,10 +133,10 @@ class Bench:
         return report
 
     async def raw(self, request: bytes) -> bytes:
-        """Return what the server answers to these bytes."""
+        """Return the server's answer to these bytes."""
         reader, writer = await asyncio.open_unix_connection(str(self.client.paths[0]))
         writer.write(request)
-        with suppress(ConnectionError):  # it may answer before all of it was sent
+        with suppress(ConnectionError):  # the server may answer before everything is sent
             await writer.drain()
         answer = await asyncio.wait_for(reader.read(), LIMIT_S)
         writer.close()
@@ -145,7 +145,7 @@ class Bench:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """The path of a socket must be short; tmp_path is too long."""
+    """Return a folder with a short path, as sockets require; tmp_path is too long."""
     with TemporaryDirectory(prefix="wt-") as folder:
         yield Path(folder)
 

@@ -1,7 +1,7 @@
-"""What the CTRF specification (version 1.0.0) demands of a report, written down from it as a JSON Schema.
+"""The requirements of the CTRF specification (version 1.0.0) on a report, as a JSON Schema.
 
-Nothing that it does not name is allowed, save in `extra`. Parts that watchtest never writes (steps, attachments,
-insights, a baseline) are left out: here they would be refused.
+Only members that it names are allowed, except in `extra`. Parts that watchtest never writes (steps, attachments,
+insights, a baseline) are left out, so a report containing them is rejected.
 """
 
 from __future__ import annotations

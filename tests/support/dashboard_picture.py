@@ -65,7 +65,7 @@ EDITS = (
     SHOP.replace("name.strip().title()", "name.title().strip()"),
     SHOP.replace("100 - discount", "100 + discount"),
 )
-"""Two that keep the tests green, and a bug."""
+"""Two changes that keep the tests green, and a bug."""
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def watching(root: Path, engine: str, image: str) -> Iterator[dict[str, str]]:
 
 
 def verdict(root: Path, tree: str) -> dict[str, Any]:
-    """Wait for the verdict on another tree than `tree`, and return the status that gives it."""
+    """Wait for the verdict on a tree other than `tree`, and return its status."""
     deadline = time.monotonic() + LIMIT_S
     status: dict[str, Any] = {}
     while time.monotonic() < deadline:

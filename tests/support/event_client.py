@@ -1,4 +1,4 @@
-"""A client of the event stream that reads as slowly, or as little, as a test wants."""
+"""A client of the event stream that reads as slowly, or as little, as a test needs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EventClient:
         return None
 
     async def until(self, kind: str, **wanted: object) -> ReceivedEvent:
-        """Return the first event of this kind that has these members."""
+        """Return the first event of this kind with these members."""
         while (event := await self.next()) is not None:
             if event.kind == kind and wanted.items() <= event.data.items():
                 return event

@@ -1,4 +1,4 @@
-"""An engine that answers what it is told to, on a socket; and an `ssh` that reaches it without a network."""
+"""A fake engine on a socket that gives prepared answers, and a fake `ssh` that reaches it without a network."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def fake_engine(socket: Path, version: Mapping[str, Any] = DOCKER, **answers: Any) -> Iterator[str]:
-    """Its address. `answers` are by the last part of a path: info={...}."""
+    """Serve a fake engine and yield its address. `answers` are keyed by the last part of a path: info={...}."""
     socket.parent.mkdir(parents=True, exist_ok=True)
     with _Server(str(socket), _Handler) as server:
         server.answers = {"/version": version, **{f"/{name}": answer for name, answer in answers.items()}}
@@ -74,7 +74,7 @@ def fake_engine(socket: Path, version: Mapping[str, Any] = DOCKER, **answers: An
 
 
 def fake_ssh(folder: Path, engine: Path, complaint: str = "") -> Path:
-    """A folder for PATH with an `ssh` in it."""
+    """Return a folder for PATH that contains a fake `ssh`."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "ssh"
     program.write_text(SSH.format(python=sys.executable, engine=engine, complaint=complaint))

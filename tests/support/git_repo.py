@@ -1,4 +1,4 @@
-"""A real repository, and what real git says of it, asked without any code of ours."""
+"""A real repository, inspected with real git and without any code of watchtest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Repo:
         return self.git("rev-parse", "HEAD")
 
     def staged_tree(self, scratch: Path) -> str:
-        """`git write-tree`, on a copy of the index, so that asking does not change what is asked about."""
+        """Return the result of `git write-tree` on a copy of the index, so that asking changes nothing."""
         copy = scratch / "index-copy"
         directory = self.root / self.git("rev-parse", "--git-dir")
         if (directory / "index").exists():
@@ -64,7 +64,7 @@ class Repo:
         return self.git("write-tree", GIT_INDEX_FILE=str(copy))
 
     def exported(self, tree: str, to: Path) -> Tree:
-        """What a checkout of that tree holds."""
+        """Return what a checkout of that tree contains."""
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir()
         index = to.with_suffix(".index")
@@ -75,7 +75,7 @@ class Repo:
 
 
 def tree_of(folder: Path) -> Tree:
-    """Files and links of a folder: kind, mode as git keeps it, content."""
+    """Return the files and links of a folder: kind, mode as git stores it, content."""
     found: Tree = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -105,7 +105,7 @@ OPERATIONS = (
 
 
 def operate(repo: Repo, chance: random.Random, number: int) -> None:
-    """One thing a developer does; what git refuses is part of the game."""
+    """Do one thing that a developer does; git may refuse it."""
     names = ["a.py", "b c.py", "d/e.py", "d/f/g.py", "ü.txt", "link"]
     path = chance.choice(names)
     file = repo.root / path
@@ -122,7 +122,7 @@ def operate(repo: Repo, chance: random.Random, number: int) -> None:
         case "add all":
             repo.git("add", "-A")
         case "patch":
-            # The first hunk of whatever differs, as `add -p` would take it.
+            # Take the first hunk of a difference, as `add -p` would.
             stage_one_hunk(repo, path)
         case "rm":
             repo.git("rm", "--quiet", "-f", "--", path, check=False)

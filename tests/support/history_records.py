@@ -78,8 +78,8 @@ class Bench:
         environment: str = ENVIRONMENT,
         session: str = "s",
     ) -> str:
-        """Record a complete run and return its id. `checks` follow the results, from a fresh process; `whole` are files
-        of which the run executes every test."""
+        """Record a complete run and return its id. `checks` follow the results and come from a fresh process; `whole`
+        lists the files whose tests were all executed."""
         self.runs += 1
         self.now += 60
         at, name = self.now, f"{session}.{self.runs}"

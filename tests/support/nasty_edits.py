@@ -1,4 +1,4 @@
-"""Edits of the project in tests/samples/nasty: what is done to its files, in words that name a case."""
+"""Edits of the project in tests/samples/nasty; the words of each edit name a test case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Step = Callable[[Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`excluded`: tests that change their outcome and that no selection can know of; `reason` says why."""
+    """`left_out` are tests that change their outcome although no selection can predict it; `reason` explains why."""
 
     words: str
     steps: tuple[Step, ...]
@@ -28,7 +28,7 @@ def unsound(words: str, *steps: Step, leaves_out: str, because: str) -> Edit:
 
 
 def change(path: str, old: str, new: str) -> Step:
-    """Exactly one place."""
+    """Replace text that occurs exactly once."""
 
     def step(root: Path) -> None:
         text = (root / path).read_text()
@@ -39,7 +39,7 @@ def change(path: str, old: str, new: str) -> Step:
 
 
 def add(path: str, text: str) -> Step:
-    """At the end of a file, be it a new one."""
+    """Append text to a file, creating it if needed."""
 
     def step(root: Path) -> None:
         (root / path).parent.mkdir(parents=True, exist_ok=True)

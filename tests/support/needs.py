@@ -1,7 +1,7 @@
-"""What a test may need of the machine: a mark for each, how to tell that it is missing, and how to get it.
+"""What a test may need on the machine: a mark for each need, how to detect that it is missing, and how to get it.
 
-A test that carries such a mark skips with a loud reason where the thing is missing. Under WATCHTEST_REQUIRE_ENGINE=1,
-which CI sets, it fails instead.
+A test with such a mark skips with a clear reason if the need is not met. Under WATCHTEST_REQUIRE_ENGINE=1, which CI
+sets, it fails instead.
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ def is_required() -> bool:
 
 @functools.cache
 def lack_of(mark: str) -> str | None:
-    """Looked up once per process, before any test could change the environment."""
+    """Return why a need is not met. Cached per process, before any test can change the environment."""
     return NEEDS[mark].lack()
 
 
 def leave_out(mark: str, reason: str) -> NoReturn:
-    """Skip the running test because what the mark stands for is missing; fail it where that is required."""
+    """Skip the running test because the need of its mark is not met, or fail it if that is required."""
     if is_required():
         pytest.fail(f"{NEEDS[mark].what} is required, but {reason}; {NEEDS[mark].remedy}", pytrace=False)
     pytest.skip(f"{mark.upper()} TEST NOT RUN: {reason}; {NEEDS[mark].remedy}")
 
 
 def must_be_marked(request: pytest.FixtureRequest, mark: str) -> None:
-    """Fail a test that uses what the mark stands for without saying so."""
+    """Fail a test that uses a need without carrying its mark."""
     assert request.node.get_closest_marker(mark) is not None, f"{request.node.nodeid} has to be marked `{mark}`"

@@ -1,4 +1,4 @@
-"""The packages of a JavaScript sample, installed once into the user's cache and linked from there into each copy."""
+"""Installs the packages of a JavaScript sample once into the user's cache and links them into each copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ INSTALL_S = 240
 
 
 def link_packages(sample: Path, copy: Path) -> None:
-    """`copy` gets a node_modules. Raises CalledProcessError, with npm's words, if the packages cannot be had."""
+    """Give `copy` a node_modules folder. Raises CalledProcessError with npm's output if the packages cannot be
+    installed."""
     cache = Path(platformdirs.user_cache_dir("watchtest-tests"))
     cache.mkdir(parents=True, exist_ok=True)
     manifest = (sample / "package.json").read_bytes()
@@ -27,10 +28,10 @@ def link_packages(sample: Path, copy: Path) -> None:
 
 
 def _install(manifest: bytes, home: Path) -> None:
-    """Whole or not at all: it is made beside its place, then renamed."""
+    """Install atomically: into a folder beside the target, which is then renamed."""
     with tempfile.TemporaryDirectory(dir=home.parent) as folder:
         Path(folder, "package.json").write_bytes(manifest)
         command = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
         subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_S, capture_output=True)
         shutil.move(folder, home)
-        Path(folder).mkdir()  # for its own clean-up
+        Path(folder).mkdir()  # npm may need it for its own clean-up

@@ -17,7 +17,7 @@ PATIENCE_S = 90
 
 
 def carry_out(runner: Runner, workspace: Path, tests: tuple[str, ...] | None = None) -> Execution:
-    """Run all invocations for these tests, one after the other, and merge their executions."""
+    """Run all invocations for these tests in sequence and merge their executions."""
     invocations = runner.invocations(tests)
     return merge([obey(invocation, runner.reader(invocation, str(workspace)), workspace) for invocation in invocations])
 
@@ -51,7 +51,7 @@ def obey(invocation: Invocation, reports: ReportReader, workspace: Path) -> Exec
 def _carried_out(
     invocation: Invocation, workspace: Path
 ) -> tuple[subprocess.CompletedProcess[bytes], bytes | None, float]:
-    """Return how it ended, what it wrote to the path of REPORT, and how long it took."""
+    """Return how the invocation ended, what it wrote to the path of REPORT, and how long it took."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")

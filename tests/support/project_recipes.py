@@ -1,4 +1,4 @@
-"""Recipes of projects that consist of a few texts."""
+"""Recipes for projects that consist of a few text files."""
 
 from __future__ import annotations
 

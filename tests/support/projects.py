@@ -1,4 +1,4 @@
-"""Projects of the end-to-end tests: the kinds of box they run in, and how their watchers and boxes are removed."""
+"""Helpers for the projects of the end-to-end tests: the kinds of box, and the removal of watchers and boxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.watcher_process import Project, runtime_folder
 from watchtest.boxes.inventory import remove_boxes
 
 KINDS = ("local", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]))
-"""The default run has the local box; tests that take `docker_project` cover containers there."""
+"""The default session uses the local box; tests that take `docker_project` cover containers in it."""
 
 MakeProject = Callable[..., Project]
 

@@ -1,4 +1,4 @@
-"""The sample projects of other languages: where they lie, and the mark of the tool that runs each."""
+"""The sample projects of other languages: their paths, and the mark of the tool that runs each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SAMPLES = Path(__file__).parents[1] / "samples"
 
 
 def tool_of(sample: str) -> str:
-    """The tool that runs a sample, which is also the mark of the tests that need it."""
+    """Return the tool that runs a sample, which is also the mark of the tests that need it."""
     return {"go": "go", "rust": "cargo"}.get(sample, "npm")
 
 
 def marked(cases: Iterable[tuple[Any, ...]], default: frozenset[str] | None = None) -> list[Any]:
-    """Cases of a parametrized test that begin with the name of a sample, each marked with the tool it needs.
+    """Return the cases of a parametrized test, which begin with the name of a sample, each marked with its tool.
 
-    Only the first case of each sample in `default` is part of the default run; without it, all of them are.
+    Only the first case of each sample in `default` is part of the default session; without `default`, all are.
     """
     seen: set[str] = set()
     params = []

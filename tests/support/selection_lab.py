@@ -1,6 +1,6 @@
-"""Selections without a box: record a project's tests in a process of their own, change files, ask what would run.
+"""Selects tests without a box: records a project's tests in a separate process, changes files and asks what would run.
 
-The recorder, the prints, the rules and the selector are the real ones; only the box between them is left out.
+The recorder, the fingerprints, the rules and the selector are the real ones; only the box between them is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SKIPPED = frozenset({"__pycache__", ".git", ".pytest_cache", ".hypothesis", ".wa
 
 @dataclass
 class Ran:
-    """What became of the tests of one run: by id; of a file that could not be collected, under its path."""
+    """The outcomes of one run by test id; a file that could not be collected is listed under its path."""
 
     outcomes: dict[str, str]
     output: str
@@ -44,7 +44,7 @@ class Ran:
 
 @dataclass
 class Lab:
-    """`home`: a folder of its own, outside of the project."""
+    """Records and selects tests of one project. `home` is a working folder outside the project."""
 
     root: Path
     home: Path
@@ -63,10 +63,10 @@ class Lab:
     # -- running -----------------------------------------------------------------------------------
 
     def run(self, tests: Collection[str] | None = None, *, record: bool = False, **more: Any) -> Ran:
-        """A cold run, as the agent starts one."""
-        wish = {"python": self.python, "args": list(self.args), "order": [], "record": record, "first": []}
+        """Do a cold run, started as the agent starts one."""
+        options = {"python": self.python, "args": list(self.args), "order": [], "record": record, "first": []}
         order: dict[str, Any] = {
-            "pytest": {**wish, "collects_all": False, "tests": None if tests is None else sorted(tests), **more},
+            "pytest": {**options, "collects_all": False, "tests": None if tests is None else sorted(tests), **more},
             "root": str(self.root),
             "cwd": str(self.root),
         }
@@ -76,7 +76,7 @@ class Lab:
             os.open(os.devnull, os.O_RDWR),
         )
         env = {**os.environ, "WATCHTEST_RESULTS_FD": str(rows_file), "WATCHTEST_STACKS_FD": str(null)}
-        env |= {"PYTHONDONTWRITEBYTECODE": "1"}  # so that an edit of the same size in the same second is seen
+        env |= {"PYTHONDONTWRITEBYTECODE": "1"}  # an edit of the same size in the same second must be noticed
         try:
             done = subprocess.run(
                 order["argv"], cwd=self.root, env=env, pass_fds=(rows_file, null), timeout=self.limit_s, text=True,
@@ -97,7 +97,7 @@ class Lab:
         return Ran(outcomes, done.stdout, done.returncode, recordings, unended)
 
     def record(self) -> Ran:
-        """Run everything on the tree as it is, and learn from it: selections are about what changes after this."""
+        """Run everything on the current tree and learn from it: later selections are about changes since then."""
         ran = self.run(record=True)
         self.base, self.known = self.snapshot(), ran.outcomes
         inputs = self.inputs(self.base)
@@ -105,7 +105,7 @@ class Lab:
         return ran
 
     async def learn(self, inputs: SelectionInput, recordings: RecordingRows) -> None:
-        """Take over what a run of that situation recorded; its tree is the base by now."""
+        """Take over what a run with these inputs recorded; its tree is already the base."""
         self.selector.begin(inputs)
         self.selector.end(inputs, recordings)
         await self.selector.settle(self.base)
@@ -113,7 +113,7 @@ class Lab:
     # -- selecting ---------------------------------------------------------------------------------
 
     def select(self) -> Selection:
-        """What a watcher would run now. Why is in `selector.impacts`."""
+        """Return what a watcher would run now; `selector.impacts` tells why."""
         return asyncio.run(self.selector.select(self.inputs(self.snapshot())))
 
     def inputs(self, snapshot: Snapshot) -> SelectionInput:
@@ -145,7 +145,7 @@ class Lab:
 
 
 def covers(selection: Selection, test: str) -> bool:
-    """Whether a run of this selection runs the test; of a file that cannot be collected, whether it is looked at."""
+    """Whether this selection runs the test or, for a file that cannot be collected, whether it visits the file."""
     if isinstance(selection, All) or test in selection.tests or file_of(test) in selection.tests:
         return True
     if test == ".":
@@ -154,9 +154,9 @@ def covers(selection: Selection, test: str) -> bool:
 
 
 def missed(selection: Selection, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Tests whose outcome is another than before, new ones included, and that the selection leaves out.
+    """Return the tests, including new ones, whose outcome has changed and that the selection leaves out.
 
-    A test that is gone is missed only if nobody would notice: neither it nor its file is selected.
+    A test that no longer exists is missed only if neither it nor its file is selected.
     """
     changed = [test for test in before.keys() | after.keys() if before.get(test) != after.get(test)]
     return sorted(test for test in changed if not covers(selection, test))

@@ -1,4 +1,4 @@
-"""A session bus of a test's own (a real dbus-daemon that starts no services), and a notification daemon on it."""
+"""A session bus for one test (a real dbus-daemon that starts no services), and a notification daemon on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 @contextmanager
 def session_bus(folder: Path) -> Iterator[str]:
-    """Its address. `folder` must be a short path: sockets want one."""
+    """Start a bus and yield its address. `folder` must be a short path, because sockets require one."""
     config = folder / "bus.conf"
     config.write_text(CONFIG.format(socket=folder / "bus"))
     command = ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile", "--print-address=1"]
@@ -46,7 +46,7 @@ def session_bus(folder: Path) -> Iterator[str]:
 
 @dataclass
 class FakeDaemon:
-    """Keeps what it is asked to show, by number, or keeps silent."""
+    """Records what it is asked to show, by number, or never answers."""
 
     address: str
     name: str = "fake"
@@ -74,7 +74,7 @@ class FakeDaemon:
             self._bus.disconnect()
         try:
             await asyncio.wait_for(self._bus.wait_for_disconnect(), LIMIT_S)
-        except (OSError, EOFError):  # the bus went first
+        except (OSError, EOFError):  # the bus ended first
             pass
 
     def _handle(self, message: Message) -> Message | bool | None:

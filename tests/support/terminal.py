@@ -1,4 +1,4 @@
-"""A real terminal: a tmux server of its own, with one window, keys to press and screens to read."""
+"""A real terminal: a separate tmux server with one window, keys to press and screens to read."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MASKS = (
     (re.compile(r"in \d+(\.\d+)?s"), "in TIME"),
     (re.compile(r" +"), " "),
 )
-"""What differs from one time to the next; the clock cannot be held for a real watcher."""
+"""What differs between sessions, because the clock of a real watcher cannot be fixed."""
 
 
 class Terminal:
-    """Runs a command in a terminal of that size until it is left."""
+    """Runs a command in a terminal of this size until the block ends."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environ: Mapping[str, str], width: int = 80, height: int = 24
@@ -62,7 +62,7 @@ class Terminal:
         return said.stdout
 
     def press(self, *keys: str) -> None:
-        """By tmux's names of them: q, Down, Escape, C-c."""
+        """Press keys by their tmux names: q, Down, Escape, C-c."""
         for key in keys:
             self._tmux("send-keys", key)
 
@@ -75,7 +75,7 @@ class Terminal:
         return [row.rstrip() for row in self._tmux("capture-pane", "-p").split("\n")]
 
     def shows(self, *texts: str, limit_s: float = LIMIT_S) -> list[str]:
-        """The first screen that has all of these texts."""
+        """Return the first screen that contains all of these texts."""
         deadline = time.monotonic() + limit_s
         while True:
             rows = self.screen
@@ -86,14 +86,14 @@ class Terminal:
             time.sleep(POLL_S)
 
     def comes_to(self, expected: list[str]) -> list[str]:
-        """The screen once it is as expected; or as it is when that has taken too long."""
+        """Return the screen once it is as expected, or as it is when the time limit passes."""
         deadline = time.monotonic() + COMES_LIMIT_S
         while (rows := masked(self.screen)) != expected and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return rows
 
     def steady(self) -> list[str]:
-        """The screen once two looks in a row agree, clocks aside."""
+        """Return the screen once two readings in a row agree, apart from clocks."""
         deadline = time.monotonic() + LIMIT_S
         last = masked(self.screen)
         while True:
@@ -106,7 +106,7 @@ class Terminal:
 
 
 def masked(rows: Sequence[str]) -> list[str]:
-    """Without what changes with the time, and without empty rows at the end."""
+    """Return the screen without times and without empty rows at the end."""
     said = []
     for row in rows:
         for pattern, instead in MASKS:

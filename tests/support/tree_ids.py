@@ -1,4 +1,4 @@
-"""The id of a whole tree, computed from its entries: the id of a snapshot is put together folder by folder instead."""
+"""Computes the id of a whole tree from its entries; a snapshot computes its id folder by folder instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same project run cold and warm in a box under test, and what there is to compare afterwards."""
+"""Runs the same project cold and warm in a box under test, for comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watchtest.boxes.protocols import JobLimits, JobResult, JobSpec, PytestComma
 READY_LIMIT_S = 40.0
 GETTING_READY = "the warm process is not ready yet"
 PARKED_AFTER_S = 1.0
-"""By then the sessions of the next runs, which are begun ahead, have come as far as they may."""
+"""After this time the sessions started ahead for the next runs are parked."""
 
 MARKED = """
 import os
@@ -40,7 +40,7 @@ for name in os.listdir('/proc'):
 
 @dataclass
 class Seen:
-    """One run: how it ended, and every row that it sent."""
+    """How one run ended, and every row that it sent."""
 
     end: JobResult
     rows: list[dict[str, Any]]
@@ -51,7 +51,7 @@ class Seen:
 
     @property
     def verdicts(self) -> tuple[int | None, dict[str, str], list[str]]:
-        """What a cold and a warm run of the same tree must have in common."""
+        """Return what a cold and a warm run of the same tree must have in common."""
         errors = sorted(row["test"] for row in self.rows if row["k"] == "collection_error")
         return self.end.exit_code, self.outcomes, errors
 
@@ -83,7 +83,7 @@ class WarmBench:
         return Seen(self.bench.do(session.run(job, rows.extend, lambda _text: None)), rows)
 
     def install(self, **modules: str) -> None:
-        """Modules that are not of the project, where this box's Python finds them."""
+        """Install modules outside the project, where this box's Python finds them."""
         folder = f"{self.bench.provider.home}/third-party"
         self.env["PYTHONPATH"] = folder
         for name, text in modules.items():
@@ -95,7 +95,7 @@ class WarmBench:
         return seen
 
     def warm(self, *tests: str, rest_s: float = 0.0) -> Seen:
-        """A run that was warm; cold ones before it, as long as the warm process was not there yet."""
+        """Run until one run is warm, and return it. Earlier runs are cold while the warm process is getting ready."""
         deadline = time.monotonic() + READY_LIMIT_S
         while time.monotonic() < deadline:
             time.sleep(rest_s)
@@ -108,13 +108,13 @@ class WarmBench:
         pytest.fail(f"no warm process within {READY_LIMIT_S:g} s")
 
     def left(self) -> list[str]:
-        """The processes of this box that are marked as a run's, but for the one that asks and what is above it."""
+        """List the box's processes marked as part of a run, except the one that lists them and its ancestors."""
         home = self.bench.provider.home
         found = self.bench.said(f"{self.python} - <<'END'\n{MARKED.format(home=home)}\nEND")
         return found.splitlines()
 
     def alike(self, *tests: str) -> Seen:
-        """One cold run, and warm ones of every kind: all must say the same. The last one."""
+        """Require the same verdicts from a cold run and every kind of warm run. Return the last one."""
         cold = self.cold(*tests)
         for rest_s in (0.0, 0.0, PARKED_AFTER_S, PARKED_AFTER_S):
             seen = self.warm(*tests, rest_s=rest_s)
@@ -124,7 +124,7 @@ class WarmBench:
 
 @contextmanager
 def local_warm_bench(folder: Path, python: str = sys.executable) -> Iterator[WarmBench]:
-    """For what is alike in every kind of box, because only the agent has to do with it."""
+    """Yield a warm bench on the local box, for behaviour of the agent that is the same in every kind of box."""
     spec = LocalSpec(folder / "box", str(folder / "workspace"), python=sys.executable, sandbox="off")
     bench = Bench(LocalProvider(spec, os.environ), sys.executable)
     try:

@@ -1,8 +1,8 @@
 """A real watcher process on a real project, through the front door: `python -m watchtest`.
 
 `Project` is a folder with its own environment, boxes and history; `Watcher` is one process on it. Every wait has a
-deadline and, when it passes, tells what the watcher said. Trees are read without any code of watchtest: by git, and by
-a small script that runs on the host or in the box.
+deadline; when it passes, the error shows the watcher's output. Trees are read without any code of watchtest: by git,
+and by a small script that runs on the host or in the box.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOREIGN = ("WATCHTEST_", "PYTEST_", "COV_", "GIT_DIR", "GIT_WORK_TREE", "GIT_IND
 LIMIT_S = 30.0
 POLL_S = 0.01
 
-# Every path of a folder but what runs leave behind: kind, mode, and digest or target. Folders count while empty only.
+# Every path in a folder except what runs leave behind: kind, mode, and digest or target. Only empty folders count.
 TREE_SCRIPT = r"""
 import hashlib, json, os, stat, sys
 root, left_out = os.fsencode(sys.argv[1]), {b".watchtest", b"__pycache__", b".pytest_cache", b".git"}
@@ -58,7 +58,7 @@ sys.stdout.write(json.dumps(found))
 
 
 def environ_around(around: Path, image: str) -> dict[str, str]:
-    """The environment of a watcher that shares no cache, state or setting with anybody."""
+    """Return an environment for a watcher that shares no cache, state or setting with another."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return kept | {
         "HOME": str(around),
@@ -74,7 +74,7 @@ def environ_around(around: Path, image: str) -> dict[str, str]:
 
 
 def runtime_folder(around: Path) -> Path:
-    """Where its watchers listen; sockets want short paths, and those of tests are long."""
+    """Return the folder of the watchers' sockets, which need short paths; those of tests are long."""
     return Path(tempfile.gettempdir(), f"wt-{hashlib.sha256(os.fsencode(around)).hexdigest()[:12]}")
 
 
@@ -92,7 +92,7 @@ class Project:
     """False if no engine ever made a box for it, so that none has to be removed."""
 
     def save(self, path: str, content: str | bytes) -> None:
-        """As editors do it: written in place."""
+        """Write a file in place, as editors do."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -100,7 +100,7 @@ class Project:
     def watch(
         self, *flags: str, env: Mapping[str, str] | None = None, before: tuple[str, ...] = (), limit_s: float = LIMIT_S
     ) -> Watcher:
-        """A watcher, started; `before` goes in front of its command."""
+        """Start a watcher; `before` is put in front of its command."""
         command = [*before, sys.executable, "-m", "watchtest", "watch", "--plain", "--engine", self.kind, *flags]
         output = self.around / f"watcher-{len(self.watchers) + 1}"
         watcher = Watcher(self, command, {**self.environ, **(env or {})}, output, limit_s)
@@ -108,7 +108,7 @@ class Project:
         return watcher
 
     def once(self, *flags: str, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> tuple[int, str]:
-        """`watch --once`: its exit code and all it said."""
+        """Run `watch --once` and return its exit code and output."""
         watcher = self.watch("--once", *flags, env=env)
         code = watcher.wait_for_end(limit_s)
         watcher.must_be_tidy()
@@ -117,7 +117,7 @@ class Project:
     def command(
         self, *argv: str, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
     ) -> subprocess.CompletedProcess[str]:
-        """Another command of watchtest on this workspace."""
+        """Run another command of watchtest on this workspace."""
         return subprocess.run(
             [sys.executable, "-m", "watchtest", *argv],
             cwd=self.root,
@@ -130,13 +130,13 @@ class Project:
         )
 
     def execute(self, *argv: str, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
-        """`watchtest exec`."""
+        """Run `watchtest exec`."""
         return self.command("exec", "--engine", self.kind, "--", *argv, limit_s=limit_s)
 
     # -- trees, without any code of ours -----------------------------------------------------------
 
     def tree_id(self) -> str:
-        """Git's own id of the working tree, from an index and a repository outside of it."""
+        """Return git's id of the working tree, computed with an index and a repository outside it."""
         repository = self.around / "oracle.git"
         index = self.around / "oracle.index"
         environ = {
@@ -156,11 +156,11 @@ class Project:
         return _output(["git", "write-tree"], environ, cwd=self.root).strip()
 
     def tree(self) -> Tree:
-        """What is in the workspace."""
+        """Return what is in the workspace."""
         return tree_of(self.root)
 
     def box_tree(self, lane: str = "save") -> Tree:
-        """What is in the box of a lane."""
+        """Return what is in the box of a lane."""
         if self.kind == "docker":
             tree: Tree = json.loads(self.in_container("python3", "-c", TREE_SCRIPT, "/workspace", lane=lane))
             return tree
@@ -173,7 +173,7 @@ class Project:
     # -- the container, without any code of ours ---------------------------------------------------
 
     def container(self, lane: str = "save") -> str:
-        """The id of the one container of a lane."""
+        """Return the id of the only container of a lane."""
         with closing(docker.from_env(environment=self.environ)) as client:
             labels = [f"watchtest.workspace={self.root}", f"watchtest.lane={lane}"]
             (found,) = client.api.containers(all=True, filters={"label": labels})
@@ -186,7 +186,7 @@ class Project:
             return str((output[0] or b"").decode())
 
     def box_processes(self) -> list[str]:
-        """The command lines of every process in the box; of the whole machine for the local box."""
+        """Return the command lines of every process in the box or, for the local box, of the whole machine."""
         if self.kind == "docker":
             with closing(docker.from_env(environment=self.environ)) as client:
                 rows = client.containers.get(self.container()).top(ps_args="-eo pid,args")["Processes"]
@@ -202,7 +202,7 @@ class Project:
 
 
 class Watcher:
-    """One watcher process, started."""
+    """A started watcher process."""
 
     def __init__(
         self, project: Project, command: list[str], environ: Mapping[str, str], output: Path, limit_s: float
@@ -231,7 +231,7 @@ class Watcher:
 
     @property
     def status(self) -> Status:
-        """The status file; empty while there is none. A broken one is an error."""
+        """Return the status file; empty if there is none. A broken one is an error."""
         try:
             status: Status = json.loads((self._project.root / ".watchtest" / "status.json").read_bytes())
         except FileNotFoundError:
@@ -240,7 +240,7 @@ class Watcher:
 
     @property
     def own_status(self) -> Status:
-        """The same, but only what this very process wrote."""
+        """Return the status only if this process wrote it."""
         status = self.status
         return status if status and status["writer"]["pid"] == self.process.pid else {}
 
@@ -258,7 +258,7 @@ class Watcher:
     # -- waiting -----------------------------------------------------------------------------------
 
     def wait_until(self, what: str, look: Callable[[], T | None], limit_s: float | None = None) -> T:
-        """The first answer of `look` that is not None or False; an error when the watcher ends before."""
+        """Return the first result of `look` that is not None or False. Fails if the watcher ends before."""
         deadline = time.monotonic() + (limit_s or self._limit_s)
         while True:
             was_alive = self.is_alive
@@ -272,7 +272,7 @@ class Watcher:
     def wait_for_verdict(
         self, verdict: str | None = None, *, tree: str | None = None, limit_s: float | None = None
     ) -> Status:
-        """The status once it is at rest and speaks of exactly this tree: by default, of the working tree as it is."""
+        """Return the status once it is idle and about exactly this tree, by default the current working tree."""
         tree = tree or self._project.tree_id()
 
         def look() -> Status | None:
@@ -304,7 +304,7 @@ class Watcher:
     # -- ending ------------------------------------------------------------------------------------
 
     def stop(self, number: int = signal.SIGTERM, limit_s: float = 20.0) -> int:
-        """Its exit code after this signal."""
+        """Send this signal and return the exit code."""
         self.process.send_signal(number)
         return self.wait_for_end(limit_s)
 
@@ -313,8 +313,8 @@ class Watcher:
         self.process.wait(10)
 
     def must_be_tidy(self) -> None:
-        """No traceback of ours and no word of a bug, on either stream or in the status."""
-        # What tests printed is shown behind a bar; a traceback there is theirs.
+        """Fail if either stream or the status contains a traceback of ours or mentions a bug."""
+        # The output of tests is shown behind a bar; a traceback there is theirs.
         own = [line for line in self.output.splitlines() if not line.startswith("  | ", len("00:00:00 "))]
         for text in ("\n".join(own), self.errors, json.dumps(self.status.get("problem"))):
             assert "Traceback" not in text, self._told()
@@ -331,7 +331,7 @@ class Watcher:
 
 
 def wait_for(what: str, look: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    """For what no watcher is needed."""
+    """Wait for a condition that needs no watcher."""
     deadline = time.monotonic() + limit_s
     while not look():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"

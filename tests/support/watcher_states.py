@@ -1,4 +1,4 @@
-"""States for the tests of views, made the way the watcher makes them: events through `step`, none by hand."""
+"""States for the tests of views, made as the watcher makes them: by events through `step`, never by hand."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def start(*lanes: Lane, policy: Policy = Policy.ALL, once: bool = False) -> Stat
 
 @dataclass
 class Story:
-    """Goes from state to state; keeps each step as (before, after, event) for views that want all three."""
+    """Goes from state to state and keeps each step as (before, after, event) for views that need all three."""
 
     state: State = field(default_factory=start)
     lane: Lane = Lane.SAVE
@@ -135,7 +135,7 @@ class Story:
         return self.on(RunEnded(self.lane, self.now, self.working.run.id, Judged(snapshot(tree), execution)))
 
     def run(self, tree: str, *results: Result) -> Story:
-        """A whole run, from the change to the verdict."""
+        """Do a whole run, from the change to the verdict."""
         self.change("shop/cart.py").sync(tree)
         if results:
             self.collect(*(result.test for result in results)).results(*results)

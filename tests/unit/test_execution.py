@@ -93,10 +93,10 @@ def executed(
     testing = TestExecutor(
         "/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all")
     )
-    return asyncio.run(testing.execute(an_occasion(session, signal, selection)))
+    return asyncio.run(testing.execute(run_context(session, signal, selection)))
 
 
-def an_occasion(
+def run_context(
     session: FakeSession,
     signal: StopSignal,
     selection: Selection | None = None,
@@ -168,8 +168,8 @@ def a_testing(folder: Path, *runners: AnyRunner) -> TestExecutor:
 
 def selected(testing: TestExecutor, session: FakeSession, known: frozenset[str]) -> Selection:
     """After a run of everything, for a change of a.json."""
-    asyncio.run(testing.execute(an_occasion(session, StopSignal())))
-    return asyncio.run(testing.select(an_occasion(session, StopSignal(), tree=CHANGED, known=known)))
+    asyncio.run(testing.execute(run_context(session, StopSignal())))
+    return asyncio.run(testing.select(run_context(session, StopSignal(), tree=CHANGED, known=known)))
 
 
 def test_a_runner_that_was_only_found_and_lacks_its_tool_is_not_asked_again(tmp_path: Path) -> None:
@@ -190,18 +190,18 @@ def test_a_runner_that_cannot_tell_runs_whole_beside_one_that_can(tmp_path: Path
 
 def test_what_was_never_tried_in_this_environment_runs_whole(tmp_path: Path) -> None:
     testing = a_testing(tmp_path, LINT)
-    context = an_occasion(FakeSession(lambda _command: GREEN), StopSignal(), tree=CHANGED, known=LINTED)
+    context = run_context(FakeSession(lambda _command: GREEN), StopSignal(), tree=CHANGED, known=LINTED)
     assert isinstance(asyncio.run(testing.select(context)), All)
 
 
 def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
     session, signal = FakeSession(lambda _command: GREEN), StopSignal()
     testing = a_testing(tmp_path, LINT, GoRunner())
-    asyncio.run(testing.execute(an_occasion(session, StopSignal())))
+    asyncio.run(testing.execute(run_context(session, StopSignal())))
     begun = len(session.begun)
     signal.set(StopReason.CANCELLED)
     go = frozenset({".::TestIt"})
-    selection = asyncio.run(testing.select(an_occasion(session, signal, tree=CHANGED, known=LINTED | go)))
+    selection = asyncio.run(testing.select(run_context(session, signal, tree=CHANGED, known=LINTED | go)))
     assert len(session.begun) == begun
     assert isinstance(selection, Only)
     assert selection.whole == ("go",)

@@ -14,7 +14,7 @@ from watchtest.pipeline import Pipeline
 
 
 def selected(error: Exception) -> tuple[All, list[str]]:
-    async def select(_occasion: Any) -> Any:
+    async def select(_context: Any) -> Any:
         raise error
 
     nothing = cast(Any, None)

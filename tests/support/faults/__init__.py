@@ -1,1 +1,1 @@
-"""What the tests of recovery break, and what with: an engine and a socket of their own, and the faults."""
+"""Faults for the recovery tests, with an engine and a socket that they may break."""

@@ -1,4 +1,4 @@
-"""A project's container, looked at and broken from outside the box, without any code of watchtest."""
+"""Inspects and breaks a project's container from outside the box, without any code of watchtest."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ KEEP_ALIVE = "sleep 2147483647"
 AGENT = ("-I -c", "/opt/watchtest /workspace")
 BALLAST = "/workspace/ballast"
 
-# A copy of the tree takes the place of the tree, on a small disk; below it nothing is left. Only while nothing runs.
+# Replaces the tree with a copy of it on a small disk, and empties the original. Use only while nothing runs.
 SMALL_DISK = """
 grep -q ' /workspace ' /proc/self/mounts && exit 0
 mount -t tmpfs -o size=8m,mode=755 none /mnt && cp -a /workspace/. /mnt/ || exit 1
 find /workspace -mindepth 1 -delete && mount --move /mnt /workspace
 """
-# Takes more than there is; as several, so that none of them is the largest that the kernel could choose.
+# Uses more memory than there is, in several processes, so that none is the largest one that the kernel would choose.
 HOGS = """
 import os
 os.fork(), os.fork()
@@ -35,11 +35,11 @@ hog = [bytearray(1 << 20) for _ in range(1000)]
 
 
 class NothingToBreak(Exception):
-    """It is broken already: the fault has not struck."""
+    """The target is already broken, so the fault had no effect."""
 
 
 class Container:
-    """Of the save lane. Every answer is of this moment; nothing is remembered."""
+    """The container of the save lane. Every answer describes the present; nothing is cached."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -47,7 +47,7 @@ class Container:
     # -- looking -----------------------------------------------------------------------------------
 
     def trouble(self) -> str:
-        """Why this is not one running container with one agent and nothing else in it; "" if it is."""
+        """Return why this is not one running container with one agent and nothing else in it; "" if it is."""
         try:
             with self._client() as client:
                 found = self._all(client)
@@ -59,7 +59,7 @@ class Container:
         except (DockerException, OSError) as error:
             return f"the engine says: {error}"
         agents = [line for line in lines if is_agent(line)]
-        # What warm runs are forked from belongs to a living agent, and goes with it.
+        # The zygote of warm runs belongs to a living agent and ends with it.
         own = [line for line in lines if is_agent(line) or KEEP_ALIVE in line or (agents and ZYGOTE in line)]
         strays = [line for line in lines if line not in own]
         if strays:
@@ -85,7 +85,7 @@ class Container:
             container.pause()
 
     def unpause(self) -> None:
-        """Whoever was first: it is not paused afterwards."""
+        """Unpause the container if it is still paused."""
         with self._client() as client:
             for container in self._all(client):
                 try:
@@ -103,10 +103,10 @@ class Container:
                 os.kill(pid, signal.SIGKILL)
 
     def run_out_of_memory(self) -> None:
-        """The kernel ends the container's first process, and with it all the others. Needs a limit (`box.memory`)."""
+        """Make the kernel kill the container's first process, and with it all others. Needs a limit (`box.memory`)."""
         with self._running() as container:
             before = container.attrs["State"]["StartedAt"]
-            # The first that the kernel would choose.
+            # Make it the kernel's first choice.
             Path(f"/proc/{container.attrs['State']['Pid']}/oom_score_adj").write_text("1000")
             container.exec_run(["python3", "-c", HOGS], detach=True)
 
@@ -127,7 +127,7 @@ class Container:
         self._as_root(f"rm -f {BALLAST}")
 
     def _as_root(self, script: str) -> None:
-        """In the mounts of the container, with the powers of the host."""
+        """Run a command as root of the host, in the container's mount namespace."""
         with self._running() as container:
             enter = ["nsenter", "--target", str(container.attrs["State"]["Pid"]), "--mount", "sh", "-c", script]
             done = subprocess.run(enter, capture_output=True, text=True, timeout=20, check=False)
@@ -143,7 +143,7 @@ class Container:
     def _all(self, client: Any) -> list[Any]:
         labels = [f"watchtest.workspace={self._project.root}", "watchtest.lane=save"]
         found: list[Any] = client.containers.list(all=True, filters={"label": labels})
-        # A crash of the engine may leave one behind that it can never remove itself; nobody else can, either.
+        # A crashed engine may leave a container behind that nothing can remove.
         return [container for container in found if container.status not in ("removing", "dead")]
 
     @contextmanager
@@ -155,11 +155,11 @@ class Container:
             try:
                 yield found[0]
             except (APIError, ProcessLookupError, FileNotFoundError) as error:
-                # It ended between the look and the deed, by an earlier fault.
+                # An earlier fault ended it between the check and the kill.
                 raise NothingToBreak(str(error)) from error
 
     def _processes(self, container: Any) -> dict[int, str]:
-        """By their ids on the host."""
+        """Return the processes by their ids on the host."""
         rows = container.top(ps_args="-ww -eo pid,args")["Processes"]
         return {int(row[0]): str(row[-1]) for row in rows}
 

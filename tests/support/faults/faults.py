@@ -1,6 +1,6 @@
-"""The faults: each strikes when it is entered, and what the outside world mends by itself is mended when it is left.
+"""The faults. Each strikes on entering; on leaving, it repairs what the outside world would repair.
 
-What is not mended here (a stopped container, a dead agent) is the watcher's to heal.
+The watcher has to recover from everything else, such as a stopped container or a dead agent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pause(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def pause_briefly(scene: Scene) -> Iterator[None]:
-    """Shorter than anybody could tell from a busy machine."""
+    """Pause for too short a time to be distinguished from a busy machine."""
     scene.container.pause()
     yield
     scene.pause(0.1, 1.0)
@@ -68,7 +68,8 @@ def kill_watcher(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def restart_engine(scene: Scene) -> Iterator[None]:
-    """Half of the time its socket is not there meanwhile, half of the time nobody answers on it."""
+    """Restart the engine. Half of the time new connections are refused meanwhile, half of the time they get no
+    answer."""
     with scene.proxy.refusing() if scene.random.random() < 0.5 else nullcontext():
         scene.engine.stop()
         scene.pause(0.0, 1.0)
@@ -85,7 +86,8 @@ def crash_engine(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def fill_disk(scene: Scene) -> Iterator[None]:
-    """A save while there is no room is told as such; without one, nobody needs room."""
+    """Fill the disk for a while. A save during that time is reported as a problem; without a save nothing needs
+    space."""
     scene.container.use_small_disk()
     scene.container.fill_disk()
     try:
@@ -117,14 +119,14 @@ def cut(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def refuse(scene: Scene) -> Iterator[None]:
-    """The connection is cut, and for a while there is no other."""
+    """Cut the connection and refuse new ones for a while."""
     with scene.proxy.refusing():
         scene.proxy.cut()
         yield
         scene.pause(0.2, 1.5)
 
 
-# How often each is drawn: the dear ones (a silence must last before anybody may call it death) less than the cheap.
+# How often each fault is drawn. Slow ones, where silence must last before it counts as death, are drawn less often.
 WEIGHTS: dict[Fault, int] = {
     kill_agent: 18,
     kill_watcher: 14,
@@ -151,7 +153,7 @@ NEED_A_WHOLE_BOX = (pause, freeze, fill_disk)
 
 
 def at_rest(scene: Scene) -> None:
-    """Nothing is going on."""
+    """Wait until nothing is going on."""
 
 
 def while_it_runs(scene: Scene) -> None:
@@ -160,7 +162,7 @@ def while_it_runs(scene: Scene) -> None:
 
 
 def after_a_save(scene: Scene) -> None:
-    """Anywhere between the save and its verdict."""
+    """Strike anywhere between a save and its verdict."""
     scene.save_something()
     time.sleep(scene.random.uniform(0.0, 0.8))
 

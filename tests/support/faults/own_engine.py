@@ -1,7 +1,7 @@
-"""A Docker engine for one test alone, so that it may be stopped, killed and started again. Linux and root only.
+"""A Docker engine for a single test, which may stop, kill and restart it. Linux and root only.
 
-All of it lies in one short folder (a unix socket's path has little room). What a killed test run left behind is found
-and cleared away by the next one: a folder whose lock nobody holds has no owner.
+All of it is in one folder with a short path (paths of unix sockets are limited). The next test session removes what a
+killed one left behind: a folder whose lock is not held has no owner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class OwnEngine:
-    """Up while entered, with the image of the tests; afterwards no process, mount or folder of it is left."""
+    """Runs while entered, with the test image loaded; afterwards none of its processes, mounts or folders is left."""
 
     def __init__(self) -> None:
         _clear_away_the_ownerless()
@@ -37,7 +37,7 @@ class OwnEngine:
 
     @property
     def host(self) -> str:
-        """In the words of DOCKER_HOST."""
+        """Its address in the format of DOCKER_HOST."""
         return self._place.host
 
     @property
@@ -49,7 +49,7 @@ class OwnEngine:
         return Engine(self.host).absence() is None
 
     def __enter__(self) -> Self:
-        # dockerd and iptables lie in folders that an ordinary PATH may leave out.
+        # dockerd and iptables are in folders that an ordinary PATH may lack.
         os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_FOLDERS}"
         try:
             self.start()
@@ -72,25 +72,25 @@ class OwnEngine:
         daemon.start(self._place, lambda _line: None)
 
     def stop(self) -> None:
-        """Its containers stop with it, and stay."""
+        """Stop the engine. Its containers stop with it and are kept."""
         family = daemon.started(self._place)
         daemon.stop(self._place)
         _reap([own.pid for own in family])
 
     def crash(self) -> None:
-        """dockerd dies without a word; the shims of its containers live on until the next one finds them."""
+        """Kill dockerd without warning; the shims of its containers survive until the next dockerd finds them."""
         for own in daemon.started(self._place):
             os.kill(own.pid, signal.SIGKILL)
         self.stop()
 
     def log(self) -> str:
-        """The end of what the present dockerd complained of."""
+        """Return the end of the current dockerd's log."""
         lines = self._place.log.read_text(errors="replace").splitlines()
         return "\n".join([line for line in lines if "level=info" not in line][-20:])
 
 
 def _reap(pids: list[int]) -> None:
-    """A dockerd is our child, and `engine.daemon` leaves it to the end of the process to collect it."""
+    """Collect dockerd, which is our child process; `engine.daemon` does not wait for it."""
     for pid in pids:
         try:
             os.waitpid(pid, os.WNOHANG)
@@ -113,7 +113,7 @@ def _clear_away_the_ownerless() -> None:
         try:
             lock = _locked(folder)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another test's, or one that was just removed
+            continue  # it belongs to another test, or was just removed
         with lock:
             daemon.stop(daemon.Place(folder, folder))
             _remove(folder)
@@ -121,7 +121,7 @@ def _clear_away_the_ownerless() -> None:
 
 def _remove(folder: Path) -> None:
     for pid in _pids_of(folder):
-        # A shim that outlived a crash of its engine; first what runs in it, which would outlive the shim.
+        # A shim survived a crash of its engine. First kill what runs in it, which would outlive the shim.
         for name, member in (*children_of(pid), ("shim", pid)):
             own = OwnProcess.of(name, member)
             if own is not None:
@@ -132,7 +132,7 @@ def _remove(folder: Path) -> None:
 
 
 def _pids_of(folder: Path) -> list[int]:
-    """What belongs to its engine: by the program, and by a path that nobody else names."""
+    """Return the processes of this engine, identified by program and by a path that only they use."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -145,6 +145,6 @@ def _pids_of(folder: Path) -> list[int]:
 
 
 def mounts_in(folder: Path) -> list[str]:
-    """The deepest first."""
+    """Return the mounts below a folder, deepest first."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return sorted((point for point in points if point.startswith(f"{folder}/")), key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""Every status that a watcher writes while something happens to it, with the moment it was seen."""
+"""Records every status that a watcher writes, with the time it was seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK_EVERY_S = 0.005
 
 @dataclass
 class Recording:
-    """`seen` grows while it is made."""
+    """A recording in progress; `seen` grows as statuses arrive."""
 
     began: float = field(default_factory=time.monotonic)
     seen: list[tuple[float, Status]] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Recording:
 
     @property
     def troubled(self) -> list[tuple[float, Status]]:
-        """Those that tell of a problem."""
+        """Return the statuses that report a problem."""
         return [(at, status) for at, status in self.seen if status["problem"]]
 
 

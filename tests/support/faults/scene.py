@@ -1,4 +1,4 @@
-"""A project on an engine of its own, behind a proxy of its own: its saves, its watcher, and what must hold of both."""
+"""A project with its own engine and proxy: its saves, its watcher, and the invariants of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALED_WITHIN_S = 45.0
 LOOK_AGAIN_S = 0.1
 MEMORY = "256m"
 
-# Each run leaves a process behind that has left its session: whoever ends a run must end it too.
+# Each run leaves a process behind that has left its session; ending a run must end that process too.
 TEST = """import pathlib, subprocess, time
 
 def test_value():
@@ -32,7 +32,7 @@ def test_value():
 
 
 class Scene:
-    """Everything of one test. The watcher talks to the engine through the proxy, the test does not."""
+    """Everything that belongs to one test. The watcher talks to the engine through the proxy; the test does not."""
 
     def __init__(self, project: Project, engine: OwnEngine, proxy: StallingProxy, seed: int) -> None:
         self.project = project
@@ -57,7 +57,7 @@ class Scene:
         return "passed" if (self.project.root / "value.txt").read_text() == "right" else "failed"
 
     def save_something(self, slow_s: float = 0.0) -> None:
-        """A verdict of its own, and somewhere else in the tree a file that is made, changed, removed or made a link."""
+        """Save a new verdict and, elsewhere in the tree, create, change or remove a file or turn it into a link."""
         self._saves += 1
         self.project.save("slow.txt", f"{slow_s} {self._saves}")
         file = self.project.root / "data" / str(self.random.randrange(6))
@@ -74,16 +74,16 @@ class Scene:
         self.project.save("value.txt", self.random.choice(("right", "wrong")))
 
     def pause(self, least_s: float, most_s: float) -> None:
-        time.sleep(self.random.uniform(least_s, most_s))  # the random moment is the test
+        time.sleep(self.random.uniform(least_s, most_s))  # the random moment is the point of the test
 
     # -- waiting -----------------------------------------------------------------------------------
 
     def wait_for_run(self) -> None:
-        """Its tests are being collected, or run already."""
+        """Wait until tests are being collected or run."""
         self.watcher.wait_for_activity("running", limit_s=HEALED_WITHIN_S)
 
     def wait_until_noticed(self) -> Status:
-        """The status tells that the box is out of reach, and what is wrong."""
+        """Wait until the status reports that the box is unreachable, and why."""
 
         def look() -> Status | None:
             status = self.watcher.own_status
@@ -92,7 +92,8 @@ class Scene:
         return self.watcher.wait_until("the status tells of the fault", look, NOTICED_WITHIN_S)
 
     def must_heal(self) -> Status:
-        """At peace with the right verdict, an exact mirror and nothing too many; never at peace with a dead box."""
+        """Wait for the right verdict, an exact mirror and no stray processes; no status may claim success with a dead
+        box."""
         tree, right, trouble = self.project.tree_id(), self.right_verdict, ""
         peace_since: float | None = None
 
@@ -105,12 +106,12 @@ class Scene:
             assert status["verdict"] == right, f"{status['verdict']}, but {right} is right"
             peace_since = peace_since or time.monotonic()
             trouble = self.container.trouble() or self._mirror_trouble()
-            # It may have been lost again since it was looked at.
+            # It may have been lost again since the check.
             if not trouble and is_at_peace(after := self.watcher.own_status):
                 return after
             is_late = time.monotonic() - peace_since > NOTICED_WITHIN_S
             assert not (trouble and is_late), f"all is well, it says, but {trouble}"
-            time.sleep(LOOK_AGAIN_S)  # each look costs the engine more than the watcher's own work
+            time.sleep(LOOK_AGAIN_S)  # each check costs the engine more than the watcher's own work
             return None
 
         try:
@@ -128,7 +129,7 @@ class Scene:
 
 
 def is_at_peace(status: Status) -> bool:
-    """It claims that the verdict is of the code as it is, and that nothing is wrong."""
+    """Whether the status claims that the verdict is about the current code and that nothing is wrong."""
     if not status or status["activity"] != "idle":
         return False
     return not status["pending"]["changes"] and not status["problem"]
@@ -136,7 +137,7 @@ def is_at_peace(status: Status) -> bool:
 
 @contextmanager
 def open_scene(around: Path, seed: int) -> Iterator[Scene]:
-    """A fresh engine, proxy and project with a watcher; all of them end with it."""
+    """Open a fresh engine, proxy and project with a watcher; close them all at the end."""
     with ExitStack() as stack:
         engine = stack.enter_context(OwnEngine())
         proxy = stack.enter_context(StallingProxy(engine.folder / "proxy.sock", engine.socket))

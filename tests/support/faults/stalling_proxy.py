@@ -1,4 +1,4 @@
-"""Stands between a client and an engine's socket, and can freeze, refuse or cut what goes through it."""
+"""A proxy between a client and an engine's socket that can freeze, refuse or cut connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOIN_LIMIT_S = 5.0
 
 
 class StallingProxy:
-    """Listens while entered. Frozen, it takes connections and bytes and passes nothing on; it loses none of them."""
+    """Listens while entered. While frozen, it accepts connections and bytes, passes nothing on, and loses nothing."""
 
     def __init__(self, path: Path, behind: Path) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class StallingProxy:
 
     @property
     def host(self) -> str:
-        """In the words of DOCKER_HOST."""
+        """Its address in the format of DOCKER_HOST."""
         return f"unix://{self._path}"
 
     def __enter__(self) -> Self:
@@ -50,7 +50,7 @@ class StallingProxy:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Nothing moves and nothing is closed: the worst an engine can do."""
+        """Pass nothing on and close nothing: the worst an engine can do."""
         self._flowing.clear()
         try:
             yield
@@ -59,7 +59,7 @@ class StallingProxy:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """No new connection; those that stand go on."""
+        """Refuse new connections; existing ones continue."""
         self._unlisten()
         try:
             yield
@@ -67,7 +67,7 @@ class StallingProxy:
             self._listen()
 
     def cut(self) -> None:
-        """Every connection that stands ends, at both ends."""
+        """Close every existing connection at both ends."""
         with self._lock:
             ends = tuple(self._ends)
         for end in ends:
@@ -93,7 +93,7 @@ class StallingProxy:
                 try:
                     client, _ = listener.accept()
                 except OSError:
-                    return  # no longer listening
+                    return  # the proxy no longer listens
                 self._spawn(self._carry, client)
 
     def _carry(self, client: socket.socket) -> None:
@@ -108,7 +108,7 @@ class StallingProxy:
                 self._pump(client, engine)
                 answering.join()
             except OSError:
-                pass  # no engine behind: the client sees its connection end
+                pass  # there is no engine: the client sees its connection end
             finally:
                 with self._lock:
                     self._ends -= {client, engine}
@@ -119,7 +119,7 @@ class StallingProxy:
                 self._flowing.wait()
                 target.sendall(piece)
         except OSError:
-            _shut(source, socket.SHUT_RDWR)  # cut, or the other side is gone
+            _shut(source, socket.SHUT_RDWR)  # the connection was cut, or the other side is gone
         self._flowing.wait()
         _shut(target, socket.SHUT_WR)
 
@@ -136,4 +136,4 @@ def _shut(end: socket.socket, how: int) -> None:
     try:
         end.shutdown(how)
     except OSError:
-        return  # shut already
+        return  # it is already shut down

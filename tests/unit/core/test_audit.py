@@ -30,8 +30,10 @@ class Story:
     """A lane that is stepped through its runs, each of which selects what the story says."""
 
     def __init__(self, **audit: float) -> None:
-        wish = AuditSchedule(int(audit.get("runs", 0)), float(audit.get("idle_s", 0.0)))
-        self.state = State({Lane.SAVE: LaneState(Lane.SAVE, Policy.AFFECTED, "s", LaneSettings(audit=wish), Idle())})
+        schedule = AuditSchedule(int(audit.get("runs", 0)), float(audit.get("idle_s", 0.0)))
+        self.state = State(
+            {Lane.SAVE: LaneState(Lane.SAVE, Policy.AFFECTED, "s", LaneSettings(audit=schedule), Idle())}
+        )
         self.now = NOON
         self.effects: tuple[object, ...] = ()
 

@@ -171,8 +171,8 @@ def run(
 ) -> Ended:
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
-    wish = {"python": python, "args": args, "tests": tests, "folder": folder, "record": record}
-    order: dict[str, Any] = {"unittest": wish, "cwd": str(root / folder)}
+    options = {"python": python, "args": args, "tests": tests, "folder": folder, "record": record}
+    order: dict[str, Any] = {"unittest": options, "cwd": str(root / folder)}
     unittest_main.complete(order, str(home))
     assert order["results"] == "pipe"
     results, given = os.pipe()

@@ -264,8 +264,8 @@ def test_a_test_that_was_removed_and_one_that_was_added_later_are_two(bench: Ben
 def test_a_test_that_was_only_not_asked_for_was_not_renamed(bench: Bench) -> None:
     new = "tests/test_a.py::test_three"
     bench.ran(T1, [green(A), green(B)])
-    wish = Run("w", Lane.SAVE, Trigger.MANUAL, Only((new, A), "asked for"))
-    bench.store.begin(wish, bench.now, "/w")
+    run = Run("w", Lane.SAVE, Trigger.MANUAL, Only((new, A), "asked for"))
+    bench.store.begin(run, bench.now, "/w")
     bench.store.set_snapshot("w", edited("x"), "e")
     bench.store.add_results("w", [green(new), green(A)], bench.now)
     bench.store.end("w", RunState.PASSED, "", bench.now, "")
