@@ -72,7 +72,7 @@ def choose_provider(project: Project, owner: str, say: Callable[[str], None]) ->
         return local_provider(project, owner)
     found.close()
     for miss in found.skipped:
-        say(f"the box runs in {found.describe()[0]}, because {miss}")
+        say(f"the box runs in {found}, because {miss}")
     # Stay with this engine: a box must not move to another one while its own is unavailable for a moment.
     return docker_provider(project, owner, lambda: connect(found.address), found.kind)
 

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from docker.errors import APIError, NotFound
 
 from watchtest.boxes.docker import labels
-from watchtest.boxes.docker.engine_addresses import Address, EngineChoice, EngineKind, addresses
+from watchtest.boxes.docker.engine_addresses import ENGINE_NAMES, Address, EngineChoice, addresses
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, connect, find_engine, parse_time
 from watchtest.boxes.local import box_folder
@@ -52,10 +52,9 @@ def reachable_engines(environ: Mapping[str, str], choice: EngineChoice, say: Cal
     """Connect to the chosen engine, or with `auto` to all of them. Report those that should answer but do not."""
     if choice != "auto":
         return [find_engine(environ, choice)]
-    kinds: tuple[EngineKind, ...] = get_args(EngineKind)
     found: dict[str, Engine] = {}
     tried: set[str] = set()
-    for kind in kinds:
+    for kind in ENGINE_NAMES:
         try:
             for address in addresses(environ, kind):
                 if address.url not in tried:

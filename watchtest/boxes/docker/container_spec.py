@@ -87,8 +87,20 @@ def create_container(
     """Create a container of that image with the folders of the box, do not start it, and return its id."""
     if spec.cache_volume:
         client.create_volume(spec.cache_volume, labels={**spec.owner.labels, labels.VERSION: __version__})
+    marks = {
+        **spec.owner.labels,
+        labels.LANE: spec.lane,
+        labels.VERSION: __version__,
+        labels.SPEC: spec.digest,
+        labels.BASE: origin.id,
+        labels.IMAGE: origin.image,
+    }
+    options = {
+        **{"image": image, "name": name, "command": [], "labels": marks, "ports": list(spec.ports)},
+        **{"user": spec.user or None, "working_dir": spec.workdir},
+    }
     for command, programs in KEEP_ALIVE.items():
-        container = _create(client, spec, origin, image, name, list(command), note)
+        container = _create(client, spec, {**options, "entrypoint": list(command)}, note)
         files = ContainerFiles(client, container)
         if not any(files.has(program) for program in programs):
             remove_container(client, container)
@@ -133,46 +145,16 @@ def create_folders(client: docker.APIClient, spec: ContainerSpec, image: str, co
         raise _start_refused(spec, error) from error
 
 
-def _create(
-    client: docker.APIClient,
-    spec: ContainerSpec,
-    origin: BoxOrigin,
-    image: str,
-    name: str,
-    command: list[str],
-    note: Note,
-) -> str:
-    marks = {
-        **spec.owner.labels,
-        labels.LANE: spec.lane,
-        labels.VERSION: __version__,
-        labels.SPEC: spec.digest,
-        labels.BASE: origin.id,
-        labels.IMAGE: origin.image,
-    }
-
-    def create(config: Mapping[str, Any]) -> dict[str, Any]:
-        created: dict[str, Any] = client.create_container(
-            image,
-            name=name,
-            entrypoint=command,
-            command=[],
-            user=spec.user or None,
-            working_dir=spec.workdir,
-            labels=marks,
-            ports=list(spec.ports),
-            host_config=client.create_host_config(**config),
-        )
-        return created
-
+def _create(client: docker.APIClient, spec: ContainerSpec, options: Mapping[str, Any], note: Note) -> str:
     config = host_config(spec)
     try:
-        created = create(config)
+        created = client.create_container(**options, host_config=client.create_host_config(**config))
     except APIError as error:
         if NO_INIT not in str(error):
             raise
         note("the engine has no init process for containers, so zombies may remain in the box: install catatonit")
-        created = create({**config, "init": False})
+        config["init"] = False
+        created = client.create_container(**options, host_config=client.create_host_config(**config))
     for warning in created.get("Warnings") or ():
         note(f"the engine warns: {warning}")
     return str(created["Id"])

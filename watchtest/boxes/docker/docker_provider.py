@@ -186,7 +186,7 @@ class DockerProvider:
         with explained_api(self._spec.name):
             self._ping()
             assert self._engine is not None
-            return self._engine.describe()
+            return (str(self._engine),)
 
     def close(self) -> None:
         if self._engine is not None:

@@ -48,7 +48,7 @@ def examine(engine: Engine, configured: ConfiguredLimits) -> list[Remark]:
     is_rootless = bool(info.get("Rootless")) or "rootless" in str(info.get("SecurityOptions") or ())
     groups = f"cgroup v{info.get('CgroupVersion') or 1} ({info.get('CgroupDriver') or 'no driver'})"
     storage = f"storage {info.get('Driver') or 'unknown'}"
-    found = [Remark(line) for line in engine.describe()]
+    found = [Remark(str(engine))]
     found += [Remark(f"skipped: {reason}", is_warning=True) for reason in engine.skipped]
     found.append(Remark(f"{'rootless' if is_rootless else 'not rootless'}, {groups}, {storage}"))
     ignored = _ignored(info, is_rootless)

@@ -42,10 +42,9 @@ class Engine:
     """Why each address that was tried before did not work."""
     relay: SshRelay | None = None
 
-    def describe(self) -> tuple[str, ...]:
-        """Describe the engine in lines for the user."""
+    def __str__(self) -> str:
         name = ENGINE_NAMES[self.kind]
-        return (f"{name} {self.version} (API {self.api}) at {self.address.url}, found by {self.address.found_by}",)
+        return f"{name} {self.version} (API {self.api}) at {self.address.url}, found by {self.address.found_by}"
 
     def close(self) -> None:
         self.client.close()

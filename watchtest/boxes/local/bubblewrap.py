@@ -173,6 +173,9 @@ class Bubblewrap:
     program: str
     version: str
 
+    def __str__(self) -> str:
+        return f"{self.version} ({self.program})"
+
     def command(
         self, mounts: SandboxMounts, *, cwd: str, is_offline: bool, dies_with_parent: bool, status_fd: int
     ) -> list[str]:

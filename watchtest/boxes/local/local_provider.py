@@ -132,9 +132,8 @@ class LocalProvider:
         self.root = str(spec.folder / box_folder.TREE)
         self.home = str(spec.folder / box_folder.HOME)
         self._host_environ = environ
-        self._environ = box_environ(
-            environ, certificates=spec.certificates, is_sandboxed=isinstance(self._bubblewrap, Bubblewrap)
-        )
+        self._is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
+        self._environ = box_environ(environ, certificates=spec.certificates, is_sandboxed=self._is_sandboxed)
         self._environ["HOME"] = f"{self.home}/user"
         self._has_noted_limits = False
 
@@ -143,7 +142,12 @@ class LocalProvider:
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox:
         is_new = not Path(self.home).exists()
         box_folder.make_folder(self._spec.folder, self._spec.workspace)
-        self._note_limits_once(note)
+        if not self._has_noted_limits:
+            self._has_noted_limits = True
+            if isinstance(self._bubblewrap, NoBubblewrap) and self._spec.sandbox == "auto":
+                note(f"the local box has no sandbox: {self._bubblewrap}")
+            if self._spec.without_effect:
+                note(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
         # A new agent cannot reach an old one in another sandbox, so end the old one here.
         box_folder.end_sandbox(self._spec.folder)
         stream = self._start_agent(agent)
@@ -167,21 +171,12 @@ class LocalProvider:
                 return stream
 
     def _agent_command(self, agent: bytes) -> tuple[list[str], Mapping[str, str]]:
-        if not isinstance(self._bubblewrap, Bubblewrap):
+        if not self._is_sandboxed:
             return start_command(self.image, self.home, self.root, agent), self._environ
         # Not `dies_with_parent`: the calling thread ends soon. The agent ends at the end of its input, and everything
         # in its namespace with it.
         command = start_command(self._interpreter[0], self.home, self.root, agent)
         return self._sandboxed(command, cwd="/"), {**self._environ, box_folder.SANDBOX: self.home}
-
-    def _note_limits_once(self, note: Note) -> None:
-        if self._has_noted_limits:
-            return
-        self._has_noted_limits = True
-        if isinstance(self._bubblewrap, NoBubblewrap) and self._spec.sandbox == "auto":
-            note(f"the local box has no sandbox: {self._bubblewrap}")
-        if self._spec.without_effect:
-            note(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
 
     def image_name(self, recipe: Recipe) -> str:
         return self.image
@@ -219,10 +214,7 @@ class LocalProvider:
 
     def describe(self) -> tuple[str, ...]:
         lines = [f"local box in {self._spec.folder}, Python {self.image}"]
-        if isinstance(self._bubblewrap, Bubblewrap):
-            lines.append(f"sandbox: {self._bubblewrap.version} ({self._bubblewrap.program})")
-        else:
-            lines.append(f"no sandbox: {self._bubblewrap}")
+        lines.append(f"{'sandbox' if self._is_sandboxed else 'no sandbox'}: {self._bubblewrap}")
         lines.append(f"not isolated: {self._isolation}")
         if self._spec.without_effect:
             lines.append(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
@@ -240,12 +232,11 @@ class LocalProvider:
         environ = {**self._environ, **env}
         environ["PATH"] = os.pathsep.join([*path_first, environ["PATH"]])
         program = shutil.which(argv[0], path=environ["PATH"]) or argv[0]
-        is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
         target = local_exec.ExecTarget(
             home=self.home,
             root=self.root,
-            python=self._interpreter[0] if is_sandboxed else self.image,
-            sandbox=self._sandboxed if is_sandboxed else None,
+            python=self._interpreter[0] if self._is_sandboxed else self.image,
+            sandbox=self._sandboxed if self._is_sandboxed else None,
         )
         try:
             return local_exec.run([program, *argv[1:]], environ, mode, target)
@@ -299,14 +290,13 @@ class LocalProvider:
     @property
     def _isolation(self) -> str:
         network = () if self._spec.network == "off" else ("the network",)
-        if isinstance(self._bubblewrap, Bubblewrap):
+        if self._is_sandboxed:
             parts = (*network, "reading files outside homes and workspace", "use of memory and processors")
         else:
             parts = ("processes", *network, "files outside the mirror", "use of memory and processors")
         return ", ".join(parts)
 
     def _info(self, state: str, notes: tuple[str, ...]) -> BoxInfo:
-        is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
         return BoxInfo(
             engine=self.engine,
             id=box_folder.read_mark(self._spec.folder, box_folder.IDENTITY),
@@ -314,7 +304,7 @@ class LocalProvider:
             state=state,
             since=time.time(),
             isolation=self._isolation,
-            notes=(*notes, "sandboxed by bubblewrap" if is_sandboxed else "no sandbox"),
+            notes=(*notes, "sandboxed by bubblewrap" if self._is_sandboxed else "no sandbox"),
         )
 
 
@@ -325,11 +315,9 @@ def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap |
             'box.network = "setup": the local box cannot be disconnected after setup',
             hint='use a container engine (box.engine), or box.network = "on" or "off"',
         )
-    is_offline = spec.network == "off"
-    if spec.sandbox == "off":
-        found: Bubblewrap | NoBubblewrap = NoBubblewrap('box.sandbox = "off"')
-    else:
-        found = bubblewrap.find_bubblewrap(environ, is_offline=is_offline)
+    is_offline, is_off = spec.network == "off", spec.sandbox == "off"
+    unwanted = NoBubblewrap('box.sandbox = "off"')
+    found = unwanted if is_off else bubblewrap.find_bubblewrap(environ, is_offline=is_offline)
     if isinstance(found, Bubblewrap):
         return found
     if is_offline:

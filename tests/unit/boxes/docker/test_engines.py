@@ -131,7 +131,7 @@ def test_podman_behind_dockers_address_is_recognised(found: Find, machine: Syste
     with fake_engine(Path(machine.docker), PODMAN) as host:
         assert found("docker").kind == "podman"
         assert found("podman", DOCKER_HOST=host).kind == "podman"
-        assert "podman 5.0 (API 1.41)" in found().describe()[0]
+        assert "podman 5.0 (API 1.41)" in str(found())
 
 
 def test_docker_is_not_taken_for_podman_when_podman_was_asked_for(found: Find, machine: SystemSockets) -> None:
