@@ -107,9 +107,10 @@ class Environment:
         for command in recipe.commands:
             if not await self._run(session, command, note, stop):
                 return None
-        lacks_pytest = recipe.needs_pytest and not await self._has_pytest(session, python)
-        if lacks_pytest and not await self._run(session, "pip install pytest", note, stop):
-            return None
+        if recipe.needs_pytest:
+            check = await self._job(session, f"{shlex.quote(python)} -c 'import pytest'")
+            if check.exit_code != 0 and not await self._run(session, "pip install pytest", note, stop):
+                return None
         return None if stop.is_set else python
 
     async def _save(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
@@ -156,9 +157,6 @@ class Environment:
             note(f"cannot create a virtualenv ({_tail(result, 1)}): using the image's own Python")
             return base
         return f"{self.venv}/bin/python"
-
-    async def _has_pytest(self, session: BoxSession, python: str) -> bool:
-        return (await self._job(session, f"{shlex.quote(python)} -c 'import pytest'")).exit_code == 0
 
     async def _run(self, session: BoxSession, command: str, note: Note, stop: StopSignal) -> bool:
         """Run a command of the setup. Return False if the run was stopped."""

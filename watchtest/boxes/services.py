@@ -187,27 +187,24 @@ class Services:
         return {one.name: self._dependencies[one.name].inputs(snapshot, shared) for one in self._definitions}
 
     def _order(self, environment: ProcessEnvironment, *, is_retry: bool) -> dict[str, object]:
-        return {
-            "tied": self._is_tied,
-            "retry": is_retry,
-            "services": [self._row(one, environment) for one in self._definitions],
-        }
-
-    def _row(self, one: ServiceDefinition, environment: ProcessEnvironment) -> dict[str, object]:
-        return {
-            "name": one.name,
-            "key": self._inputs[one.name].key,
-            "argv": list(one.argv),
-            "env": {**environment.variables, **one.env},
-            "path_first": list(environment.path_first),
-            "ready": {one.ready.kind: one.ready.what} if one.ready else None,
-            "ready_timeout_s": one.ready_timeout_s,
-            "restart_limit": one.restart_limit,
-            "grace_s": one.grace_s,
-            "backoff_s": self._timing.backoff_s,
-            "longest_backoff_s": self._timing.longest_backoff_s,
-            "settled_s": self._timing.settled_s,
-        }
+        rows = [
+            {
+                "name": one.name,
+                "key": self._inputs[one.name].key,
+                "argv": list(one.argv),
+                "env": {**environment.variables, **one.env},
+                "path_first": list(environment.path_first),
+                "ready": {one.ready.kind: one.ready.what} if one.ready else None,
+                "ready_timeout_s": one.ready_timeout_s,
+                "restart_limit": one.restart_limit,
+                "grace_s": one.grace_s,
+                "backoff_s": self._timing.backoff_s,
+                "longest_backoff_s": self._timing.longest_backoff_s,
+                "settled_s": self._timing.settled_s,
+            }
+            for one in self._definitions
+        ]
+        return {"tied": self._is_tied, "retry": is_retry, "services": rows}
 
     # -- reports from the box ----------------------------------------------------------------------
 

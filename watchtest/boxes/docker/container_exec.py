@@ -6,6 +6,7 @@ Commands are the agent, with its stream, and those of the user: attached, on a t
 from __future__ import annotations
 
 import io
+import math
 import os
 import secrets
 import shutil
@@ -17,7 +18,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import PurePosixPath
@@ -34,6 +35,8 @@ STDOUT = 1
 STDERR_LIMIT = 8 * 1024
 EXIT_CODE_LIMIT_S = 10.0
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ARCHIVE_SLACK = 64 * 1024
+"""How much larger the archive of a file may be than the file itself."""
 BROKEN_PIPE = 141
 """The exit code that a shell reports for a command killed by SIGPIPE."""
 
@@ -256,13 +259,25 @@ class ContainerFiles:
         self.client._raise_for_status(answer)
         return True
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file, or b"" if there is no such file."""
+    def read(self, path: str, limit: float = math.inf) -> bytes | None:
+        """Return the content of a file; None if it is missing or larger than the limit."""
         try:
-            stream, _ = self.client.get_archive(self.container, path)
+            stream, status = self.client.get_archive(self.container, path)
         except NotFound:
-            return b""
-        return first_file(b"".join(stream)) or b""
+            return None
+        with closing(stream):
+            if int(status.get("size", 0)) > limit:
+                return None
+            archive = io.BytesIO()
+            for piece in stream:
+                archive.write(piece)
+                if archive.tell() > limit + ARCHIVE_SLACK:
+                    return None
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as tar:
+            first = tar.next()
+            member = tar.extractfile(first) if first is not None and first.isfile() else None
+            return member.read() if member is not None else None
 
     def write(self, path: str, content: bytes) -> None:
         archive = io.BytesIO()
@@ -292,11 +307,3 @@ class ContainerFiles:
     def _put(self, archive: io.BytesIO, end: int) -> None:
         """Unpack an archive, without the padding that Python adds: podman stops reading before it and then fails."""
         self.client.put_archive(self.container, "/", archive.getvalue()[: end + 2 * tarfile.BLOCKSIZE])
-
-
-def first_file(archive: bytes) -> bytes | None:
-    """Return the content of the first entry of a tar archive, if that is a file."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        first = tar.next()
-        member = tar.extractfile(first) if first is not None and first.isfile() else None
-        return member.read() if member is not None else None

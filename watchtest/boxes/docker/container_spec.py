@@ -199,7 +199,8 @@ def _user_ids(client: docker.APIClient, spec: ContainerSpec, image: str, files: 
     name, _, group = (spec.user or settings.get("User") or "0").partition(":")
     if name.isdigit():
         return int(name), int(group) if group.isdigit() else int(name)
-    for line in files.read("/etc/passwd").decode("utf-8", "replace").splitlines():
+    passwd = files.read("/etc/passwd") or b""
+    for line in passwd.decode("utf-8", "replace").splitlines():
         fields = line.split(":")
         if len(fields) > 3 and fields[0] == name:
             return int(fields[2]), int(fields[3])

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 import docker
-from docker.errors import NotFound
 
-from watchtest.boxes.docker.container_exec import ExecConnection, first_file, path_variable, wait_for_exit_code
+from watchtest.boxes.docker.container_exec import ContainerFiles, ExecConnection, path_variable, wait_for_exit_code
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine
 from watchtest.errors import BoxError, BoxGone, DiskFull
@@ -47,21 +46,7 @@ class DockerTools:
     def get(self, path: str, limit: int) -> bytes | None:
         """Return the content of a file; None if it is missing or larger than the limit."""
         with self._client() as client:
-            try:
-                stream, status = client.get_archive(self._container, path)
-            except NotFound:
-                return None
-            try:
-                if int(status.get("size", 0)) > limit:
-                    return None
-                content = bytearray()
-                for piece in stream:
-                    content += piece
-                    if len(content) > limit + 64 * 1024:
-                        return None
-            finally:
-                stream.close()
-        return first_file(bytes(content))
+            return ContainerFiles(client, self._container).read(path, limit)
 
     def start(self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...] = ()) -> StartedCommand:
         with self._client() as client:

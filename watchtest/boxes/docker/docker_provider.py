@@ -150,7 +150,7 @@ class DockerProvider:
             found = self._containers.find(self._api)
             if found is None:
                 return False
-            return has_setup(ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json"))
+            return has_setup(ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json") or b"")
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):

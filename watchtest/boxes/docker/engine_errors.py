@@ -22,38 +22,31 @@ def connection_error(error: BaseException, address: Address, ssh_stderr: str = "
     where = f"{address.url} ({address.found_by})"
     causes = list(_causes(error))
     if ssh_stderr:
-        return EngineError(
-            f"ssh reaches {address.url}, but no engine answers there: {ssh_stderr}",
-            hint="`docker system dial-stdio` must work there for that user: install Docker's client, start the "
-            f"engine, add the user to the `docker` group, {WITHOUT_ENGINE}",
+        message = f"ssh reaches {address.url}, but no engine answers there: {ssh_stderr}"
+        hint = (
+            "`docker system dial-stdio` must work there for that user: install Docker's client, start the engine, "
+            f"add the user to the `docker` group, {WITHOUT_ENGINE}"
         )
-    if _has(causes, PermissionError):
-        return EngineError(
-            f"no permission to talk to the {kind} engine at {where}",
-            hint=f"add yourself to the `docker` group and log in again, use a rootless engine, {WITHOUT_ENGINE}",
+    elif _has(causes, PermissionError):
+        message = f"no permission to talk to the {kind} engine at {where}"
+        hint = f"add yourself to the `docker` group and log in again, use a rootless engine, {WITHOUT_ENGINE}"
+    elif _has(causes, FileNotFoundError, ConnectionRefusedError, socket.gaierror):
+        message = f"no {kind} engine answers at {where}"
+        docker, podman = "Docker Desktop, `systemctl start docker`", "`systemctl --user start podman.socket`"
+        hint = f"start it ({podman if kind == 'podman' else docker}), set DOCKER_HOST, {WITHOUT_ENGINE}"
+    elif _has(causes, TLSParameterError, ssl.SSLError) or "HTTPS" in str(error):
+        message = f"no secure connection to the {kind} engine at {where}: {_one_line(error)}"
+        hint = (
+            "check DOCKER_TLS_VERIFY and the files ca.pem, cert.pem and key.pem in DOCKER_CERT_PATH, or the "
+            "certificates of the Docker context"
         )
-    if _has(causes, FileNotFoundError, ConnectionRefusedError, socket.gaierror):
-        start = (
-            "`systemctl --user start podman.socket`" if kind == "podman" else "Docker Desktop, `systemctl start docker`"
-        )
-        return EngineError(
-            f"no {kind} engine answers at {where}", hint=f"start it ({start}), set DOCKER_HOST, {WITHOUT_ENGINE}"
-        )
-    if _has(causes, TLSParameterError, ssl.SSLError) or "HTTPS" in str(error):
-        return EngineError(
-            f"no secure connection to the {kind} engine at {where}: {_one_line(error)}",
-            hint="check DOCKER_TLS_VERIFY and the files ca.pem, cert.pem and key.pem in DOCKER_CERT_PATH, or the "
-            "certificates of the Docker context",
-        )
-    if _has(causes, TimeoutError, requests.exceptions.Timeout):
-        return EngineError(
-            f"the {kind} engine at {where} accepts connections, but does not answer",
-            hint=f"check or restart it, {WITHOUT_ENGINE}",
-        )
-    return EngineError(
-        f"the {kind} engine at {where} cannot be used: {_one_line(error)}",
-        hint=f"check {address.found_by if address.is_named else 'DOCKER_HOST'}, {WITHOUT_ENGINE}",
-    )
+    elif _has(causes, TimeoutError, requests.exceptions.Timeout):
+        message = f"the {kind} engine at {where} accepts connections, but does not answer"
+        hint = f"check or restart it, {WITHOUT_ENGINE}"
+    else:
+        message = f"the {kind} engine at {where} cannot be used: {_one_line(error)}"
+        hint = f"check {address.found_by if address.is_named else 'DOCKER_HOST'}, {WITHOUT_ENGINE}"
+    return EngineError(message, hint=hint)
 
 
 _TEMPORARY = ("is not running", "is paused", "is already in progress", "marked for removal")

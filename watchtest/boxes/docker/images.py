@@ -199,7 +199,7 @@ class Images:
         found = self._newest(**{labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key)})
         return None if found is None else str(found["Id"])
 
-    def save_environment(self, container: str, origin: BoxOrigin, key: str, *, is_clean: bool) -> str:
+    def save_environment(self, container: str, origin: BoxOrigin, key: str, *, is_clean: bool) -> None:
         full = environment_key(origin, key)
         marks = {
             labels.ROLE: ENVIRONMENT,
@@ -207,9 +207,8 @@ class Images:
             labels.BASE: origin.id,
             labels.CLEAN: "yes" if is_clean else "no",
         }
-        saved = self._commit(container, f"env-{full}", marks)
+        self._commit(container, f"env-{full}", marks)
         self._prune()
-        return saved
 
     def take_snapshot(self, container: str, origin: str) -> str:
         """Save the container as the origin of all future boxes, and delete earlier snapshots of this image."""

@@ -123,8 +123,13 @@ class SshRelay:
         if self._master.stdin is not None:
             self._master.stdin.close()
         deadline = time.monotonic() + END_LIMIT_S
+        # Their connections are closed, so they end by themselves.
         for child in [*self._children, self._master]:
-            _end(child, deadline)
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(END_LIMIT_S)
         self._stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -169,12 +174,3 @@ def _remove_leftovers() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             except OSError:
                 continue  # another user's, or being removed by its owner
-
-
-def _end(child: subprocess.Popen[bytes], deadline: float) -> None:
-    """Wait for a process whose connection is closed; kill it at the deadline."""
-    try:
-        child.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait(END_LIMIT_S)
