@@ -40,27 +40,19 @@ class Decoder:
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
         self._buffer += piece
-        while True:
-            frame, size = self._first()
-            if frame is None:
+        while len(self._buffer) >= LENGTHS.size:
+            magic, head_size, body_size = LENGTHS.unpack_from(self._buffer)
+            if magic != MAGIC:
+                raise BadFrame("not a frame: starts with {!r}".format(bytes(self._buffer[:16])))
+            if head_size > MAX_HEADER or body_size > MAX_BODY:
+                raise BadFrame("frame too large: header {} bytes, body {} bytes".format(head_size, body_size))
+            middle = LENGTHS.size + head_size
+            end = middle + body_size
+            if len(self._buffer) < end:
                 return
-            del self._buffer[:size]
+            frame = _header(bytes(self._buffer[LENGTHS.size : middle])), bytes(self._buffer[middle:end])
+            del self._buffer[:end]
             yield frame
-
-    def _first(self) -> Tuple[Any, int]:
-        buffer = self._buffer
-        if len(buffer) < LENGTHS.size:
-            return None, 0
-        magic, head_size, body_size = LENGTHS.unpack_from(buffer)
-        if magic != MAGIC:
-            raise BadFrame("not a frame: starts with {!r}".format(bytes(buffer[:16])))
-        if head_size > MAX_HEADER or body_size > MAX_BODY:
-            raise BadFrame("frame too large: header {} bytes, body {} bytes".format(head_size, body_size))
-        end = LENGTHS.size + head_size + body_size
-        if len(buffer) < end:
-            return None, 0
-        middle = LENGTHS.size + head_size
-        return (_header(bytes(buffer[LENGTHS.size : middle])), bytes(buffer[middle:end])), end
 
 
 def _header(raw: bytes) -> Header:

@@ -116,7 +116,8 @@ class Mirror:
             elif row[1] == owned_paths.SYMLINK:
                 self._put_symlink(path, row, content)
             elif row[1] == owned_paths.FOLDER:
-                self._make_folder(path)
+                self._make_parents(path)
+                _make_real_folder(self._absolute(path))
             else:
                 raise AgentError("protocol", "unknown kind {!r} of {}".format(row[1], path))
         except OSError as error:
@@ -171,14 +172,6 @@ class Mirror:
         os.rename(staged, absolute)
         _forget_bytecode(absolute)
 
-    def _make_folder(self, path: str) -> None:
-        absolute = self._absolute(path)
-        self._make_parents(path)
-        if not is_folder(absolute):
-            if os.path.lexists(absolute):
-                os.unlink(absolute)
-            os.mkdir(absolute)
-
     def _clear_way(self, path: str) -> bytes:
         """Return the absolute path, after creating real folders above it and removing a folder in its place."""
         self._make_parents(path)
@@ -195,12 +188,7 @@ class Mirror:
         current = self.root
         for part in folder.split(b"/") if folder else ():
             current = os.path.join(current, part)
-            if is_folder(current):
-                continue
-            # A file, or a symlink that a test created and that could lead out of the root.
-            if os.path.lexists(current):
-                os.unlink(current)
-            os.mkdir(current)
+            _make_real_folder(current)
 
     def _remove_one(self, path: str) -> None:
         if not self._leads_through_real_folders(path):
@@ -260,6 +248,14 @@ class _IncomingFile:
         os.close(self._fd)
         if self._size != self._row[3] or self._digest.hexdigest() != self._row[4]:
             raise AgentError("sync", "{} was damaged in transit".format(self.path))
+
+
+def _make_real_folder(folder: bytes) -> None:
+    """Create a folder in place of a file, or of a symlink that a test created and that could lead out of the root."""
+    if not is_folder(folder):
+        if os.path.lexists(folder):
+            os.unlink(folder)
+        os.mkdir(folder)
 
 
 def _checked(path: str) -> str:

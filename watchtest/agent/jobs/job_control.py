@@ -121,7 +121,7 @@ class JobControl:
         order["report"] = file
 
     def _launch(self, job_id: int, order: Dict[str, Any], is_warm: bool, cold_because: str = "") -> None:
-        limit_s = _hard_limit_s(order)
+        limit_s = hard_limit_s(order["limit_s"], order["grace_s"])
         ends: Optional[job_process.PipeEnds] = None
         supervisor_pid: Optional[int] = None
         if is_warm:
@@ -184,7 +184,8 @@ class JobControl:
         self._last_warm_order = order
         with self._zygote_reregistered():
             self._zygote.prepare(order, self._own_fds())
-            self._zygote.prestart(order, _hard_limit_s(order), self._expected_changes)
+            limit_s = hard_limit_s(order["limit_s"], order["grace_s"])
+            self._zygote.prestart(order, limit_s, self._expected_changes)
 
     def _on_zygote_readable(self, fd: int) -> None:
         with self._zygote_reregistered():
@@ -202,7 +203,3 @@ class JobControl:
         finally:
             for fd in self._zygote.fds:
                 self._selector.register(fd, selectors.EVENT_READ)
-
-
-def _hard_limit_s(order: Dict[str, Any]) -> float:
-    return hard_limit_s(float(order["limit_s"]), float(order["grace_s"]))

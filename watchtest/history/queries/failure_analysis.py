@@ -94,11 +94,8 @@ def _signatures(connection: Connection, run: int, red: frozenset[int]) -> tuple[
         (run,),
     ).fetchall()
     signatures = {row["test"]: row["signature"] for row in rows if row["test"] in red}
-    examples: dict[int, Failure] = {}
-    for row in rows:
-        if row["signature"] not in examples:
-            examples[row["signature"]] = unpack_failure(row["document"])
-    return signatures, examples
+    examples = {row["signature"]: row["document"] for row in reversed(rows)}
+    return signatures, {signature: unpack_failure(document) for signature, document in examples.items()}
 
 
 def _trails(

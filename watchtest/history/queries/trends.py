@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from watchtest.core.model import RunState
 from watchtest.history.queries.run_queries import RunFilter
@@ -106,7 +107,7 @@ def cost(connection: Connection, runs: RunFilter) -> tuple[Cost, ...]:
         values,
     )
     full: dict[str, list[float]] = {}
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
         is_judged = row["state"] in JUDGED_STATES
         last_full = full.setdefault(row["workspace"], [])
@@ -120,11 +121,6 @@ def cost(connection: Connection, runs: RunFilter) -> tuple[Cost, ...]:
         saved = max(0.0, usual - row["run_s"]) if is_narrowed and usual is not None else 0.0
         is_wasted = not is_judged and row["state"] not in (RunState.ERROR, RunState.TIMED_OUT, RunState.NO_TESTS)
         spent = (row["spent_s"], row["run_s"], row["spent_s"] * is_wasted)
-        numbers = (1, is_judged, row["tests"] or 0, *spent, is_narrowed, saved)
-        sums = found.setdefault(row["lane"], [0.0] * len(numbers))
-        for index, number in enumerate(numbers):
-            sums[index] += number
-    costs = [
-        Cost(lane, int(s[0]), int(s[1]), int(s[2]), s[3], s[4], s[5], int(s[6]), s[7]) for lane, s in found.items()
-    ]
+        found[row["lane"]].append((1, is_judged, row["tests"] or 0, *spent, is_narrowed, saved))
+    costs = [Cost(lane, *map(sum, zip(*numbers, strict=True))) for lane, numbers in found.items()]
     return tuple(sorted(costs, key=lambda each: each.spent_s, reverse=True))

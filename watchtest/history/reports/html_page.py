@@ -9,6 +9,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -149,12 +150,8 @@ def page(data: Mapping[str, object]) -> str:
         "DATA": embedded(data),
     }
     text = (ASSETS / "page.html").read_text(encoding="utf-8")
-    before, *rest = text.split("{{")
     # A single pass, so that placeholders in the inserted text are left alone.
-    for part in rest:
-        name, _, after = part.partition("}}")
-        before += parts[name] + after
-    return before
+    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], text)
 
 
 def embedded(data: object) -> str:

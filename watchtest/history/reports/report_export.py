@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
@@ -54,7 +53,7 @@ def junit(detail: RunDetail) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _case(past: PastResult) -> Iterable[str]:
+def _case(past: PastResult) -> list[str]:
     result = past.result
     file, classes, name = parts(result.test)
     where = result.failure.where if result.failure is not None else None
@@ -62,12 +61,7 @@ def _case(past: PastResult) -> Iterable[str]:
     names = f"classname={_quoted(_class_name(file, classes))} name={_quoted(name)}"
     head = f'<testcase {names} time="{result.duration_s:.6f}" file={_quoted(file)}{line}'
     body = _body(past)
-    if not body:
-        yield f"{head}/>"
-        return
-    yield f"{head}>"
-    yield from body
-    yield "</testcase>"
+    return [f"{head}>", *body, "</testcase>"] if body else [f"{head}/>"]
 
 
 def parts(test: str) -> tuple[str, list[str], str]:

@@ -28,21 +28,15 @@ def add_contradictions(connection: Connection, run: int, at: float) -> None:
     own = connection.execute("SELECT tree, environment, state FROM runs WHERE number = ?", (run,)).fetchone()
     if own["tree"] is None or own["state"] not in JUDGED_STATES or (own["environment"] or "").endswith(BY_HAND):
         return
-    others = connection.execute(
-        f"""
-        SELECT packs.run, roster, outcomes FROM runs JOIN packs ON packs.run = runs.number
-        WHERE tree = ? AND environment IS ? AND runs.number <> ? AND state IN ({JUDGED_SQL}) AND imported_from IS NULL
-        ORDER BY runs.number DESC LIMIT {MOST_RUNS}
-        """,
-        (own["tree"], own["environment"], run),
-    ).fetchall()
+    packs = PackReader(connection)
+    is_alike = f"tree = ? AND environment IS ? AND state IN ({JUDGED_SQL}) AND imported_from IS NULL"
+    values = (own["tree"], own["environment"], run)
+    others = list(packs.newest_first(f"{is_alike} AND runs.number <> ?", values, MOST_RUNS))
     if not others:
         return
-    packs = PackReader(connection)
     mine = packs.of_run(run)
     red, green = mine.red(), {test for test, code in mine.outcomes().items() if code == PASSED_CODE}
-    for row in others:
-        other = packs.unpack(row)
+    for other in others:
         found = [(test, run, other.run) for test in red if other.code(test) == PASSED_CODE]
         found += [(test, other.run, run) for test in other.red() & green]
         connection.executemany(_ADD, [(*each, int(Proof.RUNS), at) for each in found])
