@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.watcher_process import wait_for
 from support.watcher_states import NOON, Story, failed, passed
 
 from watchtest.views.notify.dbus_channel import DbusChannel
@@ -277,12 +278,12 @@ def test_a_hook_that_fails_is_said_once(command: str | tuple[str, ...], problem:
 
 def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     problems: list[str] = []
-    hook = Hook("(sleep 60; touch late) & echo $! > child; wait", tmp_path, {"PATH": "/usr/bin:/bin"}, limit_s=0.5)
+    hook = Hook("(sleep 60; touch late) & echo $! > child; wait", tmp_path, {"PATH": "/usr/bin:/bin"}, limit_s=1)
     asyncio.run(play(Story().run("t1", failed(A)), notifier(hook=hook, say=problems.append)))
-    assert problems == ["notify.hook failed: timed out after 0.5 s"]
+    assert problems == ["notify.hook failed: timed out after 1 s"]
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or ") Z " in state.read_text()
+    wait_for("the end of the child", lambda: not state.exists() or ") Z " in state.read_text())
 
 
 def test_a_hook_that_reads_nothing_and_leaves_something_running_is_no_failure(tmp_path: Path) -> None:
