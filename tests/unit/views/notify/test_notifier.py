@@ -75,12 +75,17 @@ def bell(written: list[str]) -> TerminalChannel:
     return TerminalChannel(TerminalAccess(written.append), {}, "/shop", TerminalMethod.BELL)
 
 
-async def play(story: Story, teller: Notifier, between_s: float = 0.0) -> None:
-    """Show every state of a story."""
+async def play(
+    story: Story, teller: Notifier, between_s: float = 0.0, until: Callable[[], object] = lambda: True
+) -> None:
+    """Show every state of a story, and leave when `until` is true."""
     async with teller:
         for _, after, event in story.steps:
             teller.show(after, event.at)
             await asyncio.sleep(between_s)
+        async with asyncio.timeout(60):
+            while not until():
+                await asyncio.sleep(0.01)
 
 
 def test_a_notice_is_delivered_before_leaving_and_red_is_taken_back_by_then() -> None:
@@ -278,9 +283,10 @@ def test_a_hook_that_fails_is_said_once(command: str | tuple[str, ...], problem:
 
 def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     problems: list[str] = []
-    hook = Hook("(sleep 60; touch late) & echo $! > child; wait", tmp_path, {"PATH": "/usr/bin:/bin"}, limit_s=1)
-    asyncio.run(play(Story().run("t1", failed(A)), notifier(hook=hook, say=problems.append)))
-    assert problems == ["notify.hook failed: timed out after 1 s"]
+    hook = Hook("(sleep 60; touch late) & echo $! > child; wait", tmp_path, {"PATH": "/usr/bin:/bin"}, limit_s=2)
+    teller = notifier(hook=hook, say=problems.append)
+    asyncio.run(play(Story().run("t1", failed(A)), teller, until=lambda: problems))
+    assert problems == ["notify.hook failed: timed out after 2 s"]
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
     wait_for("the end of the child", lambda: not state.exists() or ") Z " in state.read_text())
