@@ -76,16 +76,14 @@ def bell(written: list[str]) -> TerminalChannel:
 
 
 async def play(
-    story: Story, teller: Notifier, between_s: float = 0.0, until: Callable[[], object] = lambda: True
+    story: Story, teller: Notifier, between_s: float = 0.0, until: Callable[[], bool] = lambda: True
 ) -> None:
     """Show every state of a story, and leave when `until` is true."""
     async with teller:
         for _, after, event in story.steps:
             teller.show(after, event.at)
             await asyncio.sleep(between_s)
-        async with asyncio.timeout(60):
-            while not until():
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for, "what the test waits for", until)
 
 
 def test_a_notice_is_delivered_before_leaving_and_red_is_taken_back_by_then() -> None:
@@ -285,7 +283,7 @@ def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     problems: list[str] = []
     hook = Hook("(sleep 60; touch late) & echo $! > child; wait", tmp_path, {"PATH": "/usr/bin:/bin"}, limit_s=2)
     teller = notifier(hook=hook, say=problems.append)
-    asyncio.run(play(Story().run("t1", failed(A)), teller, until=lambda: problems))
+    asyncio.run(play(Story().run("t1", failed(A)), teller, until=lambda: bool(problems)))
     assert problems == ["notify.hook failed: timed out after 2 s"]
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
