@@ -1,4 +1,4 @@
-"""Prestarted runs that wait before the file that is expected to change. They concern the agent alone."""
+"""Prestarted runs wait before the file that is expected to change. Only the agent is involved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench, local_warm_bench
 
-# How long before its test a module was imported is written down at the end of each run: nothing may be, before.
+# Each run writes down at its end how long before its test a module was imported; nothing may be written earlier.
 CONFTEST = """\
 import json, time
 times = {}
@@ -37,7 +37,7 @@ def bench(tmp_path: Path) -> Iterator[WarmBench]:
 
 
 def rested(bench: WarmBench, content: dict[str, str], *tests: str) -> Seen:
-    """A warm run of that, after what was begun ahead had the time to get as far as it may."""
+    """Do a warm run after the prestarted session had time to get as far as it may."""
     time.sleep(PARKED_AFTER_S)
     bench.put(content)
     seen = bench.start(True, *tests)
@@ -62,7 +62,7 @@ def begun(bench: WarmBench, content: dict[str, str], *tests: str) -> None:
 
 def test_what_comes_before_the_saved_file_is_there_and_the_file_itself_is_fresh(bench: WarmBench) -> None:
     begun(bench, SHOP)
-    rested(bench, with_price(1, 0))  # from now on this file is the one that is likely to change
+    rested(bench, with_price(1, 0))  # from now on this file is expected to change
     for value in (2, 3, 0, 4):
         content = {**SHOP, "shop/price.py": f"VALUE = {value}\n"}
         assert rested(bench, content).outcomes == {PRICE: "failed" if value else "passed"}

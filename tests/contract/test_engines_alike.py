@@ -1,4 +1,5 @@
-"""What holds on Docker and podman alike: limits are kept, and all that a box leaves can be found and removed."""
+"""What holds on Docker and podman alike: limits are enforced, and everything that a box leaves can be found and
+removed."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tm
     assert all(one.created_at > 0 for one in ours)
     for one in ours:
         remove(one, [engine])
-        remove(one, [engine])  # that it is gone already is fine
+        remove(one, [engine])  # it may already be gone
     assert [one for one in engine_resources(engine) if one.workspace == str(tmp_path)] == []
 
 
@@ -79,7 +80,7 @@ def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tm
 def test_prune_takes_containers_of_workspaces_that_are_gone_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # On podman alone: on Docker, other tests let their workspaces vanish for a while.
+    # Only on podman: on Docker, other tests let their workspaces vanish for a while.
     environ = {"DOCKER_HOST": podman_environ()["DOCKER_HOST"]}
     there, gone = tmp_path / "there", tmp_path / "gone"
     there.mkdir()

@@ -1,4 +1,5 @@
-"""What holds for every process in every kind of box: its end is known, its limits hold, nothing of it is left."""
+"""What holds for processes in every kind of box: their end is noticed, limits are enforced, and nothing is left
+over."""
 
 from __future__ import annotations
 
@@ -207,7 +208,7 @@ def test_a_word_is_remembered_by_the_box(bench: Bench) -> None:
 
 @pytest.mark.python_in_the_box
 def test_two_sessions_never_share_a_box(bench: Bench) -> None:
-    """The second watcher's agent ends the first: its host is dead, or has lost it."""
+    """The second watcher's agent ends the first one, whose host is dead or has lost it."""
     first = bench.open()
     other = Bench(bench.provider, bench.python)
     try:

@@ -1,7 +1,7 @@
-"""Nasty edits: each changes what becomes of at least one test, and every such test is in the selection.
+"""Nasty edits: each changes the outcome of at least one test, and every such test is in the selection.
 
-One recording for all; each edit is made to a copy of its own and followed by a cold run of everything. There are two
-ways to listen, before Python 3.12 and from then on: WATCHTEST_LAB_PYTHON names a second Python for that, with pytest.
+All edits share one recording; each is made to its own copy and followed by a cold run of everything. Recording works in
+two ways, before Python 3.12 and since: WATCHTEST_LAB_PYTHON names a second Python with pytest to cover both.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def lab(recorded: Lab, tmp_path: Path) -> Lab:
-    """A fresh copy of the project, of which the same is known."""
+    """A fresh copy of the project with the same recording."""
     shutil.copytree(SAMPLE, tmp_path / "project", symlinks=True)
     fresh = Lab(tmp_path / "project", tmp_path / "home", python=recorded.python)
     fresh.base, fresh.known, fresh.selector = recorded.base, recorded.known, recorded.selector
@@ -100,7 +100,7 @@ def test_no_test_is_left_out_whose_outcome_changes_with(one: Edit, lab: Lab) -> 
     if isinstance(selection, Only):
         assert all(covers(selection, test) for test in selection.first)
     else:
-        assert lab.selector.impacts, "all tests, and nobody says why"
+        assert lab.selector.impacts, "all tests were selected without a reason"
 
 
 @pytest.mark.parametrize("one", NOTHING, ids=lambda one: one.words)

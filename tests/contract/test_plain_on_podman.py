@@ -1,4 +1,4 @@
-"""A box without Python on podman: the parts in which engines differ, archives and commands."""
+"""A box without Python on podman: archives and commands, where the engines differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests pytest runs, and what is reported of a test whose process has died. It concerns the agent alone."""
+"""Which tests pytest runs, and what is reported for a test whose process has died. Only the agent is involved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Red of a warm run is the user's only if it is red in a fresh process as well. With real runs in a local box."""
+"""A failure in a warm run counts only if the test also fails in a fresh process. With real runs in a local box."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def no_prints(_paths: Collection[str]) -> Mapping[str, FileFingerprint]:
 
 
 class Bench:
-    """A lane's `TestExecutor`, on the tree that is given."""
+    """The `TestExecutor` of a lane, on a given tree."""
 
     def __init__(self, warm_bench: WarmBench, warm: Warm = "auto") -> None:
         self._bench = warm_bench.bench
@@ -68,12 +68,12 @@ class Bench:
         return self._bench.do(self.executor.execute(context))
 
     def shown(self) -> dict[str, Result]:
-        """The last that was told of each test on the way."""
+        """The last result that was reported for each test during the run."""
         told = [event.results for event in self.events if isinstance(event, TestsEnded)]
         return {result.test: result for results in told for result in results}
 
     def get_warm(self) -> None:
-        """Green runs until one was warm: it finds itself in a process that is."""
+        """Do green runs until one is warm; the test itself detects that."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             note = f"import sys\ndef test_a():\n    open('warm', 'w').write(str({ZYGOTE} in sys.modules))\n"
@@ -99,7 +99,7 @@ def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench
     assert {test for test, result in bench.shown().items() if result.outcome.is_red} == set(), "the last word is cold"
     (note,) = bench.notes
     assert note.startswith("a bug in watchtest: test_a.py::test_a failed in a warm run")
-    # From then on runs are cold.
+    # From then on, runs are cold.
     assert judge(bench.run(test_a=WARM_ONLY)).state is RunState.PASSED
     assert len(bench.notes) == 1
 
@@ -119,7 +119,7 @@ def test_red_of_a_run_that_had_no_end_was_never_made_sure_of(warm_bench: WarmBen
     bench.get_warm()
     bench.run(test_a=WARM_ONLY)
     shown = [result for event in bench.events if isinstance(event, TestsEnded) for result in event.results]
-    # As if that run had been superseded before it could begin again.
+    # As if that run had been superseded before it could start again.
     again = Bench(warm_bench)
     again.known = {result.test: result for result in shown if result.outcome.is_red}
     assert again.known
@@ -145,7 +145,7 @@ def pytest_sessionfinish(session):
 )
 @pytest.mark.thorough
 def test_a_run_that_only_breaks_when_warm_is_no_confirmation(warm_bench: WarmBench, when: str, said: str) -> None:
-    """No test of it is red: only its end is another one."""
+    """None of its tests is red; only the way it ends differs."""
     bench = Bench(warm_bench)
     bench.get_warm()
     execution = bench.run(test_a="def test_a(): pass\n", conftest=ENDS_BADLY.format(when=when))

@@ -1,4 +1,4 @@
-"""What holds for services in every kind of box: they outlive runs, follow their files, and never fail in a loop."""
+"""What holds for services in every kind of box: they outlive runs, follow their files, and never restart endlessly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from watchtest.core.model import ServiceInfo, StopReason
 from watchtest.errors import ChannelLost, ServiceError
 from watchtest.sources.globs import specification
 
-pytestmark = pytest.mark.python_in_the_box  # the agent keeps them
+pytestmark = pytest.mark.python_in_the_box  # the agent keeps them running
 QUICK = RestartTiming(backoff_s=0.05, longest_backoff_s=0.2, settled_s=60.0)
 AROUND = ProcessEnvironment({"GREETING": "hello"}, ())
 
@@ -70,7 +70,7 @@ def matcher(globs: Sequence[str]) -> Callable[[str], bool]:
 
 @dataclass
 class Bed:
-    """A box with services in it, as one watcher sees them."""
+    """A box with services, as one watcher sees it."""
 
     bench: Bench
     tree: Tree
@@ -86,7 +86,7 @@ class Bed:
         return replace(ServiceDefinition("kv", argv, ReadyCheck("tcp", self.port), grace_s=0.5), **changes)
 
     def watcher(self, *definitions: ServiceDefinition, timing: RestartTiming = QUICK) -> None:
-        """A new watcher with these settings."""
+        """Return a new watcher with these settings."""
         is_tied = not self.bench.provider.keeps_processes
         self.services = Services(definitions, matcher, is_tied=is_tied, timing=timing)
         self.services.on_change = self.seen.append
@@ -114,13 +114,13 @@ class Bed:
         return self.ask().split()[0]
 
     def birth(self) -> str:
-        """Differs for every start of the server; a pid may come again in another namespace."""
+        """Differs for every start of the server; a pid may recur in another namespace."""
         _, birth, greeting = self.ask().split()
         assert greeting == "hello"
         return birth
 
     def wait_for(self, state: str, limit_s: float = 10.0, *, restarts: int | None = None) -> ServiceInfo:
-        """Until the first service is said to be so, with nobody asking."""
+        """Wait until the first service is reported in this state without a request."""
         deadline = time.monotonic() + limit_s
         while True:
             info = self.seen[-1][0] if self.seen and self.seen[-1] else None
@@ -197,7 +197,7 @@ def test_an_agent_that_is_killed_takes_only_local_services_with_it(bed: Bed) -> 
 
 
 def test_the_next_agent_finds_the_manager_although_the_agent_it_came_from_is_removed(bed: Bed) -> None:
-    """Restarts and every kind of check need code that must be in memory by then."""
+    """The code for restarts and every kind of check must be in memory by then."""
     bed.watcher(bed.kv())
     bed.ensure()
     bed.bench.do(bed.bench.box.disconnect())
@@ -426,7 +426,7 @@ def test_orphans_of_a_manager_and_its_supervisors_that_were_killed_together_are_
     bed.watcher(bed.kv())
     bed.ensure()
     first = bed.birth()
-    # Held first, so that none of them sees the other die.
+    # Stop them all first, so that none of them sees another die.
     bed.bench.said(
         f"manager={bed.manager()}; supervisor=$(cut -d' ' -f4 /proc/{bed.pid()}/stat); "
         "kill -STOP $manager $supervisor; kill -KILL $manager $supervisor"

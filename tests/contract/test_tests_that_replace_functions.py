@@ -1,5 +1,5 @@
-"""Tests may put anything in the place of functions of the standard library. Whoever shares a process with them must
-neither break them nor be broken by it."""
+"""Tests may replace any function of the standard library. Code that shares a process with them must neither break them
+nor break itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_without(name, value):
 class Proxy:
     @property
     def __name__(self):
-        raise RuntimeError("nobody is here")
+        raise RuntimeError("no name here")
 
     def __call__(self, path):
         return path

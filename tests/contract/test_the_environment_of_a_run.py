@@ -1,4 +1,4 @@
-"""No kind of box hands the host's environment on to what runs in it."""
+"""No kind of box passes the host's environment on to what runs in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECRETS = {"AWS_SECRET_ACCESS_KEY": "the-secret-of-the-host", "SSH_AUTH_SOCK": "
 
 @pytest.fixture(autouse=True)
 def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There before the box is made."""
+    """Set secrets in the environment before the box is made."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
 

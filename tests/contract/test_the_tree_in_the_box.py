@@ -1,4 +1,4 @@
-"""Law 3, over every kind of box: after a sync the tree is the snapshot, whatever was there before."""
+"""Law 3 for every kind of box: after a sync the tree equals the snapshot, whatever was there before."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_random_histories_end_in_the_same_tree(bench: Bench) -> None:
     chance = random.Random(7)
     names = ["a", "b", "c", "d e", "ü"]
     tree = Tree()
-    for _ in range(15 if bench.is_plain else 60):  # without an agent each takes a third of a second
+    for _ in range(15 if bench.is_plain else 60):  # without an agent each sync takes a third of a second
         for _ in range(chance.randint(1, 4)):
             mutate(tree, chance, names)
         bench.sync(tree)
@@ -160,7 +160,7 @@ def test_a_same_size_edit_within_a_second_runs_the_new_code(bench: Bench) -> Non
 
 @pytest.mark.python_in_the_box
 def test_a_link_to_other_code_runs_that_code(bench: Bench) -> None:
-    """Both targets have one size and one second, as after a checkout."""
+    """Both targets have the same size and modification time, as after a checkout."""
     test = b"import mod, other.alias\ndef test_it():\n    assert (mod.X, other.alias.X) == (%d, %d)\n"
     files = {"v1.py": b"X = 1\n", "v2.py": b"X = 2\n", "other/alias.py": b"-> ../v1.py", "other/__init__.py": b""}
     bench.sync(Tree({**files, "mod.py": b"-> v1.py", "test_mod.py": test % (1, 1)}))

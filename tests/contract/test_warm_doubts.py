@@ -1,6 +1,6 @@
-"""What could make a warm run differ from a fresh process is found before it counts: in libraries, and in the project.
+"""Anything that could make a warm run differ from a fresh process, in libraries or in the project, is found in time.
 
-Only the agent has to do with it, so one kind of box speaks for all.
+Only the agent is involved, so one kind of box is enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def warm(tmp_path: Path) -> Iterator[WarmBench]:
 
 
 def until_warm(warm: WarmBench, limit_s: float = 30.0) -> tuple[Seen, set[str]]:
-    """The first warm run, and why those before it were cold. Every one of them must be green."""
+    """Return the first warm run, and why those before it were cold. Each of them must be green."""
     reasons: set[str] = set()
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
@@ -34,7 +34,7 @@ def until_warm(warm: WarmBench, limit_s: float = 30.0) -> tuple[Seen, set[str]]:
 
 
 def always_alike(warm: WarmBench) -> None:
-    """Green cold, and green however often and however warm it runs."""
+    """Require green from a cold run and from repeated warm runs."""
     assert warm.cold().end.exit_code == 0
     until_warm(warm)
     for rest_s in (0.0, PARKED_AFTER_S, 0.0):
@@ -104,9 +104,9 @@ def test_a_variable_that_a_conftest_sets_reaches_the_library_that_reads_it(warm:
         )
         _, first = until_warm(warm)
         time.sleep(PARKED_AFTER_S)
-        _, second = until_warm(warm)  # by now the module has been known, and preloaded
+        _, second = until_warm(warm)  # by now the module is known and preloaded
         assert any("A_MODE" in reason for reason in first | second)
-        always_alike(warm)  # without that module, from then on
+        always_alike(warm)  # from now on without that module
 
 
 @pytest.mark.thorough
@@ -143,7 +143,7 @@ def test_a_folder_of_the_project_on_the_path_is_looked_at_as_in_a_fresh_process(
 @pytest.mark.parametrize("name", ["difflib", "iniconfig"])
 @pytest.mark.thorough
 def test_a_project_may_shadow_what_pytest_itself_uses(warm: WarmBench, name: str) -> None:
-    """Whatever comes of it in a fresh process, comes of it in a warm one."""
+    """A warm run gives the same result as a fresh process, whatever that is."""
     warm.put({"test_a.py": "def test_a():\n    pass\n"})
     until_warm(warm)
     time.sleep(PARKED_AFTER_S)
@@ -296,7 +296,7 @@ def test_many_runs_leave_no_open_file_and_no_process(warm: WarmBench) -> None:
     warm.put({"test_a.py": "def test_a():\n    pass\n"})
 
     def agent() -> tuple[int, int]:
-        """Open files and memory in KiB of the agent: the parent of a job's supervisor."""
+        """Return the agent's open files and its memory in KiB. It is the parent of a job's supervisor."""
         script = "p=$(cut -d' ' -f4 /proc/$PPID/stat); ls /proc/$p/fd | wc -l; grep VmRSS /proc/$p/status | tr -dc 0-9"
         files, memory = warm.bench.said(script).split()
         return int(files), int(memory)

@@ -1,4 +1,4 @@
-"""A run that is forked from a warm process is what a run in a fresh one is, in every kind of box."""
+"""A run forked from a warm process behaves like a run in a fresh one, in every kind of box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watchtest.boxes.protocols import JobLimits, JobSpec, PytestCommand
 
 pytestmark = [pytest.mark.in_two_boxes, pytest.mark.python_in_the_box]
 
-# A base of its own for temporary folders: within bubblewrap pytest would clean up around the test's own folder.
+# Use a separate base for temporary folders: inside bubblewrap pytest would clean up around the test's own folder.
 OUTCOMES = {
     "pytest.ini": """\
 [pytest]
@@ -219,7 +219,7 @@ def test_a_warm_process_looks_like_a_fresh_one_from_inside(warm: WarmBench) -> N
 
 
 def test_what_the_project_owns_is_always_fresh(warm: WarmBench) -> None:
-    """Also in what was begun ahead, and for files of the same size that are saved within the same second."""
+    """This includes prestarted sessions, and files of the same size that are saved within the same second."""
     conftest = "from settings import NUMBER\n"
     tests = "import conftest, code_of_ours\ndef test_a():\n    assert (conftest.NUMBER, code_of_ours.NUMBER) == {}\n"
     for number in range(10, 18):
@@ -261,9 +261,9 @@ def test_conftest_files_and_settings_may_come_change_and_go(warm: WarmBench) -> 
         warm.put(content)
         for rest_s in (0, PARKED_AFTER_S):
             seen = warm.warm(rest_s=rest_s)
-            # Where pytest finds its settings is where its names begin.
+            # Test ids are relative to the folder of pytest's settings.
             assert list(seen.outcomes.values()) == ([] if outcome is None else [outcome]), seen.end.output
-        # What is begun ahead now is begun for the state before the next.
+        # What is prestarted now belongs to the state before the next one.
         time.sleep(PARKED_AFTER_S)
 
 
@@ -311,7 +311,7 @@ AT_REST = 7
 
 
 def at_rest(warm: WarmBench) -> list[int]:
-    """The processes of ours that are there when nothing runs."""
+    """Return our processes that exist while nothing runs."""
     deadline = time.monotonic() + 15
     while len(left := warm.left()) != AT_REST and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -382,7 +382,7 @@ def test_a_crash_of_a_warm_run_names_its_test_and_does_not_touch_the_next(warm: 
 
 @pytest.mark.thorough
 def test_whatever_is_killed_the_next_run_is_right_and_nothing_is_left(warm: WarmBench) -> None:
-    """Every process of ours in the box, one after the other; and all of them at once."""
+    """Kill each of our processes in the box in turn, and then all of them at once."""
     warm.put({"test_a.py": "def test_a():\n    pass\n"})
     warm.warm(rest_s=0)
     for victim in (0, 1, 2, 3, 4, None):

@@ -1,4 +1,4 @@
-"""Real workers of pytest-xdist: they run what was asked for and nothing else, and what their tests touch is known."""
+"""Real pytest-xdist workers run exactly what was requested, and the files that their tests touch are recorded."""
 
 from __future__ import annotations
 

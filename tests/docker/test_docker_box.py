@@ -1,4 +1,4 @@
-"""The container of a workspace: found again, healed, refused with a clear word. Against the real engine."""
+"""The container of a workspace is found again, repaired, or refused with a clear message. Uses a real engine."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_box_that_was_removed_is_made_anew(provider: Make, docker_client: dock
 def test_a_box_that_was_only_created_is_filled_and_started(
     provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
 ) -> None:
-    """What a watcher leaves that is killed between the two calls."""
+    """A watcher that is killed between the two calls leaves such a box."""
     base = docker_client.images.get(python_image)
     origin = BoxOrigin(python_image, str(base.id))
     made = create_container(docker_client.api, spec, origin, python_image, spec.name, lambda _text: None)
@@ -130,7 +130,7 @@ def test_no_network_means_none(provider: Make, docker_client: docker.DockerClien
 
 
 def test_the_certificates_of_the_host_are_in_the_box(provider: Make, docker_client: docker.DockerClient) -> None:
-    """And stay those of the host: a renewed bundle is brought along, and costs nobody their box."""
+    """They stay those of the host: a renewed bundle is copied into the existing box."""
     for bundle in (b"-----BEGIN CERTIFICATE-----\n", b"-----BEGIN OTHER CERTIFICATE-----\n"):
         here = provider(ca_bundle=bundle)
         info = opened(here)
@@ -204,7 +204,7 @@ def test_a_workdir_that_cannot_be_written_says_so(provider: Make) -> None:
 
 @pytest.fixture
 def docker_py_leaks() -> Iterator[None]:
-    """docker-py leaves a socket open when it cannot connect: collected here, where its warning is expected."""
+    """docker-py leaves a socket open if it cannot connect; collect it here, where the warning is expected."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -226,7 +226,7 @@ def test_a_bad_docker_host_says_so(spec: ContainerSpec) -> None:
         provider.inspect()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody without rights on the socket")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without rights on the socket")
 def test_no_permission_on_the_socket_says_what_to_do(tmp_path: Path) -> None:
     script = """
 import os
@@ -273,13 +273,13 @@ def test_an_image_that_cannot_be_had_does_not_cost_the_box_there_is(provider: Ma
 def test_a_watcher_killed_while_it_carried_content_over_costs_nothing(
     provider: Make, spec: ContainerSpec, docker_client: docker.DockerClient, python_image: str
 ) -> None:
-    """The younger container is there, with everything in it, and the older one too."""
+    """Both the newer container, complete, and the older one are there."""
     first = opened(provider())
     old = docker_client.containers.get(first.id)
     old.exec_run(["touch", "/var/installed-by-hand"])
     carried = old.commit(spec.owner.repository, "carried-test")
     origin = BoxOrigin(python_image, str(docker_client.images.get(python_image).id))
-    time.sleep(1.1)  # the engine tells ages in whole seconds
+    time.sleep(1.1)  # the engine reports ages in whole seconds
     made = create_container(docker_client.api, spec, origin, carried.id, f"{spec.name}-x", lambda _text: None)
     info = opened(provider())
     assert info.id == made

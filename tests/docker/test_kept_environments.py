@@ -1,4 +1,4 @@
-"""What is kept of a box: the environment after setup, a snapshot, caches. And what a recreated box starts from."""
+"""What is kept of a box (the environment after setup, a snapshot, caches), and what a recreated box starts from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Do = Callable[..., str]
 
 @pytest.fixture
 def do(docker_client: docker.DockerClient) -> Do:
-    """A shell command in a container; what it said."""
+    """Run a shell command in a container and return its output."""
 
     def run(container: str, script: str) -> str:
         code, output = docker_client.containers.get(container).exec_run(["sh", "-c", script])
@@ -83,7 +83,7 @@ def test_only_the_last_few_environments_are_kept(
         here.save_environment(recipe(key=f"setup {number}"), True, lambda _text: None)
     label = [f"watchtest.workspace={spec.owner.workspace}", "watchtest.role=environment"]
     kept = docker_client.api.images(filters={"label": label})
-    # The engine gives times in whole seconds, so which of the youngest are left is not asked here.
+    # The engine reports times in whole seconds, so do not check which of the newest remain.
     assert len(kept) == 3
 
 

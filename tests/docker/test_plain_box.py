@@ -1,6 +1,6 @@
-"""Boxes without Python, on a real engine: what the contract of all boxes does not ask for.
+"""Boxes without Python, on a real engine: what the contract for all boxes does not cover.
 
-tests/contract holds the rest: the exact tree, limits, output, the environment of a run.
+tests/contract covers the rest: the exact tree, limits, output, the environment of a run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from watchtest.boxes.no_python.shell_session import ShellSession
 from watchtest.boxes.protocols import REPORT, Command, JobLimits, JobResult, JobSpec, Recipe, StopSignal
 from watchtest.errors import BoxError, BoxGone, ChannelLost, ServiceError
 
-# Children of every kind: in a session of its own, with an empty environment, orphaned, and all of that at once.
+# Children of every kind: in a separate session, with an empty environment, orphaned, and all of that at once.
 NASTY = """
 (sleep 601 &)
 setsid sleep 602 &
@@ -37,7 +37,7 @@ setsid env -i sh -c 'trap "" INT TERM HUP; while :; do sleep 605; done' &
 
 
 def left_over(client: docker.DockerClient, bench: Bench) -> list[str]:
-    """The commands in the box that are none of its own, as the engine sees them."""
+    """Return the commands in the box that do not belong to it, as the engine sees them."""
     assert bench.box.info is not None
     rows = client.containers.get(bench.box.info.id).top(ps_args="-eo pid,args")["Processes"]
     return [command for _, command in rows if "2147483647" not in command and "docker-init" not in command]
@@ -187,7 +187,7 @@ def test_a_box_that_is_removed_under_a_run_gives_no_verdict(bench: Bench, docker
     with pytest.raises((BoxGone, ChannelLost)):
         run(bench, sh("echo started; sleep 600"), None, remove)
     bench.sync(Tree({"a": b"1"}))
-    assert bench.said("cat a") == "1", "the next one is made anew"
+    assert bench.said("cat a") == "1", "the next one is created from scratch"
 
 
 @pytest.mark.parametrize("what", ["removed", "started again"])
@@ -265,7 +265,7 @@ def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(bench: Bench) -> None:
 
 def test_a_sync_that_was_interrupted_is_made_good_by_the_next_session(bench: Bench) -> None:
     bench.sync(Tree({"a": b"1", "b": b"2", "old/c": b"3"}))
-    bench.said("rm /opt/watchtest/plain/manifest; echo half > a")  # as a crash in the middle of it leaves it
+    bench.said("rm /opt/watchtest/plain/manifest; echo half > a")  # as a crash halfway leaves it
     bench.do(bench.box.disconnect())
     bench.sync(Tree({"a": b"1", "b": b"2"}))
     assert bench.said("cat a b; ls") == "12a\nb\n"
@@ -310,7 +310,7 @@ def test_a_thousand_files_take_seconds_not_minutes(bench: Bench) -> None:
 def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_session_after_it(
     tmp_path: Path, provider: Make
 ) -> None:
-    """As when setup installs a Python."""
+    """This happens when setup installs a Python."""
     bench = Bench(provider(), "python3", PYTHON_313)
 
     async def plainly(tree: Tree) -> None:

@@ -1,4 +1,4 @@
-"""Projects of uv and of poetry are really installed by them into the box's virtualenv, from nothing but their files."""
+"""uv and poetry really install their projects into the box's virtualenv, from the project files alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UV = {
         build-backend = "hatchling.build"
         [tool.uv]
         """,
-    ".python-version": "3.9\n",  # the box has another: it is used, and neither replaced nor refused
+    ".python-version": "3.9\n",  # the box has another version, which is used and neither replaced nor refused
     "src/shop/__init__.py": "PRICE = 3\n",
     "test_shop.py": SAME_PLACE
     + """
@@ -76,7 +76,7 @@ def test_the_project_and_what_it_needs_are_there():
 
 
 def write_wheel(folder: Path) -> None:
-    """A package that needs no index: not every index that serves pip also serves poetry."""
+    """Write a package that needs no index: not every index that serves pip also serves poetry."""
     facts = {
         "METADATA": "Metadata-Version: 2.1\nName: till\nVersion: 1\n",
         "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
@@ -108,7 +108,7 @@ def test_it_is_set_up_and_green(workspace: Path, files: dict[str, str]) -> None:
     environ = {**os.environ, "WATCHTEST_BOX_IMAGE": PYTHON_313, "WATCHTEST_NOTIFY_DESKTOP": "false"}
     environ |= {f"WATCHTEST_{name}_DIR": str(workspace.parent / name) for name in ("CACHE", "STATE")}
     command = [sys.executable, "-m", "watchtest", "-C", str(workspace), "watch", "--once", "--plain"]
-    for _ in range(2):  # an index that does not answer in time is not what is tested here
+    for _ in range(2):  # the response time of the index is not under test
         done = subprocess.run(
             [*command, "--engine", "docker"], env=environ, capture_output=True, text=True, timeout=140, check=False
         )

@@ -1,6 +1,6 @@
-"""The story that watchtest grew out of: packages, generated code and a server, there in run after run.
+"""The use case that watchtest grew out of: packages, generated code and a server that persist from run to run.
 
-A real gRPC server (tests/samples/grpc_store) from the package index, in a container.
+Runs a real gRPC server (tests/samples/grpc_store) from the package index in a container.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_a_grpc_server_and_its_packages_are_there_in_run_after_run(docker_projec
         assert status["known_counts"]["passed"] == 5
     assert [service["state"] for service in status["box"]["services"]] == ["ready"]
 
-    # Editing the server restarts it before the tests: they see the new one, and then the old again.
+    # Editing the server restarts it before the tests: they see the new one, and then the old one again.
     server = (SAMPLE / "server.py").read_text()
     project.save("server.py", server.replace("welcome", "go away"))
     status = first.wait_for_verdict("failed")

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: the next watcher adopts the box, brings it to the tree as it is, and ends with the truth."""
+"""`kill -9` at any moment: the next watcher adopts the box, syncs it with the tree, and reports the right verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_value():
 
 
 class Scene:
-    """A project whose run can be made to hang, with runaways that can be recognised."""
+    """A project whose run can be made to hang, with runaway processes that can be recognised."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -39,7 +39,8 @@ class Scene:
         project.save("value.txt", "right")
 
     def runaways(self) -> list[str]:
-        """Those that have become what they want to be; the others are on their way, or shells around them."""
+        """Return the runaways that have finished starting; the others are still on their way, or are shells around
+        them."""
         return [line for line in self.project.box_processes() if line.strip() == f"sleep {self.marker}"]
 
     def agents(self) -> list[str]:
@@ -47,7 +48,7 @@ class Scene:
         return [line for line in self.project.box_processes() if home in line and "-I -c" in line]
 
     def pause(self, most_s: float) -> None:
-        time.sleep(self.random.random() * most_s)  # the random moment is the test
+        time.sleep(self.random.random() * most_s)  # the random moment is the point of the test
 
     # -- moments of death --------------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ def test_the_next_watcher_ends_with_the_right_verdict_and_nothing_of_the_old_run
             value = scene.random.choice(("right", "wrong"))
             watcher = moment(scene)
             watcher.kill9()
-            # While nobody watches, the workspace changes.
+            # The workspace changes while no watcher runs.
             (project.root / "hang.txt").unlink(missing_ok=True)
             project.save("value.txt", value)
             project.save(f"made while dead/{turn}.txt", moment.__name__)
@@ -102,7 +103,7 @@ def test_the_next_watcher_ends_with_the_right_verdict_and_nothing_of_the_old_run
             where = f"killed while {moment.__name__}, turn {turn}"
             assert status["box"]["id"] == box, where
             assert scene.runaways() == [], where
-            # For a moment after a run, what is forked from the agent has its command line.
+            # For a moment after a run, processes forked from the agent have its command line.
             wait_for(f"one agent: {where}", lambda: len(scene.agents()) == 1, limit_s=5)
             assert project.box_tree() == project.tree(), where
             after.must_be_tidy()
@@ -128,7 +129,7 @@ def test_a_stopped_watchers_run_ends_with_it(project: Project) -> None:
     assert status["pending"]["changes"] > 0, "what was not judged is still to be tested"
 
 
-# Makes the virtualenv, and the first time does not come back: so the moment to kill it is no matter of luck.
+# Makes the virtualenv but does not return the first time, so that the moment of the kill is not left to chance.
 SLOW_PYTHON = """#!/bin/sh
 if [ "$1 $2" = "-m venv" ]; then
     "{python}" "$@"
@@ -141,7 +142,7 @@ exec "{python}" "$@"
 
 @pytest.mark.parametrize("kind", ["local"])
 def test_a_virtualenv_that_was_half_made_is_made_whole(project: Project) -> None:
-    """Killed at the worst moment of the first start: the interpreter is there, what comes after it is not."""
+    """Killed at the worst moment of the first start: the interpreter is installed, the rest is missing."""
     project.save("test_it.py", "def test_it():\n    pass\n")
     mark, python = project.around / "made", project.around / "python"
     python.write_text(SLOW_PYTHON.format(python=sys.executable, mark=mark))
@@ -159,7 +160,7 @@ def test_a_first_start_may_be_killed_at_any_moment(project: Project) -> None:
     scene = Scene(project)
     for delay_s in (0.35, 0.5, 0.65, 0.8, 1.0):
         watcher = project.watch()
-        time.sleep(delay_s + scene.random.random() * 0.1)  # the moment is the test
+        time.sleep(delay_s + scene.random.random() * 0.1)  # the moment is the point of the test
         watcher.kill9()
     after = project.watch()
     after.wait_for_verdict("passed")

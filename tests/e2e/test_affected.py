@@ -1,4 +1,4 @@
-"""A save runs the tests that it can affect, through the front door: which, why, and what is made sure of."""
+"""A save runs the tests that it can affect, end to end: which tests, why, and what is confirmed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def begin(project: Project, **env: str) -> Watcher:
 
 
 def ran(project: Project) -> set[str]:
-    """The tests of the last run, as the history has them."""
+    """Return the tests of the last run according to the history."""
     shown = project.command("history", "show", "last", "--tests", "--json")
     assert shown.returncode == 0, shown.stderr
     return {row["test"] for row in json.loads(shown.stdout)["results"]}
@@ -84,7 +84,7 @@ def test_a_save_runs_the_tests_that_entered_what_changed_and_no_others(project: 
     status = after_a_save(project, watcher, "shop.py", SHOP.replace("sum(basket)", "0"), "failed")
     assert [failure["id"] for failure in status["failures"]] == [PRICE]
 
-    # Red runs again for whatever change, until it has passed.
+    # A red test runs again after any change until it has passed.
     status = after_a_save(project, watcher, "stock.txt", "8", "failed")
     assert ran(project) == {PRICE, "test_data.py::test_data"}
     assert len(status["failures"]) == 2
@@ -191,7 +191,7 @@ def test_an_audit_finds_what_a_selection_has_left_out_and_owns_up(project: Proje
     outside.write_text("1")
     project.save("test_hidden.py", HIDDEN.format(file=str(outside)))
     watcher = begin(project, WATCHTEST_SELECTION_AUDIT_RUNS="2")
-    outside.write_text("2")  # not in the workspace: nobody looks there
+    outside.write_text("2")  # it is outside the workspace, so it is not watched
     after_a_save(project, watcher, "shop.py", f"# A shop.\n{SHOP}")
     project.save("shop.py", SHOP.replace("sum(basket)", "sum(basket) + 0"))
     watcher.wait_for_words("to check that the selections left nothing out")

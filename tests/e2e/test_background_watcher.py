@@ -1,4 +1,4 @@
-"""`start`, `stop`, `status --wait`: one watcher in the background, and a verdict on the code as it is."""
+"""`start`, `stop`, `status --wait`: one watcher in the background, and a verdict on the current code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_RUNS = ("--trigger", "save=off")
 
 @pytest.fixture(params=["local"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The commands do not know what the box is made of."""
+    """The commands do not depend on the kind of box."""
     return str(request.param)
 
 
@@ -40,7 +40,7 @@ def project(project: Project) -> Iterator[Project]:
 
 
 def watchers(project: Project) -> list[int]:
-    """By the command lines of all processes, not by anything that watchtest says."""
+    """Find watchers by the command lines of all processes, not by what watchtest reports."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -54,7 +54,7 @@ def watchers(project: Project) -> list[int]:
 
 
 def start(project: Project, *flags: str, code: int = 0) -> int:
-    """The pid that it tells of."""
+    """Start a watcher and return the pid that it reports."""
     done = project.command("start", "--engine", "local", *flags)
     assert done.returncode == code, done.stdout + done.stderr
     (pid,) = re.findall(r"process (\d+)", done.stdout)
@@ -82,16 +82,16 @@ def test_a_watcher_in_the_background_answers_for_the_code_as_it_is(project: Proj
     assert (code, status["verdict"]) == (0, "passed")
     for content, wanted in ((RED, (1, "failed")), (GREEN, (0, "passed")), (RED + "\n", (1, "failed"))):
         project.save("test_a.py", content)
-        code, status = waited(project, "--lane", "save")  # at once: the watcher cannot have heard of it yet
+        code, status = waited(project, "--lane", "save")  # at once: the watcher cannot have noticed it yet
         assert (code, status["verdict"]) == wanted
         assert status["code"]["tree"] == project.tree_id()  # type: ignore[index]
     assert project.command("pause").returncode == 0
     project.save("test_a.py", GREEN)
     late = project.command("status", "--wait", "--line", "--timeout", "0.5")
     assert late.returncode == 124
-    assert "paused · 2 changes pending" in late.stdout  # the save, and the look
+    assert "paused · 2 changes pending" in late.stdout  # the save, and the check
     assert "paused" in late.stderr
-    # `git clean -xdf` takes the lock, the log and the status away under a watcher that goes on.
+    # `git clean -xdf` removes the lock, the log and the status of a running watcher.
     subprocess.run(["git", "clean", "-xdfq", "-e", "test_a.py"], cwd=project.root, check=True, timeout=30)
     assert project.command("resume").returncode == 0
     assert waited(project)[0] == 0
@@ -140,7 +140,7 @@ def test_two_starts_at_once_make_one_watcher_and_kill_9_leaves_no_lock(project: 
     deadline = time.monotonic() + 30
     while project.command("status", "--line").returncode == 4:
         assert time.monotonic() < deadline
-    assert project.command("status", "--line").returncode == 1, "nothing is known, and nothing is said to be green"
+    assert project.command("status", "--line").returncode == 1, "nothing is known, so nothing is reported as green"
     stop(project)
 
 

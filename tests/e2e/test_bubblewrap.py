@@ -1,4 +1,4 @@
-"""The local box behind bubblewrap: an ordinary project is green, a nosy one finds nothing, nothing outlives it."""
+"""The local box in bubblewrap: an ordinary project is green, a nosy one finds nothing, and no process outlives it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_hangs():
 
 @pytest.fixture
 def project(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
-    """With pytest from the interpreter that runs these tests: the sandbox shows what box.python needs."""
+    """A project with pytest from the interpreter that runs these tests: the sandbox shows what box.python needs."""
     project = make_project(tmp_path, "local")
     packages = sysconfig.get_path("purelib")
     link = f'cd "$VIRTUAL_ENV"/lib/python3*/site-packages && echo "{packages}" > pytest.pth'
@@ -110,7 +110,7 @@ def test_a_nosy_project_finds_nothing_and_can_do_no_harm(project: Project) -> No
 
 
 def test_the_same_project_is_red_without_a_sandbox(project: Project) -> None:
-    """So the walls are what made it green."""
+    """This proves that the sandbox made it green."""
     make_nosy(project)
     only_looking = {"WATCHTEST_RUNNER_ARGS": "['-k', 'out_of_sight or environment']"}
     code, said = project.once(env={"WATCHTEST_BOX_SANDBOX": "off", **only_looking})
@@ -135,7 +135,7 @@ def test_what_is_installed_and_made_in_the_box_stays(project: Project) -> None:
 
 
 class Scene:
-    """A run that hangs in the sandbox, with runaways that can be recognised from outside."""
+    """A run that hangs in the sandbox, with runaway processes that can be recognised from outside."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -148,7 +148,7 @@ class Scene:
         return [line for line in self.project.box_processes() if line.strip() == f"sleep {self.marker}"]
 
     def of_the_box(self) -> list[int]:
-        """Bubblewrap, its first process, the agent, and all it forked."""
+        """Return bubblewrap, its first process, the agent, and everything it forked."""
         home, found = str(self.project.local_box() / "home").encode(), []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -160,7 +160,7 @@ class Scene:
         return found
 
     def agent(self) -> int:
-        """Of those that are not bubblewrap, the one that is nobody's child among them."""
+        """Return the agent: the only process besides bubblewrap whose parent is not one of them."""
         plain = {pid for pid in self.of_the_box() if b"bwrap" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
         parent = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in plain}
         (agent,) = (pid for pid in plain if parent[pid] not in plain)
@@ -194,7 +194,7 @@ def test_an_agent_that_is_killed_takes_the_sandbox_with_it_and_is_replaced(proje
 @pytest.mark.parametrize("sandbox", ["on", "off"])
 @pytest.mark.thorough
 def test_an_agent_that_stands_still_is_ended_by_the_next_watcher(project: Project, sandbox: str) -> None:
-    """It does not see the end of its input, and no new agent could reach it from within another sandbox."""
+    """It does not see the end of its input, and a new agent could not reach it from another sandbox."""
     scene = Scene(project)
     stuck = scene.agent()
     os.kill(stuck, signal.SIGSTOP)

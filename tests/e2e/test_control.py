@@ -1,4 +1,4 @@
-"""Commands that talk to a running watcher: `run`, `cancel`, `pause`, `resume`, through the front door."""
+"""Commands that talk to a running watcher, end to end: `run`, `cancel`, `pause`, `resume`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_slow():
     while pathlib.Path("slow.txt").exists():
         time.sleep(0.05)
 """
-# Cannot be asked politely: the signals that ask are ignored.
+# Ignores the signals that ask a process to end.
 STUBBORN = """import signal, time
 
 def test_stubborn():
@@ -42,7 +42,7 @@ ROUNDS = 6
 
 @pytest.fixture
 def project(project: Project) -> Iterator[Project]:
-    """With a runtime folder of its own, whose path is short enough for a socket."""
+    """A project with its own runtime folder, whose path is short enough for a socket."""
     with TemporaryDirectory(prefix="wt-") as folder:
         project.environ["WATCHTEST_RUNTIME_DIR"] = folder
         yield project
@@ -53,7 +53,7 @@ def project(project: Project) -> Iterator[Project]:
 
 @pytest.fixture(params=["local"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The commands do not know what the box is made of."""
+    """The commands do not depend on the kind of box."""
     return str(request.param)
 
 
@@ -159,7 +159,7 @@ def test_cancels_at_any_moment_leave_a_watcher_that_runs_the_next_rightly(projec
     said(project.command("cancel"))
     for _ in range(ROUNDS):
         name = said(project.command("run", "--all")).split()[1]
-        time.sleep(moments.random() * 0.5)  # the random moment is the test
+        time.sleep(moments.random() * 0.5)  # the random moment is the point of the test
         state = said(project.command("cancel", *moments.choice([(), ("--kill",)]), name)).split()[-1]
         assert state in ("cancelled", "killed")
         watcher.wait_until("it is kept", lambda name=name, state=state: last_run(project, name)["state"] == state)
@@ -238,7 +238,7 @@ def test_a_command_right_after_the_start_waits_for_the_watcher_to_listen(project
     project.save("test_a.py", GREEN)
     watcher = project.watch()
     watcher.wait_until("it holds the lock", lambda: (project.root / ".watchtest" / "lock").exists())
-    time.sleep(0.2)  # a file of that name is made just before it is locked
+    time.sleep(0.2)  # a file of that name is created just before it is locked
     assert "passed (2 passed)" in said(project.command("run", "--wait", "--all"))
     watcher.must_be_tidy()
 

@@ -1,4 +1,4 @@
-"""Tests that end badly: the right verdict and a clear reason each. One watcher sees them all, one after the other."""
+"""Tests that end badly each get the right verdict and a clear reason. One watcher runs them all in turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.watcher_process import Project, Status, Watcher
 
 
 class Stage:
-    """One project, one watcher: a play is the files of one scene."""
+    """One project and one watcher; each test provides the files of its own scene."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -31,7 +31,7 @@ class Stage:
 
 
 def failure_of(status: Status, test: str) -> Status:
-    """Its entry among the failures; what earlier scenes left there is not this test's business."""
+    """Return the test's entry among the failures; ignore what earlier scenes left there."""
     (found,) = [failure for failure in status["failures"] if failure["id"] == test]
     return dict(found)
 
@@ -89,7 +89,7 @@ def test_a_syntax_error_in_the_code_under_test_names_that_file(stage: Stage) -> 
 def test_an_exit_with_0_in_a_test_is_not_green(stage: Stage) -> None:
     files = {"test_good.py": GOOD, "test_leaves.py": "import os\n\ndef test_leaves():\n    os._exit(0)\n"}
     status = stage.play("error", files)
-    # Whether it came before the other test is a matter of what was known of both.
+    # Whether it ran before the other test depends on what was known about both.
     assert status["reason"].startswith("the process exited with 0 in test_leaves.py::test_leaves")
     assert failure_of(status, "test_leaves.py::test_leaves")["kind"] == "exited"
     assert [failure["id"] for failure in status["failures"]] == ["test_leaves.py::test_leaves"]
@@ -117,7 +117,7 @@ def test_an_exit_with_0_while_collecting_is_an_error(stage: Stage) -> None:
 
 @pytest.mark.parametrize("way", ["os._exit(0)", "sys.exit(0)", "pytest.exit('bye', returncode=0)"])
 def test_a_run_that_left_before_it_had_collected_mends_no_known_failure(stage: Stage, way: str) -> None:
-    """Nobody has shown that the red test is gone."""
+    """The run has not shown that the red test is gone."""
     files = {"test_red.py": "def test_red():\n    assert 0\n"}
     stage.play("failed", files)
     status = stage.play("error", {**files, "conftest.py": f"import os, pytest, sys\n{way}\n"})
@@ -180,7 +180,7 @@ def test_stopping_at_the_first_failure_leaves_the_rest_unknown_and_red_first(sta
     status = stage.play("failed", files)
     assert [failure["id"] for failure in status["failures"]] == ["test_many.py::test_n[1]"]
     assert status["run_counts"]["passed"] == 1
-    # Mending the first shows the second, and only when all are mended is it green.
+    # Fixing the first error reveals the second; the run is green only when all are fixed.
     files["test_many.py"] = files["test_many.py"].replace("n == 0", "n < 4")
     status = stage.play("failed", files)
     assert [failure["id"] for failure in status["failures"]] == ["test_many.py::test_n[4]"]

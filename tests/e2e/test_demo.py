@@ -1,4 +1,4 @@
-"""The second command of the README."""
+"""The second command of the README works as described."""
 
 from __future__ import annotations
 

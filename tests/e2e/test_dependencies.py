@@ -1,4 +1,4 @@
-"""A changed dependency file: installed before the tests that need it, and never a second time."""
+"""A changed dependency file is installed before the tests that need it, and only once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_setup_writes_into_the_tree_is_mended_before_the_tests(docker_proje
 
 @pytest.mark.thorough
 def test_an_interrupted_setup_passes_neither_for_the_old_nor_for_the_new(docker_project: Project) -> None:
-    """Killed in the middle of the second setup, with half of it done; then the first is wanted again."""
+    """Setup is killed halfway through the second time; then the first dependencies are requested again."""
     project = docker_project
     project.save("test_it.py", "import os\ndef test_it(): assert not os.path.exists('/opt/new')\n")
     project.save("requirements.txt", "# old\n")

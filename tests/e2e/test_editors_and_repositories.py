@@ -1,4 +1,4 @@
-"""How editors save, and what doctor says of repositories that look different from each lane."""
+"""How editors save, and what doctor reports about repositories that look different from each lane."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ GREEN = "def test_it():\n    assert 1\n"
 
 @pytest.fixture
 def kind() -> str:
-    """What the host does before a sync is the same for every box."""
+    """What the host does before a sync is the same for every kind of box."""
     return "local"
 
 
 def by_vim(file: Path) -> None:
-    """A backup, a rename and a new file, as vim does it when told to keep backups."""
+    """Save as vim does when it keeps backups: a backup, a rename and a new file."""
     command = ["vim", "-u", "NONE", "-es", "-c", "set backup backupcopy=no writebackup", "-c", "normal Go# by vim"]
     subprocess.run([*command, "-c", "wq", str(file)], check=True, timeout=20, stdin=subprocess.DEVNULL)
 
@@ -34,7 +34,7 @@ def by_rename(file: Path) -> None:
 
 
 def twice(file: Path) -> None:
-    """An editor, and right behind it the formatter it calls."""
+    """Save as an editor does that calls a formatter right afterwards."""
     file.write_text(file.read_text() + "#   unformatted\n")
     time.sleep(0.02)
     file.write_text(file.read_text().replace("#   unformatted", "# formatted"))
@@ -43,14 +43,14 @@ def twice(file: Path) -> None:
 @pytest.mark.parametrize("save", [pytest.param(by_vim, marks=pytest.mark.vim), by_rename, twice])
 def test_every_way_of_saving_is_one_cycle(project: Project, save: Callable[[Path], None]) -> None:
     project.save("test_it.py", GREEN)
-    # On a busy machine the two halves of a save may lie further apart than usual.
+    # On a busy machine the two halves of a save may be further apart than usual.
     watcher = project.watch(env={"WATCHTEST_WATCH_DEBOUNCE_MS": "500"})
     watcher.wait_for_verdict("passed")
     watcher.wait_for_words(" passed ")
     before = watcher.output.count(" passed ")
     save(project.root / "test_it.py")
     watcher.wait_for_verdict("passed")
-    watcher.wait_until("the verdict is told", lambda: watcher.output.count(" passed ") > before)
+    watcher.wait_until("the verdict is reported", lambda: watcher.output.count(" passed ") > before)
     assert watcher.output.count(" passed ") - before == 1, "the work may begin with the first write; one verdict counts"
 
 

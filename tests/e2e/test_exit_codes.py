@@ -1,4 +1,4 @@
-"""What `watch --once` and the signals tell the shell, and what they leave behind."""
+"""Which exit codes `watch --once` and signals lead to, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANGS = "import time\n\ndef hang_here():\n    time.sleep(60)\n\ndef test_hangs()
 
 @pytest.fixture
 def local(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
-    """Where the kind of box makes no difference."""
+    """A project for tests where the kind of box makes no difference."""
     project = make_project(tmp_path, "local")
     yield project
     end(project)
@@ -145,7 +145,7 @@ def test_the_dashboard_shows_the_verdict_and_gives_the_terminal_back(local: Proj
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # keys are read from one's own terminal only
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # keys are read only from the process's own terminal
     )
     try:
         shown = _read_until(ours, b"test_it.py:4")

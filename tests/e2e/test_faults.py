@@ -1,4 +1,4 @@
-"""A hundred random faults in a row, with saves in between: the truth comes out, and nothing is left over."""
+"""A hundred random faults in a row, with saves in between: the verdicts end up right, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(120 + FAULTS * SECONDS_A_F
 
 
 def draw(count: int, chance: random.Random) -> list[Fault]:
-    """Each as often as its weight says, whatever the seed; the order is chance."""
+    """Draw each fault as often as its weight says, whatever the seed; only the order is random."""
     bag = [fault for fault, weight in WEIGHTS.items() for _ in range(weight)]
     drawn = [fault for _ in range(-(-count // len(bag))) for fault in chance.sample(bag, len(bag))]
     return drawn[:count]
 
 
 def strike(scene: Scene, fault: Fault, number: int) -> None:
-    """One fault at one moment, with or without a save while it lasts. Often the next one comes before it is healed."""
+    """Cause one fault at one moment, with or without a save during it. Often the next one comes before recovery."""
     moment = MOMENTS[0] if fault is fill_disk else scene.random.choice(MOMENTS)
     saves = scene.random.choice((0, 0, 1, 2))
     began = time.monotonic()
@@ -75,7 +75,7 @@ def must_end_clean(scene: Scene) -> None:
         watcher.must_be_tidy()
     assert scene.watcher.status["activity"] == "stopped"
     with (scene.project.root / ".watchtest" / "lock").open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if anybody still holds it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the lock is still held
     assert scene.container.trouble() == "0 agents", "one running container, and only what keeps it alive in it"
     history = json.loads(scene.project.command("history", "list", "-n", "10000", "--json").stdout)["runs"]
     assert len(history) > FAULTS // 3, "most faults cost a run"

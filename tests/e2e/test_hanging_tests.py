@@ -1,6 +1,7 @@
-"""Tests that hang in every way there is: each ends soon after its limit, says where it hung, and leaves nothing.
+"""Tests that hang in every possible way: each ends soon after its limit, shows where it hung, and leaves nothing
+behind.
 
-A service runs beside them in the same box and must not feel a thing.
+A service runs in the same box and must not be affected.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TEST_S = 1.2
 SLACK_S = 5.0
 """What may pass between a limit and the verdict: stacks, three signals with their grace, and a busy machine."""
 
-# Every test hangs in a line that ends with `# here`. Children that only fork are known by their name.
+# Every test hangs in a line that ends with `# here`. Children that only fork are recognised by their name.
 HEAD = """import ctypes, os, signal, subprocess, sys, time
 
 MARK = "{mark}"
@@ -85,7 +86,7 @@ BODIES = {
     "in a lock": "import threading\n    lock = threading.Lock()\n    lock.acquire()\n    lock.acquire()  # here",
 }
 ALL_AT_ONCE = "go_deaf()\n    daemons()\n    fork(200)\n    ctypes.PyDLL(None).sleep(600)  # here"
-# Its children never stop talking, so silence cannot be what ends it.
+# Its children keep printing, so that silence cannot be what ends it.
 CHATTY = """go_deaf()
     daemons()
     if os.fork() == 0:
@@ -98,7 +99,7 @@ CHATTY = """go_deaf()
 
 @dataclass
 class Stage:
-    """One watcher with its limits, a service beside it, and the hangs one after the other."""
+    """One watcher with limits and a service, which runs one hanging test after the other."""
 
     project: Project
     watcher: Watcher
@@ -140,11 +141,11 @@ class Stage:
 
     @property
     def cold_runs(self) -> int:
-        """Runs that were wished warm and were not."""
+        """Return the runs that should have been warm and were not."""
         return (self.project.root / ".watchtest" / "watchtest.log").read_text(errors="replace").count('"cold start: ')
 
     def get_warm(self) -> None:
-        """Until a run was forked from the process that is kept for that."""
+        """Run until a run was forked from the warm process."""
         for _ in range(50):
             before = self.cold_runs
             done = self.project.command("run", "--wait", "--all")
@@ -159,7 +160,7 @@ class Stage:
         self.watcher.must_be_tidy()
 
     def processes(self, words: str) -> dict[str, str]:
-        """All in the box that have these words as their name or among their arguments, by pid."""
+        """Return all processes in the box, by pid, that have these words in their name or arguments."""
         rows: list[tuple[str, str]] = []
         if self.project.kind == "docker":
             with closing(docker.from_env(environment=self.project.environ)) as client:
@@ -171,7 +172,7 @@ class Stage:
 
 
 def said_of(folder: Path) -> str:
-    """State, name and arguments of a process, as `ps` has them."""
+    """Return the state, name and arguments of a process, as `ps` shows them."""
     try:
         name, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
         arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
@@ -251,7 +252,7 @@ print(json.dumps(peaks))
 
 
 def agents_peak_mb(project: Project) -> float:
-    """The most memory that the agent, and what it forked to watch over a run, ever had."""
+    """Return the peak memory of the agent and of what it forked to supervise a run."""
     if project.kind == "docker":
         peaks = json.loads(project.in_container("python3", "-c", PEAKS, "/opt/watchtest"))
     else:
@@ -276,7 +277,7 @@ def test_a_flood_of_output_fills_no_memory_and_its_ends_are_kept(project: Projec
     shown = project.command("history", "show", "last", "--output").stdout
     assert len(shown) < 2_000_000
     assert "the very last words" in shown
-    # What pytest has captured is with the test; what was not is the output of the run.
+    # What pytest captured is shown with the test; the rest is the output of the run.
     kind = "characters" if is_captured else "bytes of output"
     left_out = re.search(rf"\[\.\.\. (\d+) {kind} left out \.\.\.\]", shown)
     assert left_out is not None, shown[-3000:]

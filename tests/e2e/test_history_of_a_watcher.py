@@ -1,4 +1,4 @@
-"""The history of real watchers: killed in the middle of a run, and with a test that fails by chance."""
+"""The history of real watchers: one killed in the middle of a run, and one with a test that fails at random."""
 
 from __future__ import annotations
 

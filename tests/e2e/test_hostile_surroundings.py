@@ -1,4 +1,4 @@
-"""What should not happen, and does: a clear line each, no traceback, and still running where that can be."""
+"""Hostile environments: each gives a clear message and no traceback, and the watcher keeps running where it can."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NASTY = (
 
 @pytest.fixture
 def local(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
-    """Where the kind of box makes no difference."""
+    """A project for tests where the kind of box makes no difference."""
     project = make_project(tmp_path, "local")
     yield project
     end(project)
@@ -97,7 +97,7 @@ def test_what_cannot_be_mirrored_is_left_out_and_said(project: Project) -> None:
     (project.root / "dangling").symlink_to("nowhere")
     here = Path.cwd()
     with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(project.root)  # the path of a socket has a short limit
+        os.chdir(project.root)  # the path of a socket must be short
         try:
             listener.bind("socket")
         finally:
@@ -134,7 +134,7 @@ def test_an_unreadable_file_is_left_out_said_and_taken_in_once_it_can_be_read(lo
 
 
 def _without_power_over_files() -> tuple[str, ...]:
-    """Root reads everything unless it gives that up."""
+    """Root can read everything unless it drops that capability."""
     if os.geteuid() != 0:
         return ()
     if shutil.which("setpriv") is None:
@@ -239,7 +239,7 @@ def test_control_sequences_reach_no_terminal_and_no_reader(project: Project) -> 
         done = project.command(*argv)
         assert done.returncode in (0, 1), done.stderr
         assert not CONTROLS.search(done.stdout + done.stderr), argv
-    # A collection error takes another way, and shows the raw output on the terminal.
+    # A collection error is reported differently and shows the raw output on the terminal.
     project.save("test_nasty.py", f'NASTY = "{NASTY}"\nprint(NASTY)\nraise RuntimeError(NASTY)\n')
     _must_be_harmless(watcher, watcher.wait_for_verdict("error"))
     project.save(

@@ -1,4 +1,4 @@
-"""Three lanes on one repository: each box equals its own source, each verdict names git's own tree."""
+"""Three lanes on one repository: each box equals its own source, and each verdict names git's own tree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def watch(project: Project, *lanes: str) -> Watcher:
 
 
 def at_rest(watcher: Watcher, trees: dict[str, str], limit_s: float = 40.0) -> dict[str, Status]:
-    """The lanes once each is idle and speaks of exactly its tree."""
+    """Return the lanes once each is idle and about exactly its tree."""
 
     def look() -> dict[str, Status] | None:
         status = watcher.own_status
@@ -136,7 +136,7 @@ def test_many_git_operations_leave_each_box_equal_to_its_source(project: Project
             done += 1
             if chance.random() < 0.1:
                 time.sleep(chance.uniform(0, 0.3))
-        # What the operations may take away and no verdict can do without.
+        # Files that the operations may remove but that every verdict needs.
         if not (project.root / "test_it.py").exists():
             repo.git(
                 "checkout", "--quiet", "main", "--", "test_it.py", "code_of.py", "pytest.ini", ".gitignore", check=False

@@ -1,4 +1,4 @@
-"""A workspace of several languages under a real watcher: a save runs what it can affect, each runner by its word."""
+"""A workspace with several languages under a real watcher: a save runs what it can affect, as each runner decides."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def project(tmp_path: Path, make_project: MakeProject) -> Project:
 
 
 def ran(watcher: Watcher, verdict: str) -> tuple[int, str]:
-    """How many tests the run behind the next verdict ran, and because of what."""
+    """Return how many tests the run behind the next verdict ran, and why."""
     status = watcher.wait_for_verdict(verdict)
     return sum(status["run_counts"].values()), status["scope"]["because"]
 
@@ -57,18 +57,18 @@ def edit(project: Project, path: str, old: str, new: str) -> None:
 
 def test_a_save_runs_of_each_language_what_it_can_affect(project: Project) -> None:
     watcher = project.watch(limit_s=LIMIT_S)
-    assert ran(watcher, "passed")[0] == 9  # six of Go, two of Python, the command
+    assert ran(watcher, "passed")[0] == 9  # six in Go, two in Python, and the command
     edit(project, "internal/stock/stock.go", "stock[name]++", "stock[name] += 1")
     count, because = ran(watcher, "passed")
     assert count == 4, because
     assert "internal/stock/stock.go belongs to the package internal/stock" in because
     edit(project, "things.list", "pear", "TODO pear")
     count, because = ran(watcher, "failed")
-    # A file at the top, which any package below may read; and the command by its rule.
+    # Any package below may read a file at the top; the command runs because of its rule.
     assert count == 7, because
     edit(project, "tests/test_it.py", "ab", "ba")
     count, because = ran(watcher, "failed")
-    assert count == 2, because  # one of Python, and the command, which is red
+    assert count == 2, because  # one in Python, and the command, which is red
     edit(project, "things.list", "TODO pear", "pear")
     assert ran(watcher, "passed")[0] == 7
     project.save("docs/guide.md", "# Guide to it\n")
@@ -79,5 +79,5 @@ def test_a_save_runs_of_each_language_what_it_can_affect(project: Project) -> No
     assert count == 6, because
     assert "settings/shop.yaml belongs to no package, so any package may read it" in because
     edit(project, "go.mod", "go 1.19", "go 1.18")
-    assert ran(watcher, "passed")[0] == 9  # that is another environment
+    assert ran(watcher, "passed")[0] == 9  # that makes a different environment
     watcher.must_be_tidy()

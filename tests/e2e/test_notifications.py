@@ -1,4 +1,4 @@
-"""What reaches the user beside the screen: by dunst on a real screen, and where there is no desktop at all."""
+"""Notifications outside the screen: with dunst on a real screen, and without any desktop."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ printf '%s|%s|%s|%s\\n' "$DUNST_ID" "$DUNST_URGENCY" "$DUNST_SUMMARY" "$body" >>
 
 @pytest.fixture(params=["local"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """What is told does not depend on the box."""
+    """Notifications do not depend on the kind of box."""
     return str(request.param)
 
 
 @dataclass
 class Desk:
-    """A screen with dunst on it."""
+    """A screen with dunst running on it."""
 
     environ: dict[str, str]
     log: Path
 
     @property
     def shown(self) -> list[str]:
-        """Everything that dunst has ever shown, each as `id|urgency|title|text`."""
+        """Return everything that dunst has ever shown, each as `id|urgency|title|text`."""
         return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
 
     def standing(self) -> int:
@@ -82,7 +82,7 @@ class Desk:
         return int(length.value)
 
     def history(self) -> list[str]:
-        """The titles of what was shown and is no longer, by dunst's own word, the oldest first."""
+        """Return the titles that are no longer shown, oldest first, as dunst reports them."""
         [notifications] = self.ask(DUNST_NAME, "NotificationListHistory")
         return [str(one["summary"].value) for one in reversed(notifications)]
 
@@ -90,7 +90,7 @@ class Desk:
         self.ask(DUNST_NAME, "NotificationCloseAll")
 
     def ask(self, interface: str, member: str, signature: str = "", body: list[Any] | None = None) -> list[Any]:
-        """What `dunstctl` asks; its own way to the bus takes programs that are not everywhere."""
+        """Ask what `dunstctl` would ask; dunstctl itself needs programs that are not installed everywhere."""
 
         async def ask() -> Message:
             bus = await MessageBus(bus_address=self.environ["DBUS_SESSION_BUS_ADDRESS"]).connect()
@@ -136,7 +136,7 @@ def _screen(folder: Path) -> Iterator[str]:
     with _running(command, folder / "screen.err", dict(os.environ), (theirs,)):
         os.close(theirs)
         assert select.select([ours], [], [], LIMIT_S)[0], "the screen does not start"
-        with os.fdopen(ours) as stream:  # its number comes in pieces, and it insists on the last of them
+        with os.fdopen(ours) as stream:  # Xvfb writes its number in pieces, so read to the end of the line
             number = stream.readline().strip()
         yield f":{number}"
 
@@ -167,7 +167,7 @@ class Scene:
         self.watcher.wait_for_verdict(verdict)
 
     def save_twice_in_one_run(self) -> None:
-        """The first is red already, and is superseded by a green one before it ends."""
+        """The first save is already red, and a green one supersedes it before its run ends."""
         gate, arrived = self.project.around / "gate", self.project.around / "arrived"
         gate.unlink()
         arrived.unlink(missing_ok=True)
@@ -280,7 +280,7 @@ def test_without_a_bus_the_dashboard_has_one_line_and_its_terminal_rings(project
                 if select.select([ours], [], [], 0.1)[0]:
                     try:
                         seen += os.read(ours, 65536)
-                    except OSError:  # the last one at the other end has gone
+                    except OSError:  # the last process at the other end is gone
                         break
         finally:
             watcher.kill()

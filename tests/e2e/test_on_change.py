@@ -1,6 +1,6 @@
-"""What a change during a run does to it: `on_change` smart, restart and queue, with a real watcher.
+"""What a change during a run does to it, with a real watcher: `on_change` smart, restart and queue.
 
-The tests of these projects wait at a gate, a file outside the workspace, so that a change comes when it shall.
+The tests of these projects wait at a gate, a file outside the workspace, so that each change comes at the right moment.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ QUIET_S = 0.7
 
 @pytest.fixture(params=["local"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The same code decides for every box; a gate outside of a container could not be seen in it."""
+    """The same code decides for every box; a container could not see a gate outside it."""
     return str(request.param)
 
 
 @dataclass
 class Scene:
-    """A project at whose gate a run stands."""
+    """A project with a run waiting at its gate."""
 
     project: Project
     watcher: Watcher
@@ -53,7 +53,7 @@ class Scene:
         return str(self.project.around / "gate")
 
     def runs(self) -> list[dict[str, Any]]:
-        """The history, oldest first."""
+        """Return the history, oldest first."""
         listed = json.loads(self.project.command("history", "list", "--json", "-n", "1000").stdout)["runs"]
         return list(reversed(listed))
 
@@ -66,7 +66,7 @@ class Scene:
         arrived.unlink()
 
     def must_still_stand(self) -> None:
-        """At the same gate, in the same run."""
+        """Fail unless the same run still waits at the same gate."""
         runs = len(self.runs())
         time.sleep(QUIET_S)
         assert self.watcher.own_status["activity"] == "running"
@@ -83,7 +83,7 @@ class Scene:
 
 @pytest.fixture
 def scene(project: Project, request: pytest.FixtureRequest) -> Scene:
-    """Its parameter is on_change; a first run has come to the gate."""
+    """A project with the given on_change, whose first run has reached the gate."""
     project.environ["WATCHTEST_RUNNER_ON_CHANGE"] = request.param
     project.save("README.md", "one\n")
     project.save("shop.py", MODULE.format(value=1))
@@ -109,7 +109,7 @@ def test_smart_goes_on_while_no_unfinished_test_is_reached(scene: Scene) -> None
     scene.must_still_stand()
     project.save("test_a_first.py", FIRST.format(value=False))
     scene.must_still_stand()
-    # The first run saw none of it; what came meanwhile is run right behind it.
+    # The first run saw none of it; what was saved meanwhile runs right after it.
     status = scene.open_the_gate()
     assert status["verdict"] == "failed"
     assert [failure["id"] for failure in status["failures"]] == ["test_a_first.py::test_first"]
@@ -195,7 +195,7 @@ SLOW = "import time\n\nimport data\n\ndef test_slow():\n    time.sleep(0.3)\n   
 
 @contextmanager
 def writing(project: Project, interval_s: float) -> Iterator[None]:
-    """A program that writes a file of the workspace all the time."""
+    """A program that writes a file in the workspace all the time."""
     is_over = threading.Event()
 
     def write() -> None:
@@ -216,7 +216,7 @@ def writing(project: Project, interval_s: float) -> Iterator[None]:
 
 @pytest.mark.thorough
 def test_nor_can_it_where_a_run_is_over_before_the_next_write(project: Project) -> None:
-    project.environ["WATCHTEST_WATCH_DEBOUNCE_MS"] = "1000"  # so long every verdict is held back
+    project.environ["WATCHTEST_WATCH_DEBOUNCE_MS"] = "1000"  # every verdict is held back for this long
     project.save("data.py", "NUMBER = 0\n")
     project.save("test_quick.py", "import data\n\ndef test_quick():\n    assert data.NUMBER >= 0\n")
     watcher = project.watch()
@@ -266,7 +266,7 @@ def test_a_save_in_two_steps_has_one_verdict_of_the_second(project: Project, deb
     watcher = project.watch()
     watcher.wait_for_verdict("passed")
     for number in range(2, 8):
-        # As an editor that truncates and then writes, or a formatter behind it.
+        # As an editor that truncates and then writes, or is followed by a formatter.
         project.save("shop.py", "" if number % 2 else MODULE.format(value=-number))
         time.sleep(gap_s)
         project.save("shop.py", MODULE.format(value=number))
@@ -274,6 +274,6 @@ def test_a_save_in_two_steps_has_one_verdict_of_the_second(project: Project, deb
     states = Scene(project, watcher).states()
     assert states.count("passed") == 7, states
     assert set(states) <= {"passed", "superseded"}, states
-    # A red test is shown as it is seen; a verdict it is only when the save is over.
+    # A red test is shown at once, but it becomes a verdict only when the save is complete.
     assert " failed " not in watcher.output
     watcher.must_be_tidy()

@@ -1,6 +1,6 @@
-"""Real toolchains on real projects: go, cargo, vitest and jest, and commands. Each green, red, and broken.
+"""Real toolchains on real projects: go, cargo, vitest, jest and commands, each green, red and broken.
 
-The invocations of a runner are carried out on this machine; that boxes carry them out alike is told elsewhere.
+The invocations of a runner are executed on this machine; test_runners_in_boxes covers boxes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def test_a_panic_in_go_names_its_test_and_place(sample: Sample) -> None:
     assert found.crash is not None
     assert (found.crash.file, found.crash.line) == ("internal/stock/stock.go", 14)
     judgement = judge(broken)
-    assert judgement.state is RunState.ERROR  # the tests behind it were not run
+    assert judgement.state is RunState.ERROR  # the tests after it did not run
     assert "panic in internal/stock::TestAdd" in judgement.reason
     assert not broken.has_collected
 
@@ -237,7 +237,7 @@ def test_cargo_runs_at_least_what_is_selected(sample: Sample) -> None:
     some = ("shop/lib::tests::two_things", "tax/lib::a_fifth")
     assert set(outcomes(carry_out(CargoRunner(), workspace, some))) == set(some)
     docs = carry_out(CargoRunner(), workspace, ("shop/doc::src/lib.rs - total (line 4)",))
-    assert outcomes(docs) == {"shop/doc::src/lib.rs - total (line 5)": "passed"}  # a line moved meanwhile
+    assert outcomes(docs) == {"shop/doc::src/lib.rs - total (line 5)": "passed"}  # a line has moved meanwhile
 
 
 @pytest.mark.cargo
@@ -420,7 +420,7 @@ def test_a_command_that_writes_junit_tells_its_tests(tmp_path: Path) -> None:
     found = failure(red, "unit::a.b.d")
     assert (found.kind, found.message, place(found)) == ("E", "no <d>", ("src/d.c", 12))
     lying = carry_out(CommandRunner(command=("sh", "make it.sh", "0"), name="unit", junit="out put.xml"), tmp_path)
-    assert judge(lying).state is RunState.FAILED  # exit code 0 does not make red green
+    assert judge(lying).state is RunState.FAILED  # exit code 0 does not turn red into green
 
 
 def test_junit_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:

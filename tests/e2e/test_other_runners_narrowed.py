@@ -1,4 +1,4 @@
-"""Real toolchains asked which tests a change can affect: nothing that a change breaks is outside of the answer."""
+"""Real toolchains are asked which tests a change can affect: the answer includes everything that the change breaks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ Sample = Callable[[str], Path]
 
 @pytest.fixture
 def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Sample:
-    """A copy of a sample, with one more part that depends on another, in a workspace with a space in its name."""
+    """A copy of a sample, with an additional part that depends on another, in a workspace with a space in its name."""
 
     def copy(name: str) -> Path:
         tool = tool_of(name)

@@ -1,6 +1,6 @@
-"""Runs called off at random moments, politely or not: during setup, collection and tests.
+"""Runs are cancelled or killed at random moments: during setup, collection and tests.
 
-Every end is in the history, no run stays open, and the next save is run at once and rightly.
+Every end is in the history, no run stays open, and the next save is run at once with the right verdict.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def test_value():
 """
 AT_ONCE_S = 2.0
 LET_THROUGH = 10
-"""One run of so many is not called off, and has to be right."""
+"""One run in this many is not cancelled and must give the right verdict."""
 
 
 @dataclass
 class Play:
-    """One watcher; every round saves something new and calls the run off."""
+    """One watcher; every round saves something new and cancels the run."""
 
     project: Project
     watcher: Watcher
@@ -47,20 +47,20 @@ class Play:
     rounds: int = 0
 
     def save(self, *, is_green: bool) -> None:
-        """Another content for all that a run depends on, setup included."""
+        """Change everything that a run depends on, including setup."""
         self.rounds += 1
         self.project.save("wanted.txt", f"{self.rounds}")
         self.project.save("value.txt", f"{self.rounds if is_green else 'wrong'}")
         self.project.save("deps.txt", f"{self.rounds}")
 
-    def call_off(self) -> None:
-        """Save, wait until a part of that run is reached, and call it off a random moment later."""
+    def save_and_cancel(self) -> None:
+        """Save, wait until the run reaches a phase, and cancel it a random moment later."""
         before = self.watcher.own_status["run_id"]
         wanted = self.moments.choice(PARTS)
         self.save(is_green=True)
         self.watcher.wait_until("the save is run", lambda: self.part() != "nothing", AT_ONCE_S)
         self.watcher.wait_until("the part is reached", lambda: self.part() in (wanted, "nothing"))
-        time.sleep(self.moments.random() * PART_S)  # the random moment is the test
+        time.sleep(self.moments.random() * PART_S)  # the random moment is the point of the test
         part = self.part()
         flag = self.moments.choice([(), ("--kill",)])
         done = self.project.command("cancel", *flag)
@@ -71,12 +71,12 @@ class Play:
             self.states[state] += 1
             self.parts[part] += 1
             self.ended[words[1]] = state
-            assert self.watcher.own_status["run_id"] == before, "a run that was called off has no verdict"
+            assert self.watcher.own_status["run_id"] == before, "a cancelled run has no verdict"
         else:
             assert "nothing is running" in done.stdout or "passed" in done.stdout or "ended before" in done.stdout
 
     def part(self) -> str:
-        """Where the run is right now, by the status file."""
+        """Return the current phase of the run, from the status file."""
         status = self.watcher.own_status
         if status["activity"] == "syncing":
             return "setup"
@@ -120,7 +120,7 @@ def test_runs_called_off_at_any_moment_are_kept_as_such_and_the_next_is_right(
     watcher.wait_for_verdict("passed")
     while len(play.ended) < count:
         assert play.rounds < 3 * count, play.states
-        play.call_off()
+        play.save_and_cancel()
         if play.rounds % LET_THROUGH == 0:
             play.let_through()
     play.let_through()

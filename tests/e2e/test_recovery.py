@@ -1,4 +1,4 @@
-"""Each way to lose a box: noticed within ten seconds, told with a hint, healed, and nothing green meanwhile."""
+"""Each way to lose a box: noticed within ten seconds, reported with a hint, repaired, and never green meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture
 def scene(stage: Scene) -> Scene:
-    """A watcher at rest on green, whatever the test before did to it."""
+    """A watcher that is idle and green, whatever the test before did to it."""
     if not stage.watcher.is_alive:
         stage.watch()
     stage.project.save("value.txt", "right")
@@ -39,7 +39,7 @@ def scene(stage: Scene) -> Scene:
 
 
 def suffer(scene: Scene, fault: Fault) -> Recording:
-    """The fault, until all is well again; it was noticed in time, told with a hint, and never passed over."""
+    """Cause the fault and wait for recovery; it must be noticed in time and reported with a hint."""
     with recorded(scene.watcher) as recording:
         with fault(scene):
             pass
@@ -57,13 +57,13 @@ def suffer(scene: Scene, fault: Fault) -> Recording:
 
 
 def problem(recording: Recording) -> dict[str, str]:
-    """The first that was told."""
+    """Return the first problem that was reported."""
     told: dict[str, str] = recording.troubled[0][1]["problem"]
     return told
 
 
 def said_since(scene: Scene, mark: int) -> list[str]:
-    """The lines of the plain output, without their times."""
+    """Return the lines of the plain output, without their times."""
     return [line[len("00:00:00 ") :] for line in scene.watcher.output[mark:].splitlines()]
 
 
@@ -73,7 +73,7 @@ def box_line(lines: list[str]) -> str:
 
 
 def runs(scene: Scene) -> list[dict[str, Any]]:
-    """Of the history, the newest first."""
+    """Return the runs in the history, newest first."""
     listed: list[dict[str, Any]] = json.loads(scene.project.command("history", "list", "-n", "1000", "--json").stdout)[
         "runs"
     ]
@@ -154,7 +154,7 @@ def test_a_box_that_is_lost_again_and_again_costs_no_thread_and_no_descriptor(sc
     threads, descriptors = held()
     for fault in (faults.kill_agent, faults.cut, faults.kill, faults.cut):
         suffer(scene, fault)
-    # Pools grow to their size by and by; what leaks grows with every loss.
+    # Pools grow gradually to their size; a leak grows with every loss.
     wait_for("no more threads than before", lambda: held()[0] <= threads + 2, limit_s=10)
     wait_for("no more descriptors than before", lambda: held()[1] <= descriptors + 2, limit_s=10)
 
@@ -206,7 +206,7 @@ def test_an_engine_that_is_gone_is_asked_ever_less_often_and_found_when_it_is_ba
     assert scene.proxy.host in without["message"] or "lost the container engine" in without["message"]
     lines = said_since(scene, mark)
     waits = [float(wait) for line in lines for wait in re.findall(r"retrying in ([\d.]+)s", line)]
-    assert waits[1:4] == [0.5, 1.0, 2.0]  # the first is about the channel, which is noticed sooner or later
+    assert waits[1:4] == [0.5, 1.0, 2.0]  # the first problem is about the channel, which is noticed sooner or later
     assert "restarted, was exited" in box_line(lines)
 
 

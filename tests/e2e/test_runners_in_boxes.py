@@ -1,6 +1,6 @@
-"""Real toolchains in real boxes under a real watcher, found without a word of configuration: green, red, green again.
+"""Real toolchains in real boxes under a real watcher, detected without any configuration: green, red, green again.
 
-What each tool's output means is told by test_other_runners; here it is the whole way, from a save to the status file.
+test_other_runners covers the output of each tool; these tests cover the whole way from a save to the status file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.projects import MakeProject, end
 from support.samples import SAMPLES, marked, tool_of
 from support.watcher_process import Project, Status
 
-LIMIT_S = 60.0  # a compiler on two cores that others use, too
+LIMIT_S = 60.0  # a compiler on two shared cores
 
 Sample = Callable[..., Project]
 
@@ -66,12 +66,12 @@ def sample(request: pytest.FixtureRequest, tmp_path: Path, make_project: MakePro
         must_be_marked(request, tool)
         project = make_project(tmp_path, "local")
         shutil.copytree(SAMPLES / name, project.root, dirs_exist_ok=True)
-        # The home of these watchers is an empty folder: what a user has at home is named instead.
+        # The home of these watchers is an empty folder, so name what a user would have at home.
         home = os.environ.get("RUSTUP_HOME") or str(Path.home() / ".rustup")
         cache = Path(platformdirs.user_cache_dir("watchtest-tests"), "go-build")
         project.environ |= {"RUSTUP_HOME": home, "GOCACHE": str(cache)}
         if tool == "npm":
-            # As `npm install` would do in the box, without asking an index in each test.
+            # Do what `npm install` would do in the box, without asking an index in each test.
             link_packages(SAMPLES / name, tmp_path)
             link = f"ln -s {shlex.quote(str((tmp_path / 'node_modules').resolve()))} node_modules"
             project.environ["WATCHTEST_BOX_SETUP"] = f"['{link}']"
@@ -162,7 +162,7 @@ def test_python_and_go_share_one_verdict_and_one_go_test_can_be_asked_for(sample
     both = watcher.wait_for_verdict("failed")
     assert failures(both) == {".::TestTotal": ("price_test.go", 8), "test_shop.py::test_shop": ("test_shop.py", 2)}
     edit(project, "price.go", "price + count", "price * count")
-    # The go of this run is green: what Python said must not be lost for it.
+    # go is green in this run, but the result of Python must not be lost.
     assert failures(watcher.wait_for_verdict("failed")) == {"test_shop.py::test_shop": ("test_shop.py", 2)}
     alone = project.command("run", "--wait", ".::TestTotal")
     assert (alone.returncode, "passed (1 passed)" in alone.stdout) == (0, True), alone.stdout + alone.stderr

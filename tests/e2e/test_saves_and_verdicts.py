@@ -1,4 +1,4 @@
-"""Save, and know: the first promise, from the front door."""
+"""The first promise, end to end: a save leads to a verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_save_gives_a_verdict_and_ten_saves_give_ten(project: Project) -> None
             assert failure["source_line"].strip() == "assert 1 == 2"
     assert len(seen) == 10
     assert len(set(seen.values())) == 10
-    # The status file may be a moment ahead of the line.
+    # The status file may be slightly ahead of the printed line.
     watcher.wait_until("eleven verdicts in plain words", lambda: watcher.output.count(" · tree ") == 11)
     assert min(took) < 3.0, "not a benchmark, but a wait of seconds anywhere on the way would show here"
     assert watcher.stop() == 0
@@ -54,7 +54,7 @@ def test_a_save_that_changes_no_content_runs_nothing(project: Project) -> None:
 
 
 def test_a_same_size_edit_within_one_second_runs_the_new_code(project: Project) -> None:
-    """Python would believe its compiled file: same size, same second."""
+    """Python would trust its compiled file: same size, same second."""
     project.save("value.py", "VALUE = 1\n")
     project.save("test_it.py", "import value\n\ndef test_value():\n    assert value.VALUE == 1\n")
     watcher = project.watch()
@@ -73,7 +73,7 @@ def test_a_save_during_a_run_gives_a_follow_up_run_on_the_last_tree(project: Pro
     project.save("test_slow.py", "def test_slow():\n    assert 'last' == 'edit'\n")
     watcher.wait_until("the second, too", lambda: watcher.output.count("changed 1 file: test_slow.py") == 2)
     assert watcher.own_status["verdict"] == "unknown", "nothing may be said before a run has ended"
-    # The file that ends the first run is made in the box alone.
+    # The file that ends the first run is created only in the box.
     assert project.execute("touch", "go").returncode == 0
     status = watcher.wait_for_verdict("failed")
     assert "last" in status["failures"][0]["message"]

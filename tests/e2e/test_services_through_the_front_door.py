@@ -1,4 +1,4 @@
-"""A small key-value server as a service, through the front door: edited, crashing, adopted, and lost with its box."""
+"""A small key-value server as a service, end to end: edited, crashing, adopted, and lost with its box."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Shop:
         project.save("watchtest.toml", SETTINGS.format(port=self.port, limit=limit))
 
     def birth(self) -> str:
-        """Written by the tests, in the box: which process of the server answered them."""
+        """Return which server process answered the tests; they write it down in the box."""
         done = self.project.execute("cat", "birth")
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -1,6 +1,6 @@
-"""The dashboard in a real terminal, at three sizes: what a person sees, compared with screens that were looked at.
+"""The dashboard in a real terminal at three sizes, compared with screens that a person has reviewed.
 
-WATCHTEST_WRITE_SCREENS=1 writes the screens instead of comparing them; look at them before they are kept.
+WATCHTEST_WRITE_SCREENS=1 writes the screens instead of comparing them; review them before you commit them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def watching(project: Project, *words: str) -> Terminal:
 
 
 def look(terminal: Terminal, stage: str) -> None:
-    """The screen at each size, against the one that was kept."""
+    """Compare the screen at each size with the stored one."""
     for width, height in SIZES:
         terminal.resize(width, height)
         kept = SCREENS / f"{stage}-{width}x{height}.txt"
@@ -101,8 +101,8 @@ def test_a_day_at_the_dashboard(docker_project: Project) -> None:
         look(terminal, "7-healed")
         terminal.press("q")
         assert "left with code 0" in "\n".join(terminal.shows("left with code"))
-        assert not any("PASSED" in row for row in terminal.screen)  # the screen of before is back
-        assert terminal.screen[0] == "✔ passed 4 tests"  # and the last word stays
+        assert not any("PASSED" in row for row in terminal.screen)  # the previous screen is back
+        assert terminal.screen[0] == "✔ passed 4 tests"  # and the last line stays
 
 
 @pytest.fixture
@@ -171,14 +171,14 @@ def test_the_terminal_is_as_before_after_a_crash_and_after_sleep(local_project: 
         terminal.press("fg", "Enter")
         terminal.shows("passed 4 tests · run")
         time.sleep(1.0)
-        assert not any("h help" in row for row in terminal.screen)  # the pager has the terminal, and we have not
+        assert not any("h help" in row for row in terminal.screen)  # the pager owns the terminal
         terminal.press("q")
         terminal.shows("h help", "PASSED 4 tests")
         terminal.press("C-z")
         terminal.shows("Stopped")
         terminal.press("bg", "Enter")
         time.sleep(1.0)
-        assert not any("h help" in row for row in terminal.screen)  # the shell has it
+        assert not any("h help" in row for row in terminal.screen)  # the shell owns it
         terminal.press("fg", "Enter")
         terminal.shows("h help", "PASSED 4 tests")
         terminal.press("C-c")

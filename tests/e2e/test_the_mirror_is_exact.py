@@ -1,6 +1,6 @@
-"""The third law, from outside: after many random file operations in any timing, the box holds what the workspace holds.
+"""The third law, from outside: after random file operations in any timing, the box equals the workspace.
 
-Both trees are read by a script that shares no code with watchtest; the tree the verdict names is git's own id.
+A script that shares no code with watchtest reads both trees; the verdict names the tree by git's own id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SETTLINGS = 40
 NAMES = ("a.py", "b.txt", "with space.txt", "ünïcödé-☃.txt", "data.bin", "empty", "-dash", "x.cfg", "new\nline", "日本")
 FOLDERS = ("pkg", "deep", "with space", "ordner-ä", "docs")
 
-# Green only if the box runs the very bytes that were saved: both files change in each round, and keep their sizes.
+# Green only if the box runs exactly the saved bytes: both files change in each round and keep their sizes.
 TEST = """import pathlib, value
 
 def test_value():
@@ -30,7 +30,7 @@ def test_value():
 
 
 class Hand:
-    """Somebody who does things to files, in a way that can be repeated."""
+    """Makes random changes to files that can be reproduced."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root
@@ -121,7 +121,7 @@ class Hand:
         return f"link {path}"
 
     def swap_kind(self) -> str | None:
-        """A file where a folder was, or a folder where a file was."""
+        """Replace a file with a folder, or a folder with a file."""
         path = self._file()
         if path is not None and self.random.random() < 0.5:
             path.unlink()
@@ -176,7 +176,7 @@ class Hand:
 
     def _file(self, fits: Callable[[Path], bool] = lambda _file: True) -> Path | None:
         files = [path for path in self._all() if path.is_symlink() or path.is_file()]
-        # What is done to the content of a link would be done to its target, outside of the workspace.
+        # Writing to a link would change its target outside the workspace.
         files = [path for path in files if not path.is_symlink() and fits(path)]
         return self.random.choice(files) if files else None
 
@@ -188,7 +188,7 @@ class Hand:
 @pytest.mark.thorough
 def test_the_box_holds_exactly_the_workspace_after_each_of_many_random_operations(project: Project) -> None:
     project.save("test_value.py", TEST)
-    # Left to itself, pytest goes round and round through links to their own folder.
+    # Without this, pytest would endlessly follow links to their own folder.
     project.save("pytest.ini", "[pytest]\ntestpaths = test_value.py\n")
     project.save("value.py", 'VALUE = "0000"\n')
     project.save("expected.txt", "0000")
@@ -204,9 +204,9 @@ def test_the_box_holds_exactly_the_workspace_after_each_of_many_random_operation
         for _ in range(size):
             hand.act()
             if not is_burst:
-                time.sleep(hand.random.choice((0.0, 0.01, 0.06, 0.12)))  # the random timing is the test
+                time.sleep(hand.random.choice((0.0, 0.01, 0.06, 0.12)))  # the random timing is the point of the test
         project.save("value.py", f'VALUE = "{number:04}"\n')
-        project.save("expected.txt", f"{number:04}")  # the last: a tree with it has everything before it
+        project.save("expected.txt", f"{number:04}")  # the last one: a tree that has it has everything before it
         watcher.wait_for_verdict("passed")
         assert project.box_tree() == project.tree(), f"seed {SEED}, after {hand.done[began:]}"
     assert len(hand.done) == OPERATIONS
@@ -216,7 +216,7 @@ def test_the_box_holds_exactly_the_workspace_after_each_of_many_random_operation
 
 
 def test_what_tests_do_to_the_mirror_is_undone_before_the_next_run(project: Project) -> None:
-    """A test that edits, deletes or replaces files of the tree breaks neither the mirror nor the next verdict."""
+    """A test that edits, deletes or replaces files of the tree affects neither the mirror nor the next verdict."""
     project.save("data/one.txt", "one")
     project.save("data/two.txt", "two")
     project.save("data/three.txt", "3")

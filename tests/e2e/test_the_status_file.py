@@ -1,4 +1,4 @@
-"""The contract with editors, read the way they read it."""
+"""The status file's contract with editors, read as they read it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watchtest.views.schemas import status_schema
 VALIDATOR = jsonschema.Draft202012Validator(status_schema(), format_checker=jsonschema.FormatChecker())
 UPDATES = 1_000
 
-# The real writer, in a process of its own, over states that the real `step` made.
+# Runs the real writer in a separate process, on states made by the real `step`.
 WRITER = """
 import sys, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands of the user in the box: exec, exec -d, shell, logs, snapshot, reset. With a watcher and without one."""
+"""Commands that users run in the box, with and without a watcher: exec, exec -d, shell, logs, snapshot, reset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GREEN = "def test_it(): pass\n"
 
 
 def test_a_command_without_a_watcher_finds_the_code_as_it_is_now(project: Project) -> None:
-    """Never an empty workspace: the box is made, filled and set up first."""
+    """The workspace is never empty: the box is made, filled and set up first."""
     project.save("test_it.py", GREEN)
     project.save("word.txt", "one")
     first = project.execute("sh", "-c", "cat word.txt; ls")
@@ -32,7 +32,7 @@ def test_a_command_without_a_watcher_finds_the_code_as_it_is_now(project: Projec
 def test_a_command_beside_a_watcher_leaves_it_alone(project: Project) -> None:
     project.save("test_it.py", GREEN)
     watcher = project.watch()
-    # At once, while the watcher is still busy making the box: the command waits for it.
+    # Immediately, while the watcher is still making the box: the command waits for it.
     said = project.execute("cat", "test_it.py")
     assert said.stdout == GREEN, said.stderr
     before = watcher.wait_for_verdict("passed")
@@ -125,7 +125,7 @@ def test_a_snapshot_is_what_a_new_box_starts_from(docker_project: Project) -> No
     assert "every box of this workspace now starts from it" in kept.stdout
     project.command("reset", "--engine", "docker")
     assert project.execute("cat", "/opt/package").stdout == "by hand\n"
-    # And what was not kept is told when its box is gone.
+    # What was not kept is reported when its box is gone.
     assert project.execute("sh", "-c", "echo unkept > /opt/other").returncode == 0
     subprocess.run(["docker", "rm", "-f", project.container()], check=True, capture_output=True, timeout=30)
     code, said = project.once()
@@ -198,7 +198,7 @@ def test_two_first_commands_at_once_both_get_their_box(project: Project) -> None
 def test_a_command_whose_reader_has_gone_or_that_is_ended_leaves_nothing_running(project: Project) -> None:
     project.save("test_it.py", GREEN)
     assert project.execute("true").returncode == 0
-    mark = str(random.randrange(10**8, 10**9))  # also the seconds that one of them would sleep
+    mark = str(random.randrange(10**8, 10**9))  # also the number of seconds that one of them sleeps
     watchtest = f"'{sys.executable}' -m watchtest exec --engine {project.kind} --"
     flood = f"{watchtest} sh -c 'while :; do echo {mark}; done' | head -1"
     around = {"cwd": project.root, "env": project.environ}

@@ -1,4 +1,4 @@
-"""Which signals end a watcher, and where there is a screen to draw on."""
+"""Which signals end a watcher, and when there is a screen to draw on."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ def test_under_nohup_it_outlives_its_terminal() -> None:
 def test_a_terminal_that_cannot_be_drawn_on_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert has_screen({"TERM": "xterm"})
-    assert not has_screen({"TERM": "dumb"})  # rich draws nothing there at all
+    assert not has_screen({"TERM": "dumb"})  # rich draws nothing at all there

@@ -186,7 +186,7 @@ def test_every_module_says_what_it_is_for(file: Path) -> None:
     "test", sorted(UNIT_TESTS.rglob("test_*.py")), ids=lambda test: str(test.relative_to(UNIT_TESTS))
 )
 def test_a_unit_test_lies_where_its_module_does(test: Path) -> None:
-    """`tests/unit/core/test_step.py`, or `test_step_laws.py` where there is more to say."""
+    """`tests/unit/core/test_step.py`, or also `test_step_laws.py` if one file is not enough."""
     folder = ROOT / test.parent.relative_to(UNIT_TESTS)
     name = test.stem.removeprefix("test_")
     modules = [module.stem for module in folder.glob("*.py")]

@@ -1,4 +1,4 @@
-"""The engine script and the gate of the Docker tests, without an engine."""
+"""The engine script and the guard of the Docker tests, without an engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.process import OwnProcess
 from engine.wire import Engine
 
 TESTS = Path(__file__).resolve().parent.parent
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by Linux's /proc")
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="processes are identified through Linux's /proc")
 
 
 def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -101,7 +101,7 @@ def record(place: Place, own: OwnProcess) -> None:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """A suite under the real gate: a plain test, a Docker test by folder, one by mark, one that is skipped by hand."""
+    """A suite with the real guard: a plain test, a Docker test by folder, one by mark, and one skipped by hand."""
     tests = tmp_path / "tests"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TESTS / "engine", tests / "engine", ignore=ignore)
@@ -118,7 +118,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 class EngineThatHasEverything(BaseHTTPRequestHandler):
-    """Answers a ping, and every question for an image with an image that nobody labelled."""
+    """Answers a ping, and every request for an image with an unlabelled image."""
 
     def do_GET(self) -> None:
         body = b"OK" if self.path == "/_ping" else b'{"Config": {"Labels": null}}'

@@ -1,4 +1,4 @@
-"""The tests of a run by several runners: what is said of a run that was stopped between two of them, or in one."""
+"""A run with several runners: what is reported if it is stopped between two of them, or in one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TIMED_OUT = JobResult(None, "timed_out", "the run took longer than 5 s", "", "",
 
 
 class FakeSession:
-    """Ends each job as `ends` says of its command; a job with a wish to stop it is stopped."""
+    """Ends each job as `ends` says for its command; a job with a stop signal is stopped."""
 
     def __init__(self, ends: Callable[[str], JobResult]) -> None:
         self._ends = ends
@@ -103,12 +103,12 @@ def run_context(
     tree: Snapshot = TREE,
     known: frozenset[str] = frozenset(),
 ) -> RunContext:
-    """A run of `tree`; of TREE, all that is known is known."""
+    """Return the context of a run of `tree`; everything that is known is about TREE."""
     start = StartRun(replace(RUN, selection=selection or RUN.selection), frozenset())
-    nobody: Any = lambda _what: None  # noqa: E731  both for events and for notes
-    selection_input = SelectionInput(tree, "", TREE if known else None, known, frozenset(), nobody)
+    ignore: Any = lambda _what: None  # noqa: E731  both for events and for notes
+    selection_input = SelectionInput(tree, "", TREE if known else None, known, frozenset(), ignore)
     box = cast(BoxSession, session)
-    return RunContext(box, tree, 1, sys.executable, "", start, frozenset(), nobody, nobody, signal, selection_input)
+    return RunContext(box, tree, 1, sys.executable, "", start, frozenset(), ignore, ignore, signal, selection_input)
 
 
 @pytest.mark.parametrize("stop", [StopReason.CANCELLED, StopReason.KILLED, StopReason.SUPERSEDED])
@@ -167,7 +167,7 @@ def a_testing(folder: Path, *runners: AnyRunner) -> TestExecutor:
 
 
 def selected(testing: TestExecutor, session: FakeSession, known: frozenset[str]) -> Selection:
-    """After a run of everything, for a change of a.json."""
+    """Return the selection for a change of a.json after a run of everything."""
     asyncio.run(testing.execute(run_context(session, StopSignal())))
     return asyncio.run(testing.select(run_context(session, StopSignal(), tree=CHANGED, known=known)))
 

@@ -1,4 +1,4 @@
-"""The loop with parts that fail: whatever goes wrong in the background is heard of, and nobody waits for ever."""
+"""The loop with failing parts: every failure in the background is reported, and nothing waits forever."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def at_once(start: StartRun, post: Post, _wish: StopSignal) -> Ending:
 
 @dataclass
 class FakePipeline:
-    """A lane's pipeline that does what the test says."""
+    """A lane's pipeline that does what the test requires."""
 
     runs: Runs = at_once
     box: FakeBox = field(default_factory=FakeBox)
@@ -91,7 +91,7 @@ class FakePipeline:
 
 @dataclass
 class Watched:
-    """A loop with a view that remembers, and that says when something was seen."""
+    """A loop with a view that records, and signals when something was shown."""
 
     pipeline: FakePipeline
     watching: tuple[EventStream, ...] = ()
@@ -139,7 +139,7 @@ class Watched:
             await asyncio.sleep(0.01)
 
     def play(self, scene: Callable[[], Awaitable[None]]) -> State:
-        """The loop, with the scene beside it; then it is told to leave."""
+        """Run the loop alongside the scene, then ask it to leave."""
 
         async def whole() -> State:
             running = asyncio.create_task(self.loop.run())
@@ -304,7 +304,7 @@ def test_a_box_that_cannot_be_closed_does_not_hide_the_end_nor_keep_others_open(
 
 def test_a_failure_in_a_callback_or_a_dropped_task_is_said(caplog: pytest.LogCaptureFixture) -> None:
     def falls() -> None:
-        raise ZeroDivisionError("nobody owns me")
+        raise ZeroDivisionError("no owner")
 
     watched = Watched(FakePipeline())
 
@@ -314,7 +314,7 @@ def test_a_failure_in_a_callback_or_a_dropped_task_is_said(caplog: pytest.LogCap
 
     with caplog.at_level(logging.ERROR):
         watched.play(scene)
-    assert "a background task failed because of a bug: ZeroDivisionError: nobody owns me" in watched.notes[0]
+    assert "a background task failed because of a bug: ZeroDivisionError: no owner" in watched.notes[0]
     assert any(record.exc_info for record in caplog.records)
 
 
@@ -322,7 +322,7 @@ def test_a_failure_in_a_callback_or_a_dropped_task_is_said(caplog: pytest.LogCap
 
 
 async def long_run(start: StartRun, post: Post, signal: StopSignal) -> Ending:
-    """Tests run until they are stopped."""
+    """Run tests until they are stopped."""
     post(SnapshotTaken(SAVE, time.time(), start.run.id, TREE))
     post(TestsCollected(SAVE, time.time(), start.run.id, frozenset()))
     post(TestsCollected(SAVE, time.time(), start.run.id, frozenset({"a.py::t"})))

@@ -1,4 +1,4 @@
-"""What was imported is set aside once, after the first run; what runs leave behind is found soon, and given back."""
+"""Imported objects are frozen once, after the first run; what runs leave behind is soon collected and returned."""
 
 from __future__ import annotations
 

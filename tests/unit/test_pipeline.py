@@ -1,4 +1,4 @@
-"""What a run makes of a selection that fails: a defect of ours costs time, never a verdict."""
+"""How a run handles a selection that fails: our defect costs time, but never a verdict."""
 
 from __future__ import annotations
 

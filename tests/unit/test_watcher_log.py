@@ -1,4 +1,5 @@
-"""The watcher's log: what is in a record, where it goes when its file is swept away, and that nobody else writes it."""
+"""The watcher's log: the content of a record, what happens if its file is removed, and that only the watcher writes
+it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 
 def test_a_number_that_has_come_to_mean_another_file_is_not_read() -> None:
-    """Read all the same, it would hold up the agent until somebody writes there."""
+    """Reading it anyway would block the agent until something is written there."""
     pipes = [os.pipe() for _ in range(2)]
     with selectors.DefaultSelector() as selector:
         for ours, theirs in pipes:

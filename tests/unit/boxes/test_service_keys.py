@@ -1,4 +1,4 @@
-"""Of which files a service is made, and that its key follows exactly those."""
+"""Which files a service depends on, and that its key changes exactly with those."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = (
     "tests/requirements.txt",
 )
 OWN = [path for path in FILES if "test" not in path]
-"""Nobody knows what a server of the project reads: all of it but its tests, texts and dependency files."""
+"""What a server of the project reads is unknown: everything except its tests, texts and dependency files."""
 
 
 def snapshot(**changed: str) -> Snapshot:

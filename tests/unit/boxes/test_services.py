@@ -1,4 +1,4 @@
-"""What a run makes of what an agent says of services, in any order and of any shape. The agent is a script."""
+"""How a run handles an agent's reports on services, in any order and of any shape. The agent is a script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTHING = Snapshot("tree", {})
 
 
 class ScriptedAgent:
-    """A byte stream. `script(number, order)` says all that follows an order; it arrives as one piece."""
+    """A byte stream. `script(number, order)` returns everything that follows an order; it arrives in one piece."""
 
     def __init__(self, script: Script, *, has_services: bool = False) -> None:
         self._script = script

@@ -1,4 +1,4 @@
-"""What comes out of the box about services is believed only in its shape and bounds."""
+"""Reports on services from the box are accepted only if their shape is valid and their size is bounded."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_runs_are_asked_for_again_and_by_words_in_their_names() -> None:
 
 
 class Elsewhere:
-    """The watcher of a bench, for an attached dashboard; it can be gone for a while."""
+    """The watcher of a bench, as an attached dashboard sees it; it can be gone for a while."""
 
     folder = "/some/workspace"
 
@@ -141,7 +141,7 @@ def test_an_attached_dashboard_follows_asks_and_outlives_a_moment_without_a_watc
             await watcher.until("it is green", lambda: "PASSED 1 test" in shown())
             elsewhere.is_gone = True
             await watcher.until("it shows that", lambda: "no watcher runs here" in shown())
-            assert backend.rows(ViewState(), 24, time.time())[0].band == OUTDATED  # what was green may not be any more
+            assert backend.rows(ViewState(), 24, time.time())[0].band == OUTDATED  # what was green may have changed
             elsewhere.is_gone = False
             await watcher.until("it is back", lambda: "no watcher runs here" not in shown())
             assert backend.rows(ViewState(), 24, time.time())[0].band == "bold black on green"
@@ -172,7 +172,7 @@ def test_an_attached_dashboard_says_when_the_watcher_is_silent_and_can_be_left_t
         rows = backend.rows(ViewState(), 24, time.time() + SILENCE_S + 1)
         assert rows[0].band == OUTDATED
         assert "this is its last screen" in rows[-2].left[0][0]
-        await asyncio.sleep(1.5)  # one that asks is stuck now
+        await asyncio.sleep(1.5)  # one request is stuck now
         following.cancel()
         await asyncio.gather(following, backend.settle(), return_exceptions=True)
 
@@ -188,7 +188,7 @@ def test_an_attached_terminal_shows_the_notifications_of_a_watcher_without_one()
         notifier = AttachedNotifier({"TERM": "xterm-kitty"}, "/shop", TerminalAccess(written.append), pytest.fail)
         red = Notification(NotificationKind.RED, "✘ shop: 1 test failed", ("test_a",), Lane.SAVE, Verdict.FAILED)
         await relay.deliver(red)
-        notifier.receive(relay.live)  # from before
+        notifier.receive(relay.live)  # from the time before
         await relay.deliver(red)
         for _ in range(3):
             notifier.receive(relay.live)
@@ -201,7 +201,7 @@ def test_an_attached_terminal_shows_the_notifications_of_a_watcher_without_one()
         await relay.deliver(red)
         notifier.receive(relay.live)
         await notifier.outbox.close(5.0)
-        notifier.receive({"number": 9})  # of a watchtest that is to come
+        notifier.receive({"number": 9})  # from a future version of watchtest
         await notifier.outbox.close(5.0)
         return written
 

@@ -1,4 +1,4 @@
-"""Which process watches: proven by more than a number in a file, so that no other is ever taken for it."""
+"""Which process watches: more than a number in a file proves it, so that no other process is mistaken for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from watchtest.errors import ControlError, WorkspaceError
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.workspace.lock import WatcherLock
 
-# Holds the lock as a watcher does, and says so in its status; obeys no polite word if told so.
+# Holds the lock as a watcher does, and says so in its status; ignores SIGTERM if asked to.
 WATCHER = """
 import signal, sys, time
 from pathlib import Path
@@ -62,7 +62,7 @@ def watcher(workspace: BackgroundWatcher, manner: str = "polite") -> Iterator[su
 
 
 def show(own: Path, **changes: object) -> None:
-    """A status of this very process, but for the changes."""
+    """Write a status of this process with these changes."""
     file = StatusFile(own, writer_of_this_process("1"), on_problem=pytest.fail)
     file.__enter__()
     file.show(Story().run("t1", passed("a")).state, time.time())
@@ -109,7 +109,7 @@ def test_a_process_that_ended_is_no_writer() -> None:
     assert verified_pid(known) == os.getpid()
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         deadline = time.monotonic() + 10
-        while is_alive(process.pid):  # a zombie by then, for nobody has waited for it
+        while is_alive(process.pid):  # it stays a zombie until its parent collects it
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert verified_pid({**known, "pid": process.pid}) is None

@@ -1,4 +1,4 @@
-"""The tree of a probe stays as it was, whatever is saved meanwhile."""
+"""The tree of a probe stays the same, whatever is saved meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALL = frozenset({EVERYTHING})
 
 
 class Saved:
-    """A source whose one file is edited at will."""
+    """A source whose only file can be edited at any time."""
 
     def __init__(self) -> None:
         self.content = b"first"

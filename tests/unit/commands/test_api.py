@@ -1,4 +1,4 @@
-"""`watchtest api …`, as a user sees it, without a watcher; with one, tests/e2e/test_control.py."""
+"""`watchtest api …` without a watcher, as a user sees it; tests/e2e/test_control.py covers it with one."""
 
 from __future__ import annotations
 

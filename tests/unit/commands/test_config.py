@@ -1,4 +1,4 @@
-"""`watchtest config …` through its own parser, and once as the process that must not pay for pydantic."""
+"""`watchtest config …` through its own parser, and once as a process, which must not import pydantic."""
 
 from __future__ import annotations
 

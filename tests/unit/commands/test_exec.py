@@ -1,4 +1,4 @@
-"""Names under which the output of commands is kept that were left running."""
+"""The names of logs that keep the output of background commands."""
 
 from __future__ import annotations
 

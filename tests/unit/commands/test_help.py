@@ -1,4 +1,4 @@
-"""`watchtest help`, and what the README and the topics say: links, commands, options and settings that exist."""
+"""`watchtest help`: the links, commands, options and settings in the README and the topics exist."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_link_to_another_topic_becomes_the_command_that_shows_it(capsys: pytes
 
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """Every command and subcommand by its words, and the program itself by the empty name."""
+    """Return every command and subcommand by its words; the program itself has the empty name."""
     found: dict[str, argparse.ArgumentParser] = {}
 
     def walk(parser: argparse.ArgumentParser, name: str) -> None:
@@ -140,14 +140,14 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def code_of(text: str) -> Iterator[str]:
-    """Every line of a code block and every code span."""
+    """Return every line of a code block and every code span."""
     for block in FENCED.findall(text):
         yield from block.splitlines()[1:-1]
     yield from (" ".join(span.split()) for span in SPAN.findall(FENCED.sub("", text)))
 
 
 def problem(words: list[str]) -> str:
-    """What is wrong with the words behind `watchtest`; empty if nothing is."""
+    """Return what is wrong with the words after `watchtest`; empty if nothing is."""
     name, rest = "", list(words)
     while rest and (below := _subparsers(parsers()[name])):
         if rest[0].startswith("-") or not rest[0][0].isalpha():

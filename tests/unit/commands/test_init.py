@@ -1,4 +1,4 @@
-"""`watchtest init`: what it finds is shown and written down, and what it writes are settings that hold."""
+"""`watchtest init` shows and writes what it finds, and the settings that it writes are valid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watchtest import cli
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which no setting of the machine running the tests shows."""
+    """A folder in which no setting of the host machine applies."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "workspace"

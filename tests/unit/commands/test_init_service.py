@@ -1,4 +1,4 @@
-"""`watchtest init --service`: what a session manager reads is what was meant, whatever the folder is called."""
+"""`watchtest init --service`: a session manager reads the file as intended, whatever the folder is called."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines(content: bytes) -> dict[str, str]:
 
 
 def read_as_systemd_does(text: str, *, has_variables: bool = True) -> list[str]:
-    """The words of a command line: quotes, backslashes, then specifiers, then variables."""
+    """Split a command line into words: quotes, backslashes, then specifiers, then variables."""
     words, at = [], 0
     while at < len(text):
         assert text[at] == '"', "each word is quoted"

@@ -1,4 +1,4 @@
-"""`watchtest ps` and `watchtest prune` on local boxes: what is whose, and what may go."""
+"""`watchtest ps` and `watchtest prune` on local boxes: who owns what, and what may be removed."""
 
 from __future__ import annotations
 
@@ -126,6 +126,6 @@ def test_a_workspace_that_cannot_be_looked_at_is_not_gone(cache: Path, tmp_path:
     local_box(cache, "box-1-save", str(tmp_path))
     box: Resource = local_resources(cache)[0]
 
-    assert not replace(box, workspace=f"{tmp_path}/{'x' * 5000}").is_orphan(HOST)  # its name is too long to ask
+    assert not replace(box, workspace=f"{tmp_path}/{'x' * 5000}").is_orphan(HOST)  # its name is too long to look up
     assert not replace(box, workspace="a\0b").is_orphan(HOST)
     assert replace(box, workspace=f"{tmp_path}/none").is_orphan(HOST)

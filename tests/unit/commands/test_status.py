@@ -1,4 +1,4 @@
-"""`watchtest status` on real files, with real locks of real processes."""
+"""`watchtest status` on real files, with locks held by real processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def watch(folder: Path) -> Iterator[Watch]:
-    """A watcher that shows one state and lives on, holding its lock."""
+    """Start a watcher that shows one state and stays alive, holding its lock."""
     lock = filelock.FileLock(folder / "lock")
 
     def show(state: State) -> None:

@@ -84,7 +84,7 @@ def test_a_wrong_runner_is_one_line_that_says_what_to_write(tmp_path: Path, text
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, text)
     assert caught.value.message == f"watchtest.toml: {line}"
-    if "two of them" not in line:  # JSON Schema has no word for it
+    if "two of them" not in line:  # JSON Schema cannot express it
         assert not Draft202012Validator(json_schema()).is_valid(tomllib.loads(text))
 
 

@@ -87,13 +87,11 @@ def test_the_schema_lists_the_choices() -> None:
 words = st.sampled_from(
     ["", "auto", "off", "docker", "on", "/", "/a", "/a/..", "4g", "a b", "A=1", "./x", "x:y", "\x00"]
 )
-numbers = st.integers(-1, 5_000_000) | st.sampled_from(
-    [0.5, -0.5, 604_800.5]
-)  # JSON has no other way to say 5.0 than 5
+numbers = st.integers(-1, 5_000_000) | st.sampled_from([0.5, -0.5, 604_800.5])  # JSON cannot distinguish 5.0 from 5
 values = words | numbers | st.booleans() | st.lists(words | numbers, max_size=2)
 
 
-@settings(deadline=None)  # the machine may be busy; pytest's own timeout holds
+@settings(deadline=None)  # the machine may be busy; pytest's own timeout applies
 @given(key=st.sampled_from([*keys(), "box.nothing", "nothing.box"]), value=values)
 def test_the_schema_accepts_what_the_code_accepts(key: str, value: Any) -> None:
     section, name = key.split(".")

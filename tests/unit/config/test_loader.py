@@ -1,4 +1,4 @@
-"""Which layer of a setting wins, and the origin that is kept with the value."""
+"""Which layer of a setting wins, and the origin stored with the value."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ some_settings = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)  # the machine may be busy; pytest's own timeout holds
+@settings(deadline=None)  # the machine may be busy; pytest's own timeout applies
 @given(chosen=some_settings)
 def test_what_is_shown_is_a_config_file_that_loads_the_same_settings(
     tmp_path_factory: pytest.TempPathFactory, chosen: dict[str, object]

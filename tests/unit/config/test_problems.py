@@ -1,4 +1,4 @@
-"""Invalid configs, and the exact messages that the user reads."""
+"""Invalid configs, and the exact messages that the user sees."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_config_file_that_is_not_there_or_not_a_file_is_told(tmp_path: Path) -
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     file = tmp_path / "watchtest.toml"
-    if os.geteuid() == 0:  # nothing is forbidden to root; a link to itself cannot be read by anyone
+    if os.geteuid() == 0:  # root may read everything, but not even root can read a link to itself
         file.symlink_to(file)
         reason = "Too many levels of symbolic links"
     else:
@@ -242,7 +242,7 @@ anything = st.recursive(
 )
 
 
-@settings(deadline=None)  # the machine may be busy; pytest's own timeout holds
+@settings(deadline=None)  # the machine may be busy; pytest's own timeout applies
 @given(
     key=st.sampled_from(["box.setup", "box.engine", "box.cpus", "runner.args", "watch.debounce_ms", "box.x"]),
     value=anything,
@@ -255,4 +255,4 @@ def test_no_value_whatever_gets_pydantics_own_words_or_more_than_a_line_to_the_u
             assert line.startswith(f"command line: {key}")
             assert line.isprintable()
             assert "nput should" not in line
-            assert "is not accepted" not in line  # the last resort of problems.py: a kind of error it does not know
+            assert "is not accepted" not in line  # the fallback of problems.py, for an unknown kind of error

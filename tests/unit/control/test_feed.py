@@ -167,7 +167,7 @@ def test_a_client_that_leaves_is_forgotten() -> None:
 
 
 def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_disconnects() -> None:
-    """What they cost a run is measured in tests/bench/event_clients.py."""
+    """tests/bench/event_clients.py measures what they cost a run."""
     long = tuple(failed(f"test_a.py::test_{number}", output="x" * 8000) for number in range(50))
     tests = tuple(passed(f"test_a.py::test_{number}") for number in range(20))
 
@@ -207,7 +207,7 @@ def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_d
                 await watcher.until("the stuck one fell behind", lambda: held_up.position < feed.first - 1)
                 assert (await watcher.get("/health"))["status"] == "ok"
                 stuck.writer.transport.resume_reading()  # type: ignore[attr-defined]
-                with suppress(ConnectionError):  # on a slow machine it was given up already
+                with suppress(ConnectionError):  # on a slow machine it was already given up
                     await stuck.rest()
                 await watcher.until("it is cut off", lambda: held_up not in feed.clients)
 

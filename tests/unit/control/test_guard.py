@@ -22,7 +22,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def plenty(_scope: Message, _receive: Receive, send: Send) -> None:
-    """More than any buffer holds."""
+    """Return more data than any buffer holds."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for _ in range(100):
         await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})

@@ -1,4 +1,4 @@
-"""The metrics for Prometheus: what happened, the current state, and closed sets of labels."""
+"""The metrics for Prometheus: past events, the current state, and closed sets of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of runs and results as they come: nothing twice, nothing lost, and what memory lost from the history."""
+"""Lists of runs and results in progress: nothing twice, nothing lost; the history provides what memory has dropped."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def test_results_of_a_past_run_come_from_the_history_by_numbers_of_their_own() -
                 rest = await watcher.get(f"/runs/old.1/results?after={first['next']}")
                 assert [each["test"] for each in rest["results"]] == ["test_2", "test_3", "test_4"]
                 assert rest["results"][0]["duration_s"] == 0.0
-                anew = await watcher.get("/runs/old.1/results?after=3")  # a number of when it was remembered
-                assert (anew["reset"], len(anew["results"])) == (True, 5)
+                reread = await watcher.get("/runs/old.1/results?after=3")  # a number from when it was in memory
+                assert (reread["reset"], len(reread["results"])) == (True, 5)
                 with pytest.raises(RequestRefused, match=r"no run old\.2"):
                     await watcher.get("/runs/old.2/results")
 

@@ -21,7 +21,7 @@ WORKSPACE = Path("/work")
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """Five runs, the last of them still under way; and one of another workspace."""
+    """A history with five runs, the last one in progress, and one run of another workspace."""
     file = tmp_path / "history.sqlite3"
     with Store(file) as store:
         for number in range(1, 6):

@@ -1,4 +1,4 @@
-"""Audits: when more tests run than a change asks for, and what is made of what they say."""
+"""Audits: when more tests run than a change requires, and what happens with their results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B, C = ("tests/test_a.py::test_a", "tests/test_a.py::test_b", "tests/test_c.p
 
 
 class Story:
-    """A lane that is stepped through its runs, each of which selects what the story says."""
+    """Steps a lane through its runs; each run selects what the story says."""
 
     def __init__(self, **audit: float) -> None:
         schedule = AuditSchedule(int(audit.get("runs", 0)), float(audit.get("idle_s", 0.0)))

@@ -1,4 +1,4 @@
-"""The rules, each over a small atlas: which tests a changed path selects, how soon, and because of what."""
+"""The rules, each with a small test map: which tests a changed path selects, how soon, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mapped(tests: Mapping[str, Dependencies], scopes: Mapping[str, Dependencies]
 
 
 def asked(change: ChangedPath, test_map: TestMap, **more: object) -> tuple[set[str], set[str], list[Impact]]:
-    """The tests to run first, all to run, and the findings."""
+    """Return the tests to run first, all tests to run, and the findings."""
 
     def reach(paths: Iterable[str]) -> int:
         return test_map.of(test for path in paths for test in IMPORTERS.get(path, ()))
@@ -252,5 +252,5 @@ def test_reasons_beyond_the_third_are_counted() -> None:
 
 
 def test_the_agent_knows_the_same_settings_files() -> None:
-    """It cannot import the table, and also watches `setup.py`, which marks pytest's root folder."""
+    """The agent cannot import the table; it also watches `setup.py`, which marks pytest's root folder."""
     assert {*prestart.SETTINGS} == SETTINGS | {"setup.py"}

@@ -1,4 +1,4 @@
-"""Several runners, one workspace: what they said as one."""
+"""The executions of several runners in one workspace, merged into one."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_worst_runner_decides_and_is_named(parts: list[Execution], state: Ru
 
 
 def test_the_failure_of_one_runner_does_not_explain_the_exit_code_of_another() -> None:
-    """Believe nobody alone: go exited with 1 and told of no failed test, whatever pytest found."""
+    """Each runner is judged by itself: go exited with 1 and reported no failed test, whatever pytest found."""
     judgement = judge(merge([said("pytest", red=("a.py::a",)), said("go", "pkg::T", exit_code=1)]))
     assert judgement.state is RunState.ERROR
     assert judgement.reason == "go: the runner exited with 1, but no test was reported as failed"

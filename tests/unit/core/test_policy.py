@@ -1,4 +1,4 @@
-"""Which files of tests run first."""
+"""Which test files run first."""
 
 from __future__ import annotations
 

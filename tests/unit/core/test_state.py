@@ -1,4 +1,4 @@
-"""When a lane has come to rest: what `status --wait` waits for."""
+"""When a lane has settled, which is what `status --wait` waits for."""
 
 from __future__ import annotations
 

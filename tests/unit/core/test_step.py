@@ -1,4 +1,4 @@
-"""Single decisions of `step` that the laws leave open."""
+"""Single decisions of `step` that the laws do not cover."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ENTRY = Entry(EntryKind.FILE, 0o644, 1, "digest")
 
 
 class Watch:
-    """A lane and the effects it asked for, event by event."""
+    """A lane and the effects it requested, event by event."""
 
     def __init__(self, policy: Policy = Policy.ALL, once: bool = False) -> None:
         self.state = State({SAVE: LaneState(SAVE, policy, session="s")}, once=once)
@@ -251,7 +251,7 @@ def test_a_box_lost_in_the_middle_of_a_run_is_that_runs_own_matter_first() -> No
     assert lost(watch) == ()
     assert isinstance(watch.lane.activity, Working)
     (wake,) = watch.end(green())
-    assert isinstance(wake, SetTimer), "it had not noticed, so somebody else has to"
+    assert isinstance(wake, SetTimer), "the run had not noticed, so the lane has to"
     assert watch.lane.problem == GONE
 
 
@@ -339,7 +339,7 @@ def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:
 
 
 def test_only_some_tests_of_a_tree_do_not_make_it_known() -> None:
-    """A save without new content after such a run must not be taken for "unchanged"."""
+    """A save without new content after such a run must not count as "unchanged"."""
     watch = Watch(Policy.FAILED)
     watch.save()
     red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
@@ -460,7 +460,7 @@ def test_a_queue_that_is_full_refuses_and_says_so() -> None:
     watch.happen(RunRequested(SAVE, 3.0, only("late")))
     assert len(watch.lane.queue.waiting) == WAITING_LIMIT
     assert watch.lane.notes.current == "a run was refused: 20 runs are already queued"
-    assert watch.lane.queue.dropped == (), "nobody knows it by a name"
+    assert watch.lane.queue.dropped == (), "it has no id that a client knows"
     watch.happen(RunRequested(SAVE, 4.0, only("late"), id="s.rlate"))
     assert [(dropped.run.id, dropped.reason) for dropped in watch.lane.queue.dropped] == [
         ("s.rlate", "refused: 20 runs are already queued")
@@ -545,7 +545,7 @@ FIRST, SECOND = "a.py::first", "b.py::second"
 
 
 def executing(on_change: OnChange, *finished: str) -> Watch:
-    """A run of two tests under way, of which these have finished."""
+    """Return a run of two tests in progress, where these have finished."""
     watch = Watch()
     watch.state = replace(watch.state, lanes={SAVE: replace(watch.lane, settings=LaneSettings(on_change))})
     watch.save("start.py")
@@ -633,7 +633,7 @@ def test_a_superseded_run_changes_no_verdict_and_its_results_serve_the_order_of_
     start = started(watch.end(Halted(StopReason.SUPERSEDED)))
     assert start is not None
     assert start.latest_results[SECOND] == red
-    assert SECOND not in start.knowledge.tests  # nobody has made sure of it yet
+    assert SECOND not in start.knowledge.tests  # it has not been confirmed yet
     assert watch.lane.unjudged_results.keys() == {FIRST, SECOND}
     assert watch.lane.knowledge.verdict is Verdict.UNKNOWN
     assert watch.lane.knowledge.tests == {}

@@ -1,4 +1,4 @@
-"""The laws of design.md as properties: a random user, random edits, a runner that tells the truth or breaks off."""
+"""The laws of design.md as properties: a random user, random edits, and a runner that finishes or breaks off."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def tree(truth: Truth, number: int) -> Snapshot:
 
 
 class Ledger:
-    """The history as its keeper would write it: refuses what a store would refuse."""
+    """The history as a recorder would write it: rejects what a store would reject."""
 
     def __init__(self) -> None:
         self.asked: set[str] = set()
-        """Ids that somebody was given."""
+        """Ids that were given to clients."""
         self.open: dict[str, str] = {}
         self.ended: set[str] = set()
 
@@ -138,7 +138,7 @@ class Ledger:
         self.ended.add(run)
 
     def must_be_closed_by(self, state: State) -> None:
-        """If the watcher left now: every run that was accepted has its one end."""
+        """If the watcher left now, every accepted run would have exactly one end."""
         left = deepcopy(self)
         for run, _ in unfinished(state):
             left.end(run.id)
@@ -147,7 +147,7 @@ class Ledger:
 
 
 class Watching(RuleBasedStateMachine):
-    """The loop, the user and the box at once; the state under test is only ever changed by `step`."""
+    """The loop, the user and the box in one; only `step` ever changes the state under test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Watching(RuleBasedStateMachine):
         self.truth: Truth = dict.fromkeys(TESTS, True)
         self.truths: dict[str, Truth] = {"tree-0": self.truth}
         self.owed: dict[str, int] = {}
-        """Changes nobody has judged yet, each with the number of the tree it made."""
+        """Changes without a verdict yet, each with the number of the tree it made."""
         self.started: StartRun | None = None
         self.taken: Snapshot | None = None
         self.wake_at: float | None = None
@@ -219,7 +219,7 @@ class Watching(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 3))
     def go_back(self, steps: int) -> None:
-        """What was undone is as it was."""
+        """Undo an edit, so that the content is as it was."""
         self.save(self.truths[f"tree-{max(0, self.number - steps)}"])
 
     @rule(
@@ -294,7 +294,8 @@ class Watching(RuleBasedStateMachine):
     @precondition(lambda self: self.is_open_what_to_run())
     @rule(more=st.sets(st.sampled_from(TESTS)))
     def narrow(self, more: set[str]) -> None:
-        """A selection that knows what changed since the last tree of which all was known, and may take too many."""
+        """Return a selection that knows what changed since the last fully known tree, and may include too many
+        tests."""
         assert self.started is not None
         assert self.started.knowledge.base is not None
         assert self.taken is not None
@@ -352,7 +353,7 @@ class Watching(RuleBasedStateMachine):
         finished: bool = True,
         crashed: str | None = None,
     ) -> None:
-        """A runner that runs through, that stops at the first failure, or that breaks off with any exit code."""
+        """Return the result of a runner that finishes, stops at the first failure, or breaks off with any exit code."""
         assert self.started is not None
         assert self.taken is not None
         run = self.started.run
@@ -370,14 +371,14 @@ class Watching(RuleBasedStateMachine):
         assert carried is not None
         execution = Execution(exit_code, promised, results, withdrawn=withdrawn, has_finished=whole or finished)
         if not finished and not whole:
-            # What a runner had not yet collected when it broke off, it cannot have promised.
+            # A runner cannot have promised what it had not collected when it broke off.
             execution = replace(execution, promised=told, has_collected=False)
         if crashed in promised - told:
             execution = replace(execution, promised=promised, has_finished=False, current=crashed, has_collected=True)
         if whole and not promised and covered and isinstance(run.selection, Only):
             execution = replace(execution, is_needless=True)
         self.end(Judged(snapshot, execution))
-        # Also when an earlier run had already judged all tests of this very tree.
+        # This also holds if an earlier run had already judged all tests of this tree.
         if covered or self.lane.knowledge.is_complete:
             self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}
 
@@ -407,7 +408,7 @@ class Watching(RuleBasedStateMachine):
     def lose_the_box(self) -> None:
         was_at_rest = isinstance(self.lane.activity, Idle)
         self.happen(BoxLost(Lane.SAVE, self.at(), Problem("channel", "lost")))
-        assert not was_at_rest or self.lane.problem, "at rest, nobody else would say so"
+        assert not was_at_rest or self.lane.problem, "at rest, nothing else would report it"
 
     @precondition(lambda self: self.started is not None)
     @rule()
@@ -441,7 +442,7 @@ class Watching(RuleBasedStateMachine):
 
     @invariant()
     def nobody_rests_on_an_open_question(self) -> None:
-        """At rest, with nothing pending, after a run was judged: then there is a verdict."""
+        """When idle with nothing pending, after a run was judged, there is a verdict."""
         lane = self.lane
         is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and not lane.queue.waiting
         if is_at_rest and lane.knowledge.run is not None:
@@ -463,13 +464,13 @@ class Watching(RuleBasedStateMachine):
         assert self.ledger.asked <= self.ledger.open.keys() | self.ledger.ended
 
     def teardown(self) -> None:
-        """However it went: resume, save once more, let every run run through, and the truth is known."""
+        """In any case: resume, save once more, let every run finish, and the verdict is right."""
         self.ledger.must_be_closed_by(self.state)
         self.happen(ResumeRequested(Lane.SAVE, self.at()))
         self.save({"a.py::one": True, "b.py::three": False})
         for _ in range(100):
             if self.started is None and isinstance(self.lane.activity, Broken) and self.wake_at is not None:
-                self.wake()  # a box that was lost under a run is brought back
+                self.wake()  # a box that was lost during a run is restored
             if self.started is None:
                 break
             if self.taken is None:

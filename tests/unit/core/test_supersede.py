@@ -1,4 +1,4 @@
-"""Whom a change reaches that came while the tests ran."""
+"""Which runs are affected by a change that arrives while the tests run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be believed of one execution."""
+"""Which conclusions one execution allows."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_failure_keeps_the_time_it_began_and_is_new_only_once() -> None:
     assert (first.tests[RED.test].is_new, second.tests[RED.test].is_new) == (True, False)
     assert second.tests[RED.test].red_since == 1.0
     again = learn(first, run(All(""), 2), Snapshot("t1", {}), execution(RED, exit_code=1), 2.0)
-    assert again.tests[RED.test].is_new  # a second look at the same code
+    assert again.tests[RED.test].is_new  # a second run of the same code
     other = learn(first, run(Only((GREEN.test,), ""), 2), Snapshot("t1", {}), execution(GREEN), 2.0)
     assert other.tests[RED.test].is_new
 
@@ -132,7 +132,7 @@ def test_one_test_of_a_tree_that_nobody_knows_is_no_verdict_on_it() -> None:
 
 
 def test_a_withdrawn_test_is_not_taken_for_run() -> None:
-    """-x: what came after the failure was promised, never ran, and must not lend its old green to the new tree."""
+    """With -x, tests after the failure were promised but never ran; their old green must not count for the new tree."""
     other = Result("a.py::other", Outcome.PASSED, 0.1)
     first = learn(Knowledge(), run(All("")), Snapshot("t1", {}), execution(GREEN, other), 1.0)
     stopped = execution(
@@ -225,7 +225,7 @@ def test_the_tests_behind_a_crash_keep_what_was_known_of_them_and_are_stale() ->
 
 
 def test_a_crash_ends_what_was_known_for_certain_of_the_same_tree() -> None:
-    """Else the next save without new content would be taken for "nothing to run"."""
+    """Otherwise the next save without new content would count as "nothing to run"."""
     green = execution(GREEN, Result(BOOM, Outcome.PASSED, 0.1), Result(BEHIND, Outcome.PASSED, 0.1))
     first = learn(Knowledge(), run(All("")), Snapshot("t1", {}), green, 1.0)
     assert first.is_complete

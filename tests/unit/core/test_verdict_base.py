@@ -1,4 +1,4 @@
-"""Where a selection begins: the last tree of which all was known, and the tests of which something was heard since."""
+"""The base of a selection: the last fully known tree, and the tests with results since then."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_run_that_broke_off_moves_no_base_and_what_it_said_is_unsure_be_it_gre
     broken = after(knowledge, "t2", passed(A), is_whole=False)
     assert broken.verdict is Verdict.ERROR
     assert broken.base == tree("t1")
-    # Should the user undo the change now, A would be red again, and nothing would have changed since the base.
+    # If the user now undid the change, A would be red again although nothing had changed since the base.
     assert A in broken.must_run
 
 

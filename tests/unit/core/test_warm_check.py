@@ -1,4 +1,4 @@
-"""Red of a warm run: what of it is believed at once, and what a cold run makes of the rest."""
+"""Failures of a warm run: which of them are accepted at once, and how a cold run decides about the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which projects run with unittest instead of pytest, which is the choice in any doubt."""
+"""Which projects run with unittest; in doubt, pytest is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The selections of several runners as one, and what the user's rules and known failures add to them."""
+"""The selections of several runners combined, and what the user's rules and known failures add to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINT = CommandRunner(command=("lint",), name="lint")
 
 
 class Telling(GoRunner):
-    """Go, that knows the answer."""
+    """A Go runner that knows the answer."""
 
     async def narrow(self, change: Change, ask: Execute) -> Only:
         if "go.mod" in change.paths:

@@ -1,4 +1,4 @@
-"""Why tests ran, by their names: one, or all that a function or a class stands for."""
+"""Why tests ran: one test by its id, or all tests of a function or class."""
 
 from __future__ import annotations
 

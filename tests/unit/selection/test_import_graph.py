@@ -1,4 +1,4 @@
-"""Who imports whom, from what import statements say."""
+"""Which module imports which, derived from import statements."""
 
 from __future__ import annotations
 

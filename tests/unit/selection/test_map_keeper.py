@@ -1,4 +1,4 @@
-"""What a watcher leaves for the next one: nothing that would make a green of it that is none."""
+"""What a watcher stores for the next one must never lead to a false green."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watcher that lives for weeks: what it keeps of old contents has a bound, and what it needs is always there."""
+"""A watcher that runs for weeks: the old contents it keeps are bounded, and what it needs is always there."""
 
 from __future__ import annotations
 

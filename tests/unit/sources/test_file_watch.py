@@ -53,12 +53,12 @@ def run_program(*command: str, folder: Path, environ: Mapping[str, str] | None =
 
 
 def odd(folder: Path, name: bytes) -> Path:
-    """A place whose name is not UTF-8."""
+    """Return a path whose name is not UTF-8."""
     return Path(os.fsdecode(os.fsencode(folder) + b"/" + name))
 
 
 class Watched:
-    """A watcher at work, its batches in a queue."""
+    """A running watcher with its batches in a queue."""
 
     def __init__(self, root: Path, worktree: Worktree) -> None:
         self.root, self.worktree = root, worktree
@@ -89,7 +89,7 @@ class Watched:
         return batch
 
     async def until(self, *paths: str) -> frozenset[str]:
-        """Batches until all these were told of."""
+        """Collect batches until all these paths were reported."""
         told = frozenset[str]()
         deadline = time.monotonic() + DEADLINE_S
         while not told >= set(paths) and time.monotonic() < deadline:
@@ -98,7 +98,7 @@ class Watched:
         return told
 
     async def is_quiet(self) -> bool:
-        """Nothing more is told. The only proof of silence is to have listened for a while."""
+        """Whether nothing more is reported. The only proof of silence is to listen for a while."""
         try:
             return not await asyncio.wait_for(self.batches.get(), QUIET_S)
         except TimeoutError:
@@ -196,7 +196,7 @@ def test_changes_in_a_new_folder_are_told_however_soon_they_come(
 
 @both_ways
 def test_no_edit_is_missed_while_folders_come_and_go(root: Path, environ: Mapping[str, str], is_polling: bool) -> None:
-    """After each storm the last snapshot that the batches caused equals the workspace."""
+    """After each storm of changes, the last snapshot that the batches caused equals the workspace."""
 
     async def run() -> None:
         async with watcher(root, environ, is_polling) as watched:
@@ -219,7 +219,7 @@ def test_no_edit_is_missed_while_folders_come_and_go(root: Path, environ: Mappin
 
 
 class Belated:
-    """A scope in which a folder is made just after the folders were listed, and before they are subscribed."""
+    """A scope in which a folder appears after the folders were listed and before they are subscribed."""
 
     def __init__(self, worktree: Worktree, late: Path) -> None:
         self.worktree, self.late = worktree, late
@@ -374,7 +374,7 @@ def test_another_folder_in_the_place_of_the_workspace_is_watched_instead(
 
     async def run() -> None:
         async with watcher(root, environ) as watched:
-            # One step for the kernel, so that no moment is without a workspace.
+            # A single step for the kernel, so that there is always a workspace.
             run_program(sys.executable, "-c", EXCHANGE, str(root), str(other), folder=root.parent)
             assert EVERYTHING in await watched.next()
             while not await watched.is_quiet():
@@ -397,7 +397,7 @@ if libc.renameat2(-100, a, -100, b, 2) != 0:
 
 
 def test_without_watches_left_it_polls_and_says_what_to_raise(root: Path, environ: Mapping[str, str]) -> None:
-    """In a user namespace of its own, where the limit can be lowered for the test alone."""
+    """Runs in a separate user namespace, where the limit can be lowered for this test alone."""
     limit = Path("/proc/sys/user/max_inotify_watches")
     for number in range(30):
         (root / f"f{number}").mkdir()
@@ -445,5 +445,5 @@ def test_leaving_early_leaves_no_thread_waiting(root: Path, environ: Mapping[str
         await batches.aclose()
 
     began = time.monotonic()
-    asyncio.run(run())  # waits for the threads of its executor
+    asyncio.run(run())  # wait for the threads of its executor
     assert time.monotonic() - began < 5

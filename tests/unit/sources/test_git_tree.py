@@ -1,4 +1,4 @@
-"""What is staged and what HEAD holds, against real git."""
+"""What is staged and what HEAD contains, compared with real git."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_git_status_in_a_loop_tells_nothing(repo: Repo, seen: Seen) -> None:
             (repo.root / "a.py").touch()
             repo.git("status")
 
-    # A slow git may be seen at work; that is news, but no change.
+    # A slow git may be observed at work; that is news, but not a change.
     assert [news for news in seen(ask_often) if news.index or news.head] == []
 
 
@@ -129,7 +129,7 @@ def test_a_rebase_of_ten_commits_is_told_once_at_its_end(repo: Repo, seen: Seen)
         repo.commit(str(number))
 
     def rebase() -> None:
-        # Each commit is stopped at, as with `edit`, and gone on from.
+        # Stop at each commit, as with `edit`, and continue from there.
         editor = "sed -i s/^pick/edit/"
         repo.git("rebase", "--quiet", "-i", base, GIT_SEQUENCE_EDITOR=editor, check=False)
         for _ in range(12):

@@ -1,4 +1,4 @@
-"""What is left out, compared with what git itself would add."""
+"""Which files are left out, compared with what git itself would add."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watchtest.sources.worktree import Worktree
 
 @pytest.fixture
 def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """A home without a git configuration of its own."""
+    """An environment whose home has no git configuration."""
     home = tmp_path_factory.mktemp("home")
     who = {f"GIT_{role}_{what}": "x@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     return {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", **who}
@@ -96,11 +96,11 @@ def test_changed_ignore_files_and_excludes_are_heeded_by_the_next_snapshot(
     assert set(worktree.snapshot().entries) == {"x/a.log", "x/b.txt"}
     (tmp_path / "x" / ".gitignore").write_text("*.log\n")
     assert set(worktree.snapshot(frozenset({"x/.gitignore"})).entries) == {"x/.gitignore", "x/b.txt"}
-    (tmp_path / "x" / ".gitignore").write_text("*.txt\n")  # same size, likely in the same tick
+    (tmp_path / "x" / ".gitignore").write_text("*.txt\n")  # same size, probably in the same clock tick
     assert set(worktree.snapshot().entries) == {"x/.gitignore", "x/a.log"}
     (tmp_path / ".git" / "info" / "exclude").write_text(".gitignore\n")
     assert set(worktree.snapshot(frozenset()).entries) == {"x/a.log"}
-    # An ignore file that is ignored itself still rules.
+    # An ignore file that is itself ignored still applies.
     (tmp_path / "x" / ".gitignore").write_text("*.log\n")
     assert set(worktree.snapshot(frozenset({"x/.gitignore"})).entries) == {"x/b.txt"}
     (tmp_path / "x" / ".gitignore").unlink()
@@ -178,7 +178,7 @@ def test_nested_repositories_and_submodules_answer_for_themselves(tmp_path: Path
     inside = {"sub/.gitignore", "sub/code.py", "sub/new.py", "nested/n.py", "top.tmp", ".gitmodules"}
     assert set(worktree.snapshot().entries) == inside
     assert worktree.notes == ()
-    # Without its .git the folder is the outer repository's again, whose index still calls it a submodule.
+    # Without its .git the folder belongs to the outer repository again, whose index still calls it a submodule.
     (outer / "sub" / ".git").unlink()
     assert {"sub/code.py", "sub/new.py", "nested/n.py"} <= set(worktree.snapshot().entries)
 

@@ -23,7 +23,7 @@ LIMIT_S = 10.0
 
 
 class Waiting(threading.Thread):
-    """One call of `wait`, and what it brought."""
+    """One call of `wait` and its result."""
 
     def __init__(self, source: InotifyStream) -> None:
         super().__init__(daemon=True)
@@ -103,7 +103,7 @@ def test_an_overflow_of_the_queue_means_everything(tmp_path: Path) -> None:
         file.touch()
     with subscribed(tmp_path, "") as source:
         for number in range(limit + 10):
-            os.utime(files[number % 2])  # in turn: two of the same in a row are one
+            os.utime(files[number % 2])  # alternate, because two equal events in a row are merged
         assert EVERYTHING in source.wait()
         files[0].write_text("1")
         assert source.wait() == {"a"}, "and it goes on"

@@ -174,7 +174,7 @@ def test_the_watcher_tells_of_them_so_that_what_is_said_stays_true(root: Path, e
 
 
 def test_a_secret_is_not_even_looked_at(root: Path, environ: Mapping[str, str]) -> None:
-    """Else a pipe would be left out for being one."""
+    """Otherwise a pipe would be left out for being a pipe."""
     os.mkfifo(root / ".env")
     os.mkfifo(root / "pipe")
     snapshot = Worktree(root, ignore=(), include=(), environ=environ).snapshot()

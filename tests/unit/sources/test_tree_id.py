@@ -1,4 +1,4 @@
-"""The tree id against git itself."""
+"""The tree id compared with git itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def git(folder: str, *arguments: str) -> str:
 def without_clashes(
     tree: dict[bytes, tuple[tuple[EntryKind, int], bytes]],
 ) -> dict[bytes, tuple[tuple[EntryKind, int], bytes]]:
-    """A path cannot be a file and a folder at once."""
+    """Drop conflicting paths: one path cannot be a file and a folder at once."""
     folders = {path[:at] for path in tree for at in range(len(path)) if path[at : at + 1] == b"/"}
     return {path: what for path, what in tree.items() if path not in folders}
 

@@ -1,4 +1,5 @@
-"""Snapshots of real folders: what is in them, what is left out and why, and what a change between two reads does."""
+"""Snapshots of real folders: what they contain, what is left out and why, and the effect of changes between two
+reads."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
 
 @contextmanager
 def unprivileged(*places: Path) -> Iterator[None]:
-    """As a user whom permissions bind, even where the tests run as root."""
+    """Act as a user without special permissions, even if the tests run as root."""
     if not IS_ROOT:
         yield
         return
@@ -105,7 +106,8 @@ def test_many_edits_of_one_size_one_after_the_other_are_all_seen(root: Path, wor
 def test_what_was_read_just_after_a_change_is_read_again_though_it_looks_the_same(
     root: Path, worktree: Worktree
 ) -> None:
-    """The clock of the file system cannot be stopped for a test, so the cache is told a lie that only a read finds."""
+    """A test cannot stop the clock of the file system, so it puts a wrong value into the cache that only a read can
+    find."""
     file = root / "file"
     file.write_bytes(b"true")
     worktree.snapshot()
@@ -166,7 +168,7 @@ def test_a_file_replaced_by_a_folder_and_back_and_by_a_link(root: Path, worktree
 
 
 def test_a_folder_made_anew_in_the_same_place_is_read_anew(root: Path, worktree: Worktree) -> None:
-    for number in range(20):  # inode numbers are soon used again
+    for number in range(20):  # inode numbers are soon reused
         (root / "a" / "b").mkdir(parents=True)
         (root / "a" / "b" / f"file{number}").write_bytes(b"x")
         assert set(worktree.snapshot(frozenset({"a"})).entries) == {f"a/b/file{number}"}
@@ -190,7 +192,7 @@ def test_with_a_hint_only_the_named_paths_are_looked_at(root: Path, worktree: Wo
 
 
 def wait_until_settled(worktree: Worktree) -> None:
-    """Until no file is so young that it would be read again anyway."""
+    """Wait until no file is so new that it would be read again anyway."""
     top = worktree._top
     for _ in range(200):
         if top is not None and not any(folder.is_racy for folder in top.all()):
@@ -239,7 +241,7 @@ def test_unreadable_files_and_folders_are_left_out_until_they_can_be_read(
     closed_folder.mkdir()
     (closed_folder / "inner").write_bytes(b"x")
     closed_file.write_bytes(b"y")
-    # Up to the system's own: xdist puts a folder a worker in between.
+    # Up to the system's temporary folder: xdist adds one folder per worker in between.
     own = [place for place in (base, *base.parents) if place.stat().st_uid == os.getuid() and len(place.parts) > 2]
     opened = [(place, place.stat().st_mode) for place in own]
     try:
@@ -309,10 +311,10 @@ def test_reading_gives_the_content_of_the_snapshot_or_nothing(root: Path, worktr
 
 
 def test_a_snapshot_never_holds_a_file_that_never_was(root: Path, worktree: Worktree) -> None:
-    """A writer goes over a file in place, piece by piece, with one letter and then with another, again and again."""
+    """A writer repeatedly overwrites a file in place, piece by piece, with one letter and then with another."""
     page, pages = 4096, 600
     size = page * pages
-    # The kernel writes page by page, so these are all the states that ever are.
+    # The kernel writes page by page, so these are all the states that can exist.
     true = {
         blob_id(new * page * done + old * page * (pages - done))
         for old, new in ((b"a", b"b"), (b"b", b"a"))
@@ -349,7 +351,7 @@ def test_a_snapshot_never_holds_a_file_that_never_was(root: Path, worktree: Work
 
 
 def test_a_file_on_the_move_is_never_missed(root: Path, worktree: Worktree) -> None:
-    """It is renamed from folder to folder while snapshots are taken: each must hold it somewhere."""
+    """A file is renamed from folder to folder while snapshots are taken: each snapshot must contain it somewhere."""
     for number in range(40):
         (root / f"f{number:02}").mkdir()
         (root / f"f{number:02}" / "other").write_bytes(b"x")
@@ -370,7 +372,7 @@ def test_a_file_on_the_move_is_never_missed(root: Path, worktree: Worktree) -> N
     finally:
         is_over.set()
         mover.join(timeout=30)
-    # With moves quicker than a tick of the clock one listing in many may still be off by one; the next event mends it.
+    # If moves are faster than a clock tick, a listing may rarely be off by one; the next event corrects it.
     assert found.count(1) >= 57
 
 
@@ -470,5 +472,5 @@ def test_very_deep_folders_do_not_exhaust_the_stack(root: Path, worktree: Worktr
         assert snapshot.id == tree_id(snapshot.entries)
     finally:
         Path(deep[-1], "file").unlink()
-        for place in reversed(deep):  # what removes temporary folders after the tests does so by recursion
+        for place in reversed(deep):  # temporary folders are removed recursively after the tests
             os.rmdir(place)  # noqa: PTH106

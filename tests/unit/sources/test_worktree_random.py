@@ -1,4 +1,4 @@
-"""Snapshots after each of many random operations, against a naive walk and git's own write-tree."""
+"""Snapshots after each of many random operations, compared with a naive walk and git's own write-tree."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Scratch:
     def tree(self) -> tuple[str, set[str]]:
         index = self.root / ".git" / "index"
         (self.aside / "index").unlink(missing_ok=True)
-        if index.exists():  # tracked files stay in though they are ignored
-            shutil.copy2(index, self.aside / "index")  # with its time, by which git tells racy files
+        if index.exists():  # tracked files stay included although they are ignored
+            shutil.copy2(index, self.aside / "index")  # with its time, by which git recognises racy files
         self.git("add", "-A")
         for path in self.untracked_secrets():
             environ = {**self.environ, "GIT_LITERAL_PATHSPECS": "1"}
@@ -66,7 +66,7 @@ class Scratch:
 
 
 def naive(root: Path, kept: set[str]) -> dict[str, Entry]:
-    """The entries of these paths, read in the plainest way."""
+    """Read the entries of these paths in the simplest way."""
     entries = {}
     for path in kept:
         status = (root / path).lstat()
@@ -80,7 +80,7 @@ def naive(root: Path, kept: set[str]) -> dict[str, Entry]:
 
 
 class Hand:
-    """Does one random thing to the workspace at a time, and names the paths it touched, as a watcher would."""
+    """Makes one random change to the workspace at a time and names the paths it touched, as a watcher would."""
 
     def __init__(self, root: Path, seed: int, scratch: Scratch) -> None:
         self.root, self.random, self.scratch = root, random.Random(seed), scratch
@@ -197,7 +197,7 @@ class Hand:
         return {place}
 
     def swap(self) -> set[str]:
-        """A file becomes a folder, or a folder a file."""
+        """Turn a file into a folder, or a folder into a file."""
         places = self.places()
         if not places:
             return set()
@@ -212,7 +212,7 @@ class Hand:
         return {place}
 
     def track(self) -> set[str]:
-        """Into or out of the user's index, by force; no file changes."""
+        """Add to or remove from the user's index, by force; no file changes."""
         place = self.a_file()
         if place is not None:
             forced = self.random.choice([["add", "-f"], ["rm", "-q", "-r", "--cached", "-f", "--ignore-unmatch"]])

@@ -1,4 +1,4 @@
-"""One watcher a workspace, whatever happens to the lock file."""
+"""There is one watcher per workspace, whatever happens to the lock file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was done in the box by hand is remembered until it is gone or kept."""
+"""Manual changes in the box are remembered until they are gone or kept."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ IN_CLOSURES = {
 
 
 def function_of(source: str) -> CodeType:
-    """The innermost function."""
+    """Return the innermost function."""
     code = compile(source, "test", "exec")
     while True:
         inner = [one for one in code.co_consts if isinstance(one, CodeType)]

@@ -1,4 +1,5 @@
-"""What counts as a change of a Python file, and of which part of it; by the compiler of every Python that is found."""
+"""What counts as a change of a Python file, and which part of it changed, with the compiler of every Python on the
+path."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from watchtest.selection.recorded_rows import parse_fingerprint
 
 
 def pythons() -> list[str]:
-    """Ours, and others on the path that the agent supports."""
+    """Return this Python, and others on the path that the agent supports."""
     found = {sys.executable: sys.version_info[:2]}
     for minor in range(8, 16):
         path = shutil.which(f"python3.{minor}")
@@ -27,7 +28,7 @@ def pythons() -> list[str]:
 
 
 def _works(python: str) -> bool:
-    """A shim of pyenv is there for versions that are not."""
+    """Return False for a shim of pyenv without an installed version."""
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 

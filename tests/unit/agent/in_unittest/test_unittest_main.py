@@ -28,7 +28,7 @@ OTHERS = [f"python3.{minor}" for minor in range(8, 16) if minor != sys.version_i
 
 
 def works(python: str) -> bool:
-    """The stand-ins of version managers are on the path even where there is nothing behind them."""
+    """Return False for a version manager's shim without an installed Python."""
     return shutil.which(python) is not None and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
 
 
@@ -178,7 +178,7 @@ def run(
     results, given = os.pipe()
     stacks = os.open(os.devnull, os.O_WRONLY)
     env = {**os.environ, "WATCHTEST_RESULTS_FD": str(given), "WATCHTEST_STACKS_FD": str(stacks)}
-    # Results go to a pipe, of which a run of these sizes fits into the buffer.
+    # Results go to a pipe; those of such a small run fit into its buffer.
     done = subprocess.run(
         order["argv"],
         cwd=order["cwd"],
@@ -226,7 +226,7 @@ def test_every_kind_of_outcome_is_told_by_every_python(python: str, root: Path) 
         "tests/test_async.py::Async::test_passes": "passed",
         "tests/test_async.py::Async::test_fails": "failed",
         "tests/test_base.py::Base::test_answer": "failed",
-        # As in pytest: a class that a module imports is found there, too.
+        # As in pytest, a class that a module imports is found there, too.
         "tests/deeper/test_inherited.py::Base::test_answer": "failed",
         "tests/deeper/test_inherited.py::Child::test_answer": "passed",
     }

@@ -21,7 +21,7 @@ def clock() -> Clock:
 
 
 def steps(policy: StopPolicy, clock: Clock, until_s: float) -> list[tuple[float, str]]:
-    """Every step with the time at which it is due, looked for four times a second."""
+    """Return every step with the time at which it is due, checking four times per second."""
     found = []
     while clock.now_s < until_s:
         clock.now_s += 0.25

@@ -1,4 +1,4 @@
-"""A prestarted run may wait for any time, but its CPU time is limited. With real processes."""
+"""A prestarted run may wait for any time, but its CPU time is limited. Uses real processes."""
 
 from __future__ import annotations
 

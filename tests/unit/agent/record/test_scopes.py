@@ -1,4 +1,4 @@
-"""Scopes report everything that was touched, however much it is."""
+"""Scopes report everything that was touched, however much there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a service is bounded, keeps its last lines at hand, and never affects the service."""
+"""The log of a service is bounded, keeps its last lines available, and never affects the service."""
 
 from __future__ import annotations
 

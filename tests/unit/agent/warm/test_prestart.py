@@ -1,4 +1,4 @@
-"""A prestarted session continues only if one that began now would be in the same state. With real processes."""
+"""A prestarted session continues only if one that began now would be in the same state. Uses real processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from watchtest.agent.messages import receive, send
 
-# What a run does between the gate and its order is given as code.
+# Code stands in for what a run does between the gate and its order.
 SCRIPT = """
 import os, sys, tempfile
 from watchtest.agent.warm.prestart import Gate
@@ -47,7 +47,7 @@ class Session:
         return receive(self.channel)[0]
 
     def close(self) -> int:
-        """Its exit code."""
+        """Return the exit code."""
         self.channel.close()
         return self._process.wait(20)
 
@@ -157,7 +157,7 @@ def test_a_deep_one_waits_before_it_looks_for_what_is_likely_to_change(root: Pat
     code = f"import before, {name}; assert {name.partition('.')[0]}.VALUE == 'new'"
     with Session(root, "deep", code) as session:
         assert session.said == {"parked": "deep"}
-        # Of the same size and the same second: not even the date of a file may have been asked for.
+        # The same size and the same second: not even the date of a file may have been read.
         for file in ("awaited.py", "package/__init__.py"):
             (root / file).write_text("VALUE = 'new'\n")
         assert session.go() == {"going": True}

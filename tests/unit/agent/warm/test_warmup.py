@@ -1,4 +1,4 @@
-"""Which processes runs can be forked from, and what the forks find out about the project. With real processes."""
+"""Which processes runs can be forked from, and what the forks find out about the project. Uses real processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import TESTS
 
-# Warms up, forgets the project as a fork does, runs the code of a project, and tells what came of it.
+# Warms up, forgets the project as a fork does, runs a project's code, and reports the result.
 SCRIPT = """
 import json, os, sys
 settings = json.loads(sys.argv[1])
@@ -164,7 +164,8 @@ def test_a_function_of_python_that_the_project_replaces_is_doubtful(warming: War
 
 
 def test_an_exit_handler_that_raises_does_not_change_how_a_run_ends() -> None:
-    """As in a fresh process. Up to Python 3.9 what runs the handlers raises, and such a one may be in the box."""
+    """As in a fresh process. Up to Python 3.9 the function that runs the handlers raises, and a box may have such a
+    Python."""
     script = """
 import sys, types
 from watchtest.agent.warm import zygote

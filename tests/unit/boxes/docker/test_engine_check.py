@@ -1,4 +1,4 @@
-"""What doctor says of an engine and of the limits it keeps."""
+"""What doctor reports about an engine and the limits it enforces."""
 
 from __future__ import annotations
 

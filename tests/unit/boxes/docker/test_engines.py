@@ -1,4 +1,4 @@
-"""Which engine is found, by what, and what is said where none answers. The engines here are fakes on real sockets."""
+"""Which engine is found, how, and what is reported if none answers. The engines are fakes on real sockets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def found(environ: dict[str, str], machine: SystemSockets) -> Iterator[Find]:
 
 
 class Find:
-    """Finds engines, and closes them in the end."""
+    """Finds engines and closes them at the end."""
 
     def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ

@@ -1,4 +1,4 @@
-"""What is shown while an image is pulled or built: a bar that grows, few lines, and life when it crawls."""
+"""Progress of pulling or building an image: a growing bar, few lines, and signs of life when it is slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine behind ssh:// through the user's own `ssh`, here one that needs no network."""
+"""An engine behind ssh:// is reached with the user's own `ssh`, here a fake that needs no network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def short_path() -> Iterator[Path]:
 
 
 def ssh_processes(folder: Path) -> list[int]:
-    """Those of the fake `ssh` in this folder."""
+    """Return the processes of the fake `ssh` in this folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -57,7 +57,7 @@ def test_an_engine_behind_ssh_answers_and_nothing_is_left_afterwards(
         engine = find_engine({"DOCKER_HOST": "ssh://me@far:2222"})
         assert (engine.kind, engine.address.url) == ("podman", "ssh://me@far:2222")
         assert engine.client.info() == {"ID": "far"}
-        # However many different things are asked: one login, and one for the connection that is kept.
+        # However many requests there are: one login, and one for the persistent connection.
         for _ in range(3):
             engine.client.containers()
             engine.client.images()
@@ -98,7 +98,7 @@ def test_every_ssh_ends_with_a_process_that_is_killed(short_path: Path) -> None:
     ):
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        assert len(ssh_processes(folder)) >= 2  # one for each open connection; others may be on their way out
+        assert len(ssh_processes(folder)) >= 2  # one for each open connection; others may be about to end
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=10)
         wait_until_none(folder)

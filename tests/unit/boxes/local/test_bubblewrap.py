@@ -11,7 +11,7 @@ from watchtest.errors import BoxError
 
 
 class Host:
-    """A home with an interpreter in it, and a box in its cache."""
+    """A home folder with an interpreter in it, and a box in its cache."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -89,6 +89,7 @@ def test_what_would_show_a_whole_home_is_an_error_if_needed_and_left_out_if_not(
 
 
 def test_a_box_below_tmp_has_its_tmp_in_memory(host: Host) -> None:
-    """Its own folder would have to be mounted inside a folder that it can write, where it could lay a trap."""
+    """A tmp folder of its own would have to be mounted inside a folder that the box can write, where it could set a
+    trap."""
     is_below_tmp = str(host.box).startswith("/tmp/")
     assert host.mounts().temporary == (None if is_below_tmp else str(host.box / "tmp"))

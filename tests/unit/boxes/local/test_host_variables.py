@@ -1,4 +1,4 @@
-"""What of the host's environment reaches a local box."""
+"""Which of the host's environment variables reach a local box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local box without an agent: what it refuses, what it says, and how commands run in it."""
+"""The local box without an agent: what it refuses, what it reports, and how commands run in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SANDBOXES = ["off", pytest.param("on", marks=pytest.mark.bubblewrap)]
 
 @pytest.fixture
 def boxes() -> Iterator[Path]:
-    """Not below /tmp, as the boxes of users are not."""
+    """A folder for boxes outside /tmp, as users have it."""
     folder = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="watchtest-boxes-"))
     yield folder
     shutil.rmtree(folder)
@@ -138,7 +138,7 @@ VANISHED = (
 
 
 class FakeBubblewrap:
-    """A bubblewrap without walls that fails as often as asked."""
+    """A bubblewrap without isolation that fails as often as requested."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -314,7 +314,7 @@ def _sleepers() -> list[str]:
 def test_nothing_outside_of_the_box_can_be_written(sandboxed: LocalProvider, path: str) -> None:
     target = Path(path, "watchtest-was-here") if Path(path).is_dir() else Path(path)
     before = target.read_bytes() if os.access(target, os.R_OK) else None
-    # What is there is written back as it is: should a wall be missing, the machine does not change for it.
+    # Write back what is there, so that a missing wall would not change the machine.
     script = f"cat {target} > {target}" if before is not None else f"touch {target}"
     assert sh(sandboxed, f"if ({script}) 2>/dev/null; then exit 1; fi") == 0
     assert (target.read_bytes() if os.access(target, os.R_OK) else None) == before
@@ -338,10 +338,10 @@ def test_other_processes_are_not_seen(sandboxed: LocalProvider) -> None:
 @pytest.mark.bubblewrap
 def test_its_tmp_is_its_own_and_stays(sandboxed: LocalProvider, tmp_path: Path) -> None:
     (tmp_path / "of the host").touch()
-    # What Python itself needs may lie below the host's, and is then shown.
+    # Files that Python itself needs may be below the host's folder, and are then shown.
     before = said(sandboxed, "ls /tmp; touch /tmp/mine").split()
     assert not tmp_path.is_relative_to("/tmp") or tmp_path.relative_to("/tmp").parts[0] not in before
-    if not before:  # else it is in memory, and ends with the command
+    if not before:  # otherwise it is in memory and ends with the command
         assert said(sandboxed, "ls /tmp") == "mine\n"
     assert not Path("/tmp/mine").exists()
 
@@ -379,7 +379,7 @@ sys.exit(provider.execute(["sh", "-c", sys.argv[3]], {{}}, (), ExecMode[sys.argv
 
 
 def start(boxes: Path, sandbox: str, script: str, mode: ExecMode, stream: int) -> subprocess.Popen[bytes]:
-    """A process of its own that runs a command in a box, on this stdin and stdout."""
+    """Start a process that runs a command in a box with this stdin and stdout."""
     code = TYPED.format(folder=str(TESTS.parent))
     command = [sys.executable, "-c", code, str(boxes / "one"), sandbox, script, mode.name]
     return subprocess.Popen(command, stdin=stream, stdout=stream, stderr=stream, start_new_session=True)

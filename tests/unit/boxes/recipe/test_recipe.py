@@ -1,4 +1,4 @@
-"""Which image is chosen for a project, and the reason that is given."""
+"""Which image is chosen for a project, and the reason given."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_code_that_is_mirrored_anyway_builds_nothing_again() -> None:
     ],
 )
 def test_a_dependency_file_builds_it_again_only_if_it_is_copied(line: str, is_built_again: bool) -> None:
-    """Else setup runs again in the box as it stands, which keeps what was done in it."""
+    """Otherwise setup runs again in the existing box, which keeps what was done in it."""
     keys = []
     for text in "12":
         files = {"Dockerfile": f"FROM x\n{line}\n", "requirements.txt": text}

@@ -1,4 +1,4 @@
-"""What a project's own files say about its setup. Only the plan: the contract and Docker tests run it."""
+"""What a project's own files say about its setup. Only the plan is tested here; contract and Docker tests run it."""
 
 from __future__ import annotations
 

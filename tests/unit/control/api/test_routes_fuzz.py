@@ -41,7 +41,7 @@ class Address:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[Address]:
-    """A watcher in a thread of its own: it listens on TCP, its runs pass by themselves, and it has a history."""
+    """Run a watcher in a thread: it listens on TCP, its runs pass by themselves, and it has a history."""
     ready, leave = threading.Event(), threading.Event()
     found: list[Address] = []
 
@@ -91,7 +91,7 @@ TESTED = [
 
 
 def explore(address: Address, described: dict[str, Any], operation: Operation, mode: Any) -> None:
-    """Send what the description allows, or what it does not, and compare every answer with it."""
+    """Send what the description allows, or what it forbids, and compare every answer with it."""
     schema = schemathesis.openapi.from_dict(described)
 
     @settings(

@@ -477,7 +477,7 @@ def test_pruning_shows_first_and_drops_then(ask: Ask, bench: Bench) -> None:
 
 
 def test_lanes_that_disagree_are_no_flips(ask: Ask, bench: Bench) -> None:
-    """During an edit, the working tree stays red and the commit green in run after run."""
+    """During an edit, the working tree stays red and the commit green, run after run."""
     for number in range(8):
         bench.ran(tree(f"s{number}", {"src/shop.py": f"s{number}"}), [red("tests/x.py::x")])
         bench.ran(tree("c", {"src/shop.py": "ok"}), [green("tests/x.py::x")], lane=Lane.COMMIT)

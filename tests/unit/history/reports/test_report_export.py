@@ -151,7 +151,7 @@ def test_what_was_exported_can_be_imported_and_asked(ask: Ask, tmp_path: Path, f
         assert set(last) == {result["test"] for result in was["results"]}
         assert found["code"]["head"] == "c0ffee"
     new = [pair["identity"] for pair in json.loads(ask("compare", "s.2", name[0], "--json"))["new_failures"]]
-    # XML has no word for an escape character: that one name is another now.
+    # XML cannot contain an escape character, so that one name differs.
     assert all(form == "junit" and "evil" in each for each in new)
 
 

@@ -1,4 +1,4 @@
-"""Packs, signatures, chains of changes and moved files: round trips, and no answer where none can be known."""
+"""Packs, signatures, chains of changes and moved files: they survive round trips, and unknown answers stay unknown."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BROKEN: Migration = ("CREATE TABLE half (x)", "THIS IS NOT SQL")
 
 
 def ignore(_: str) -> None:
-    """For tests that expect no warning."""
+    """Ignore a warning, in tests that expect none."""
 
 
 def a_run(number: int) -> Run:
@@ -54,7 +54,7 @@ def version(path: Path) -> int:
 
 @contextmanager
 def without_privilege() -> Iterator[Path]:
-    """A folder that may be read but not written, even if the tests run as root."""
+    """Return a folder that can be read but not written, even if the tests run as root."""
     folder = Path(tempfile.mkdtemp())
     is_root = os.geteuid() == 0
     try:
@@ -209,7 +209,7 @@ def test_damage_while_it_is_open_is_an_error_once_and_healed_at_the_next_call(tm
     fill(path)
     said: list[str] = []
     with Store(path, said.append) as store:
-        # Another writer's commit makes the store read the pages again; the checkpoint brings them all to the file.
+        # Another writer's commit makes the store read the pages again; the checkpoint writes them all to the file.
         with Store(path) as other:
             other.begin(a_run(999), 1.0, "/w")
         with closing(sqlite3.connect(path)) as connection:

@@ -219,7 +219,7 @@ def test_mending_ends_the_open_runs_of_this_workspace_and_no_others(store: Store
         "s.4": (RunState.QUEUED, "", None),
     }
     assert shown(path, "s.2").transitions[-1].reason == "the watcher died"
-    assert shown(path, "s.2").run.duration_s == 0.5, "it did not run all the time that nobody noticed"
+    assert shown(path, "s.2").run.duration_s == 0.5, "the time after its watcher died does not count"
 
 
 def test_a_watcher_and_a_gate_beside_it_mend_only_what_is_their_own(store: Store, path: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_closed_store_says_so(path: Path) -> None:
 
 
 def test_results_take_few_bytes(store: Store, path: Path) -> None:
-    """50 runs of 200 tests with long names: a row may cost an integer or two, never its name again."""
+    """50 runs of 200 tests with long names: a row may cost an integer or two, but never the name again."""
     names = [f"tests/some/folder/of/the/project/test_module_{i % 20}.py::TestClass::test_name_{i}" for i in range(200)]
     for number in range(50):
         store.begin(a_run(number), 1.0, "/w")

@@ -1,4 +1,4 @@
-"""Several processes use one history: killed ones, two writers at once, readers all the time."""
+"""Several processes use one history: some are killed, two write at once, and others read all the time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_killed_writer_leaves_all_it_had_committed_and_a_run_that_can_be_mende
         lines = [writer.stdout.readline() for _ in range(after)]
         writer.kill()
         rest, errors = writer.communicate(timeout=30)
-    # A line that was cut by the kill ends in no newline and promises nothing.
+    # A line that was cut off by the kill has no newline and promises nothing.
     promised = [int(line) for line in "".join([*lines, rest]).splitlines(keepends=True) if line.endswith("\n")]
     assert promised, errors
 

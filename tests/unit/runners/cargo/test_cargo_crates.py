@@ -24,7 +24,7 @@ def crates(change: Change, metadata: bytes = METADATA, folder: str = "") -> set[
 
 
 def edited(**dependency: Any) -> bytes:
-    """shop with one more dependency."""
+    """Return shop with an additional dependency."""
     said = json.loads(METADATA)
     [shop] = [crate for crate in said["packages"] if crate["name"] == "shop"]
     shop["dependencies"].append({"name": "", "source": None, "path": None, "optional": True, **dependency})

@@ -99,7 +99,7 @@ def test_a_harness_of_its_own_is_one_test(code: int, state: RunState) -> None:
 def test_exit_code_and_reports_must_agree() -> None:
     assert judge(report_of(LIB, BUILT, code=101)).state is RunState.ERROR
     assert judge(report_of(LIB, BUILT)).state is RunState.NO_TESTS
-    assert judge(report_of()).state is RunState.ERROR  # it never said that it was built
+    assert judge(report_of()).state is RunState.ERROR  # cargo never reported that it was built
 
 
 @pytest.mark.parametrize(

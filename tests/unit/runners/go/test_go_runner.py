@@ -74,7 +74,7 @@ def test_failures_have_the_lines_of_what_the_tests_logged(version: str) -> None:
     assert (found.where.file, found.where.line) == ("price_test.go", 10)
     below = failure(execution, ".::TestSub/c/d")
     assert below.where is not None
-    assert (below.where.line, below.message) == (16, "boom")  # although it printed without a line break before
+    assert (below.where.line, below.message) == (16, "boom")  # although the output before it had no line break
     assert failure(execution, ".::ExampleTotal").message == "got:\n2\nwant:\n3"
 
 
@@ -161,7 +161,7 @@ def test_selections_are_anchored_and_quoted() -> None:
         ("apis::TestGet", False),
         ("api/tests/test_a.py::test_b", False),
         ("api/test_a.py", False),
-        ("api/shop/lib", True),  # also the id of a crate, for which cargo is asked first
+        ("api/shop/lib", True),  # this is also the id of a crate; cargo is asked first
         ("api/shop/lib::tests::adds", False),
     ],
 )

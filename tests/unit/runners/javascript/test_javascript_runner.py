@@ -49,7 +49,7 @@ def test_tests_have_their_outcomes_and_places(name: str, file: str, line: int) -
     assert outcomes[f"{file}::sum > adds"] == "passed"
     assert outcomes[f"{file}::sum > is wrong"] == "failed"
     assert outcomes[f"{file}::sum > skipped"] == outcomes[f"{file}::sum > todo"] == "skipped"
-    assert outcomes[f"{file}::twin"] == "failed"  # one of two with that name: red covers green
+    assert outcomes[f"{file}::twin"] == "failed"  # one of two with that name: red takes precedence
     assert place_of(execution, f"{file}::sum > is wrong") == (file, line, 23)
     deep = execution.results[f"{file}::throws deep"].failure
     assert deep is not None
@@ -67,7 +67,7 @@ def test_files_that_could_not_be_run_are_errors() -> None:
         "top.test.ts",
     }
     assert place_of(vitest, "src/syntax.test.ts") == ("src/syntax.test.ts", 3, 8)
-    assert "src/hook.test.ts::h > in hook" not in vitest.promised  # skipped by an error, not by a wish
+    assert "src/hook.test.ts::h > in hook" not in vitest.promised  # skipped because of an error, not on request
     jest = recorded("jest_29.json")
     assert place_of(jest, "broken.test.js") == ("broken.test.js", 1, 15)
     assert place_of(jest, "syntax.test.js") == ("syntax.test.js", 2, 9)

@@ -23,7 +23,7 @@ RELATED = {"src/price.js": ["src/price.test.js"], "src/b/b.test.js": ["src/b/b.t
 def jest(
     related: dict[str, list[str]], config: Any = CONFIG, needed_by_setup: tuple[str, ...] = ()
 ) -> Callable[[Invocation], InvocationEnd]:
-    """Jest as the box would hear it."""
+    """Return a function that answers as Jest in a box would."""
 
     def answer(invocation: Invocation) -> InvocationEnd:
         words = invocation.argv
@@ -94,7 +94,7 @@ def test_a_text_concerns_nobody_and_a_snapshot_its_test(runner: JestRunner | Vit
     ],
 )
 def test_what_imports_do_not_tell_makes_everything_run(runner: JestRunner | VitestRunner, change: Change) -> None:
-    """The last: a source that no test imports may be read by one."""
+    """The last case: a test may read a source that no test imports."""
     answer = jest({}) if isinstance(runner, JestRunner) else vitest({path: [] for path in change.changed})
     with pytest.raises(Undecidable):
         narrowed(runner, change, answer)

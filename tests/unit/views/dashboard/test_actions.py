@@ -1,4 +1,4 @@
-"""The table of keys, and what actions ask of a watcher in this process and of one elsewhere."""
+"""The key table, and what actions request from a watcher in this process and from one elsewhere."""
 
 from __future__ import annotations
 
@@ -118,5 +118,5 @@ def test_an_action_becomes_requests_to_a_watcher_elsewhere(
 
 def test_both_kinds_of_watcher_perform_the_same_actions() -> None:
     state = Story().run("t1", failed(A), passed(B)).state
-    for action in set(Action) - {Action.QUIT}:  # which ends an attached dashboard alone
+    for action in set(Action) - {Action.QUIT}:  # which only ends an attached dashboard
         assert bool(events_of(action, "", state, NOON)) == bool(requests_of(action, "", {"red": 1}))

@@ -70,7 +70,7 @@ def test_the_remaining_time_is_estimated_from_earlier_durations() -> None:
     assert eta_s(story.state.top, story.now) == pytest.approx(2.0)
     began = story.now
     story.results(*map(passed, names[:10]))
-    # Ten of them should have taken a second and took four: so will the others.
+    # Ten of them should have taken a second but took four; the same is expected of the others.
     assert eta_s(story.state.top, began + 4.0) == pytest.approx(4.0, rel=0.3)
 
 

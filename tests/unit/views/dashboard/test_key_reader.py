@@ -1,4 +1,4 @@
-"""Keys on a real pseudo terminal."""
+"""Reads keys from a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ termios = pytest.importorskip("termios", reason="this system has no termios")
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, int]]:
-    """Our end and the user's end."""
+    """Return our end and the user's end."""
     user, ours = pty.openpty()
     yield ours, user
     os.close(ours)

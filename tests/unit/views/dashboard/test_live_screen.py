@@ -273,7 +273,7 @@ def test_a_screen_of_thousands_of_long_failures_is_drawn_quickly() -> None:
     for selected in (None, 1_000):
         rows = screen_rows(story.state, now=story.now, height=24, view=ViewState(selected=selected))
         assert len(selectable_failures(story.state.top, ViewState())) == 2_000
-    assert time.perf_counter() - began < 1.0  # it was four seconds for each, eight times a second
+    assert time.perf_counter() - began < 1.0  # it once took four seconds each, eight times per second
     assert len(rows) == 24
 
 
@@ -346,7 +346,7 @@ def test_the_chosen_failure_is_shown_at_length_and_the_others_by_their_heads() -
     assert rows[chosen - 1] == " ✘ tests/test_cart.py:12  test_11  new"
     assert rows[chosen + 2 : chosen + 5] == ["     line 0", "     line 1", "     line 2"]
     assert " ✘ tests/test_cart.py:14  test_13  new" in rows[chosen:]
-    for number in range(25):  # one that was chosen may be gone by now
+    for number in range(25):  # the selected one may be gone by now
         assert any("▸" in row for row in screen(story.state, 60, 15, story.now, ViewState(selected=number)))
 
 
@@ -394,7 +394,7 @@ def test_green_is_the_colour_of_the_code_as_it_is() -> None:
     green = bands(story)
     assert green == "bold black on green"
     story.change("x.py")
-    assert bands(story) == green  # a verdict is on its way
+    assert bands(story) == green  # a verdict is about to come
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     assert bands(story) == STALE_GREEN
     story.run("t2", passed(T + "a"))

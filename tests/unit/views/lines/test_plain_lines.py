@@ -1,4 +1,4 @@
-"""The lines of a whole story, word for word."""
+"""The plain lines of whole stories, word for word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth a notification, and what is not."""
+"""Which events cause a notification, and which do not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B = (f"tests/test_a.py::test_{name}" for name in "ab")
 
 
 def told_by(story: Story, mode: NotifyMode = NotifyMode.CHANGES) -> list[Notification]:
-    """Every notice of a story, state by state, as the watcher would send them."""
+    """Return every notification of a story, state by state, as the watcher would send them."""
     said: list[Notification] = []
     told = new_notifications({}, story.steps[0][0], "shop")[1]
     for _, after, _ in story.steps:
@@ -88,7 +88,7 @@ def test_values_of_assertions_are_never_told() -> None:
 
 def test_red_to_unknown_to_green_is_still_red_to_green() -> None:
     story = Story(start(policy=Policy.FAILED)).run("t1", failed(A), passed(B))
-    # The red test alone runs on the new tree first: it passes, and nothing is known of the other one yet.
+    # Only the red test runs first on the new tree: it passes, and nothing is known about the other one yet.
     story.change("x.py").sync("t2").collect(A).results(passed(A)).end("t2", [passed(A)])
     assert story.state.top.knowledge.verdict is Verdict.UNKNOWN
     story.sync("t2").collect(A, B).results(passed(A), passed(B)).end("t2", [passed(A), passed(B)])
@@ -189,7 +189,7 @@ def test_the_last_notice_is_as_red_as_the_code_is_known_to_be(runs: list[str]) -
                 story.change("x.py").sync(f"t{number}").collect(A).results(failed(A))
                 stop = StopReason.CANCELLED if run == "cancelled" else StopReason.SUPERSEDED
                 story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(stop)))
-                if run == "superseded":  # its successor begins at once
+                if run == "superseded":  # its successor starts at once
                     story.sync(f"t{number}+").end(f"t{number}+", [])
             case _:
                 story.run(f"t{number}", (failed if red_a else passed)(A), (failed if red_b else passed)(B))
@@ -200,4 +200,4 @@ def test_the_last_notice_is_as_red_as_the_code_is_known_to_be(runs: list[str]) -
         if after.top.knowledge.verdict.is_red or after.top.knowledge.verdict is Verdict.PASSED
     ]
     assert (told[-1] if told else False) == (colours[-1] if colours else False)
-    assert not any(one is two is False for one, two in pairwise(told)), "green is told once"
+    assert not any(one is two is False for one, two in pairwise(told)), "green is reported once"

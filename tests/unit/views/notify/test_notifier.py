@@ -34,7 +34,7 @@ NO_BUS = "no session bus (DBUS_SESSION_BUS_ADDRESS is not set)"
 
 
 class Wall:
-    """A desktop that keeps what reaches it, after `delay_s`, or refuses it."""
+    """A desktop that records what it receives, after `delay_s`, or rejects it."""
 
     def __init__(self, *, delay_s: float = 0.0, refusal: str = "") -> None:
         self.delay_s = delay_s

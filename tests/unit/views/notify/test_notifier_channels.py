@@ -91,7 +91,7 @@ def test_the_user_can_set_a_hook_in_each_way_that_is_the_users_own(tmp_path: Pat
 
 
 class Screen(io.StringIO):
-    """A stream that is a terminal, or is not."""
+    """A stream that may or may not be a terminal."""
 
     def __init__(self, *, is_terminal: bool = True) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def test_doctor_tells_each_way_to_the_user() -> None:
 
 
 def ways(**given: Any) -> tuple[bool, bool, bool]:
-    """Desktop, terminal, hook."""
+    """Return the channels: desktop, terminal, hook."""
     notifier = built(**given)
     if notifier is None:
         return False, False, False

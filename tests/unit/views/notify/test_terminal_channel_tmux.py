@@ -36,7 +36,7 @@ sys.stdin.read()
 
 
 def seen_around_tmux(passthrough: str, *needles: bytes) -> bytes:
-    """What a terminal gets when the program runs in a tmux in it, until it has got all `needles`."""
+    """Return what a terminal receives from a program in a tmux inside it, once it has received all `needles`."""
     with tempfile.TemporaryDirectory(prefix="wt-tmux-") as folder:
         config, program = Path(folder, "conf"), Path(folder, "program.py")
         config.write_text(f"set -g allow-passthrough {passthrough}\nset -g bell-action any\n")

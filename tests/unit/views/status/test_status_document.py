@@ -1,4 +1,4 @@
-"""The document against its own schema, at every moment of a story."""
+"""The status document matches its schema at every moment of a story."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_a_run_carries_is_pending_until_it_was_judged() -> None:
     story.change("b.py").sync("t2").collect(A)
     assert of(story.state)["pending"]["changes"] == 2
     story.end("t2", [passed(A)])
-    assert of(story.state)["pending"]["changes"] == 1  # b.py came after the snapshot: the run behind carries it
+    assert of(story.state)["pending"]["changes"] == 1  # b.py came after the snapshot; the next run covers it
     story.sync("t3").collect(A).end("t3", [passed(A)])
     assert of(story.state)["pending"] == {"changes": 0, "since": None}
 
