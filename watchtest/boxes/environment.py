@@ -57,18 +57,12 @@ class Environment:
         """`has_manual_changes` tells whether the user has changed the box by hand since it was created."""
         self.has_manual_changes = has_manual_changes
         self._provider = provider
+        self.venv = f"{provider.home}/venv"
+        self.path_first = (f"{self.venv}/bin",)
         self._limits = JobLimits(timeout_s, timeout_s, grace_s)
         self._python = python
         self.env = dict(env)
         self._prepared: BoxSession | None = None
-
-    @property
-    def venv(self) -> str:
-        return f"{self._provider.home}/venv"
-
-    @property
-    def path_first(self) -> tuple[str, ...]:
-        return (f"{self.venv}/bin",)
 
     async def prepare(self, session: BoxSession, recipe: Recipe, note: Note, stop: StopSignal) -> PreparedBox | None:
         """Set up the box unless that is done already. Return None if the run was stopped."""

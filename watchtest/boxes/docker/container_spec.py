@@ -67,14 +67,10 @@ class ContainerSpec:
         return _digest(self.workdir, self.user)
 
     @property
-    def limits_digest(self) -> str:
-        """A digest of the settings that limit the container: a new container keeps the content."""
-        parts = (self.network, self.memory, self.cpus, self.pids, self.hardened, self.ports, self.cache_volume)
-        return _digest(*parts)
-
-    @property
     def digest(self) -> str:
-        return f"{self.layout_digest}.{self.limits_digest}"
+        """A digest of all settings. The second part is for those that limit the container: the content can be kept."""
+        limits = (self.network, self.memory, self.cpus, self.pids, self.hardened, self.ports, self.cache_volume)
+        return f"{self.layout_digest}.{_digest(*limits)}"
 
 
 def _digest(*parts: object) -> str:

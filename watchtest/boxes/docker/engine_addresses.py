@@ -126,7 +126,8 @@ def _docker(environ: Mapping[str, str], home: Path) -> Iterator[Address]:
         return
     sockets = [DOCKER_SOCKET, str(_runtime(environ) / "docker.sock")]
     yield from _sockets([*sockets, *(str(home / name) for name in DOCKER_IN_HOME)], "docker")
-    yield from _pipes("docker_engine", "docker")
+    if os.name == "nt":
+        yield Address("npipe:////./pipe/docker_engine", USUAL, "docker")
 
 
 def _podman(environ: Mapping[str, str], home: Path) -> Iterator[Address]:
@@ -139,7 +140,8 @@ def _podman(environ: Mapping[str, str], home: Path) -> Iterator[Address]:
         temporary = Path(environ.get("TMPDIR") or "/tmp") / "podman"
         machines = [*temporary.glob("*-api.sock"), *(home / PODMAN_MACHINE).glob("**/podman.sock")]
         yield from _sockets([str(socket) for socket in sorted(machines)], "podman")
-    yield from _pipes("podman-machine-default", "podman")
+    if os.name == "nt":
+        yield Address("npipe:////./pipe/podman-machine-default", USUAL, "podman")
 
 
 def _runtime(environ: Mapping[str, str]) -> Path:
@@ -152,7 +154,3 @@ def _sockets(paths: list[str], expected: EngineKind) -> Iterator[Address]:
     for path in paths:
         if os.path.exists(path):  # noqa: PTH110  Path.exists raises where a parent may not be read, before Python 3.12
             yield Address(f"unix://{path}", USUAL, expected)
-
-
-def _pipes(name: str, expected: EngineKind) -> tuple[Address, ...]:
-    return (Address(f"npipe:////./pipe/{name}", USUAL, expected),) if os.name == "nt" else ()

@@ -88,7 +88,9 @@ def connect(address: Address, limit_s: float = FIRST_ANSWER_LIMIT_S) -> Engine:
         tls = TLSConfig(**address.tls) if address.tls else False
         client = _Client(base_url=relay.url if relay else address.url, timeout=limit_s, tls=tls)
         if relay is not None:
-            _share_connections(client, relay.url)
+            earlier = client.get_adapter(SOCKET_SCHEME)
+            client.mount(SOCKET_SCHEME, _OnePool(f"http+{relay.url}", API_LIMIT_S))
+            earlier.close()
         kind, version = client.identity()
     except (DockerException, OSError, ValueError) as error:
         ssh_stderr = relay.stderr_tail() if relay else ""
@@ -145,12 +147,6 @@ class _OnePool(UnixHTTPAdapter):  # type: ignore[misc]  # docker-py ships no typ
 
     def get_connection(self, url: str, proxies: object = None) -> Any:
         return super().get_connection(SOCKET_SCHEME, proxies)
-
-
-def _share_connections(client: docker.APIClient, url: str) -> None:
-    earlier = client.get_adapter(SOCKET_SCHEME)
-    client.mount(SOCKET_SCHEME, _OnePool(f"http+{url}", API_LIMIT_S))
-    earlier.close()
 
 
 def _how_to_start(choice: EngineChoice) -> str:

@@ -41,18 +41,6 @@ def toolchain_variables(environ: Mapping[str, str], *, is_sandboxed: bool) -> di
     return variables
 
 
-def installations(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the folders of the host that programs on this PATH need, besides the folders on PATH."""
-    found = [variables[name] for name in (*HOMES, "GOROOT", "JAVA_HOME") if name in variables]
-    for folder in map(Path, variables.get("PATH", "").split(os.pathsep)):
-        packages = folder.parent / "lib" / "node_modules"
-        if packages.is_dir():
-            found.append(str(packages))  # npm and similar tools are links into it
-        if (folder.parent / "src" / "runtime").is_dir() and (folder / "go").exists():
-            found.append(str(folder.parent))
-    return tuple(dict.fromkeys(path for path in found if path.startswith("/")))
-
-
 def _registry(settings: Path) -> dict[str, str]:
     """Return only the registry from the user's npm settings; other lines may be tokens."""
     try:
@@ -95,11 +83,17 @@ def box_environ(environ: Mapping[str, str], *, certificates: str, is_sandboxed: 
 
 
 def files_named(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the files and folders of the host that these variables name."""
+    """Return the files and folders of the host that these variables name, or that programs on their PATH need."""
     single = [variables.get(name, "") for name in (*CERTIFICATES, "PIP_CONFIG_FILE", "PIP_CONSTRAINT")]
-    several = [path for name in FIND_LINKS for path in variables.get(name, "").replace(",", " ").split()]
-    named = [path for path in (*single, *several) if path.startswith("/")]
-    return tuple(dict.fromkeys([*named, *installations(variables)]))
+    found = [*single, *(path for name in FIND_LINKS for path in variables.get(name, "").replace(",", " ").split())]
+    found += [variables[name] for name in (*HOMES, "GOROOT", "JAVA_HOME") if name in variables]
+    for folder in map(Path, variables.get("PATH", "").split(os.pathsep)):
+        packages = folder.parent / "lib" / "node_modules"
+        if packages.is_dir():
+            found.append(str(packages))  # npm and similar tools are links into it
+        if (folder.parent / "src" / "runtime").is_dir() and (folder / "go").exists():
+            found.append(str(folder.parent))
+    return tuple(dict.fromkeys(path for path in found if path.startswith("/")))
 
 
 def _pip_settings(environ: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ MAX_TEXTS = 256
 NEAR = ("requirements/", ".devcontainer/")
 """Folders that are searched besides the root: deeper files are mostly samples and vendored code."""
 INITIALS = "".join(folder[0] for folder in NEAR)
+GLOB_PARTS = re.compile(r"\*\*/|\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 HINT = "finish it and save; box.image and box.setup in the settings take precedence over it"
 
 _texts: dict[str, str] = {}
@@ -98,9 +99,7 @@ def texts(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-@functools.lru_cache(maxsize=64)
-def _toml(text: str) -> Mapping[str, Any]:
-    return tomllib.loads(text)
+_toml = functools.lru_cache(maxsize=64)(tomllib.loads)
 
 
 @functools.lru_cache(maxsize=16)
@@ -129,12 +128,8 @@ def _globs(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], bool]:
     """Return the expression for these globs, and whether it can match only near files."""
     cleaned = [pattern.removeprefix("./").removeprefix("/") for pattern in patterns]
     is_near = all("/" not in pattern or pattern.startswith(NEAR) for pattern in cleaned)
-    return re.compile("|".join(_expression(pattern) for pattern in cleaned)), is_near
-
-
-def _expression(pattern: str) -> str:
-    parts = re.findall(r"\*\*/|\*+|\?|\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
-    return "".join(_part(part) for part in parts)
+    expressions = ["".join(map(_part, GLOB_PARTS.findall(pattern))) for pattern in cleaned]
+    return re.compile("|".join(expressions)), is_near
 
 
 def _part(part: str) -> str:
