@@ -90,13 +90,13 @@ def warm_bench(tmp_path: Path) -> Iterator[WarmBench]:
         yield bench
 
 
-def test_red_that_is_only_red_when_warm_is_our_defect_and_nobodys_red(warm_bench: WarmBench) -> None:
+def test_a_failure_only_in_warm_runs_is_our_defect_and_not_reported_as_red(warm_bench: WarmBench) -> None:
     bench = Bench(warm_bench)
     bench.get_warm()
     execution = bench.run(test_a=WARM_ONLY)
     assert judge(execution).state is RunState.PASSED
     assert execution.by_chance == ()
-    assert {test for test, result in bench.shown().items() if result.outcome.is_red} == set(), "the last word is cold"
+    assert {test for test, result in bench.shown().items() if result.outcome.is_red} == set(), "the last result is cold"
     (note,) = bench.notes
     assert note.startswith("a bug in watchtest: test_a.py::test_a failed in a warm run")
     # From then on, runs are cold.
@@ -209,9 +209,7 @@ def test_off_is_really_cold(warm_bench: WarmBench) -> None:
 
 @pytest.mark.parametrize(("warm", "said"), [("auto", 1), ("on", 3)])
 @pytest.mark.thorough
-def test_who_insists_on_warm_runs_is_told_every_time_why_one_was_cold(
-    warm_bench: WarmBench, warm: Warm, said: int
-) -> None:
+def test_with_warm_runs_required_every_cold_run_gives_its_reason(warm_bench: WarmBench, warm: Warm, said: int) -> None:
     bench = Bench(warm_bench, warm)
     bench.get_warm()
     shadow = {"difflib": "WHOSE = 1\n", "test_a": "def test_a(): pass\n"}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.box_bench import NASTY, Bench, Tree, left_over
 from support.containers import container_spec, docker_provider
+from support.ports import free_port
 
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes
@@ -56,12 +57,6 @@ client.sendall(sys.argv[2].encode())
 print(client.recv(100).decode())
 """
 CRASHER = "import sys\nopen('../starts', 'a').write('x')\nprint('no luck', flush=True)\nsys.exit(3)\n"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def matcher(globs: Sequence[str]) -> Callable[[str], bool]:
@@ -313,7 +308,7 @@ def test_failures_long_ago_are_forgiven(bed: Bed) -> None:
         bed.wait_for("ready")
 
 
-def test_a_service_that_fails_for_good_is_told_although_nobody_waits(bed: Bed) -> None:
+def test_a_service_that_fails_for_good_is_reported_without_a_request(bed: Bed) -> None:
     bed.watcher(bed.kv(restart_limit=0))
     bed.ensure()
     bed.ask("crash")
@@ -328,7 +323,7 @@ def test_one_that_does_not_become_ready_in_time_says_so(bed: Bed) -> None:
         bed.ensure()
 
 
-def test_a_port_that_somebody_else_serves_is_not_taken_for_ready(bed: Bed) -> None:
+def test_a_port_served_by_another_process_does_not_count_as_ready(bed: Bed) -> None:
     other = replace(bed.kv(restart_limit=0), name="other", argv=("sleep", "600"))
     bed.watcher(bed.kv(ready=ReadyCheck("command", f"{bed.bench.python} -c '{ASK}' {bed.port} pid")))
     bed.ensure()
@@ -376,7 +371,7 @@ def test_a_stop_ends_the_waiting(bed: Bed) -> None:
 # -- kills -----------------------------------------------------------------------------------------
 
 
-def test_after_the_death_of_the_manager_all_services_start_anew_and_nothing_is_left(bed: Bed) -> None:
+def test_after_the_death_of_the_manager_all_services_restart_and_nothing_is_left(bed: Bed) -> None:
     bed.watcher(bed.kv(), replace(bed.kv(), name="idle", argv=("sleep", f"604.{bed.port}"), ready=None))
     bed.ensure()
     first = bed.birth()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,11 +64,3 @@ def provider(spec: ContainerSpec) -> Iterator[Make]:
     for provider in made:
         provider.close()
     remove_boxes(spec.owner.workspace, os.environ)
-
-
-@pytest.fixture
-def free_port() -> int:
-    """Return a port of this machine that is free at the moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -58,7 +58,7 @@ def test_a_box_that_was_stopped_paused_or_killed_is_used_again(
     assert container.exec_run(["test", "-e", "/var/kept"]).exit_code == 0
 
 
-def test_a_box_that_was_removed_is_made_anew(provider: Make, docker_client: docker.DockerClient) -> None:
+def test_a_removed_box_is_created_again(provider: Make, docker_client: docker.DockerClient) -> None:
     first = opened(provider())
     docker_client.containers.get(first.id).remove(force=True)
     assert opened(provider()).id != first.id

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import docker
 import pytest
 from support.containers import Make, opened, recipe
+from support.ports import free_port
 
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.protocols import BuiltImage, Recipe
@@ -95,7 +96,7 @@ def test_a_snapshot_is_what_all_boxes_of_the_workspace_grow_from(
     first, other = opened(here), opened(beside)
     do(first.id, "echo by-hand > /opt/package")
     here.snapshot(recipe(), notes.append)
-    assert opened(here).id == first.id, "the box it was taken from goes on"
+    assert opened(here).id == first.id, "the box it was taken from keeps running"
     renewed = opened(beside, notes=notes)
     assert renewed.id != other.id
     assert renewed.notes == ("recreated: a snapshot was taken of another box",)
@@ -159,12 +160,11 @@ def test_the_network_is_there_while_setup_runs_and_at_no_other_time(provider: Ma
     assert links == [True, False, False, True, False]
 
 
-def test_ports_of_the_box_are_given_to_this_machine_alone(
-    provider: Make, docker_client: docker.DockerClient, free_port: int
-) -> None:
-    info = opened(provider(ports=(free_port,)))
+def test_ports_of_the_box_are_given_to_this_machine_alone(provider: Make, docker_client: docker.DockerClient) -> None:
+    port = free_port()
+    info = opened(provider(ports=(port,)))
     bound = docker_client.containers.get(info.id).attrs["NetworkSettings"]["Ports"]
-    assert bound == {f"{free_port}/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(free_port)}]}
+    assert bound == {f"{port}/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(port)}]}
 
 
 # -- images that are built -------------------------------------------------------------------------

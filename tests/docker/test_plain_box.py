@@ -192,9 +192,7 @@ def test_a_box_that_is_removed_under_a_run_gives_no_verdict(bench: Bench, docker
 
 @pytest.mark.parametrize("what", ["removed", "started again"])
 @pytest.mark.thorough
-def test_a_box_that_is_lost_while_nobody_uses_it_is_noticed(
-    bench: Bench, docker_client: docker.DockerClient, what: str
-) -> None:
+def test_a_box_that_is_lost_while_idle_is_noticed(bench: Bench, docker_client: docker.DockerClient, what: str) -> None:
     reasons: list[str] = []
     bench.box.on_lost = reasons.append
     bench.open()
@@ -255,7 +253,7 @@ def test_a_folder_that_became_a_link_to_the_same_content_is_a_folder_again(bench
     assert bench.said("test ! -L a && cat a/b/c; cat /tmp/a/b/c") == "11"
 
 
-def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(bench: Bench) -> None:
+def test_a_pipe_in_the_place_of_a_file_blocks_nothing(bench: Bench) -> None:
     tree = Tree({"a": b"1", "b": b"2"})
     bench.sync(tree)
     bench.said("rm a; mkfifo a")

@@ -112,7 +112,7 @@ def test_the_next_watcher_ends_with_the_right_verdict_and_nothing_of_the_old_run
         assert project.container() == box
 
 
-def test_a_killed_watchers_run_ends_by_itself_even_if_nobody_comes_back(project: Project) -> None:
+def test_a_killed_watchers_run_ends_by_itself_even_without_a_new_watcher(project: Project) -> None:
     scene = Scene(project)
     watcher = scene.running()
     watcher.kill9()

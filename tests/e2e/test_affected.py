@@ -207,7 +207,7 @@ def test_an_audit_finds_what_a_selection_has_left_out_and_owns_up(project: Proje
 
 
 @pytest.mark.parametrize("kind", ["local"])
-def test_a_rule_of_the_user_says_what_nobody_can_see(project: Project) -> None:
+def test_a_rule_of_the_user_states_a_dependency_that_cannot_be_observed(project: Project) -> None:
     project.save("watchtest.toml", '[watch]\nrules = ["*.bin -> test_data.py"]\n')
     project.save("hidden.bin", "123")
     watcher = begin(project)

@@ -62,7 +62,7 @@ def test_another_image_in_the_project_makes_another_box_while_the_watcher_runs(d
     project.save("Dockerfile.test", dockerfile.replace("one", "two"))
     second = watcher.wait_for_verdict("passed", limit_s=60)
     assert second["box"]["id"] != first["box"]["id"]
-    assert "Step 2/" in watcher.output, "the build is seen"
+    assert "Step 2/" in watcher.output, "the build is shown"
     watcher.must_be_tidy()
 
 

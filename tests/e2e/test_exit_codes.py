@@ -157,7 +157,7 @@ def test_the_dashboard_shows_the_verdict_and_gives_the_terminal_back(local: Proj
         assert process.returncode == (0 if way == "q" else 130)
         assert termios.tcgetattr(theirs) == before, "the terminal is not as it was"
         assert b"]0;pwned" not in shown.replace(b"'\\x1b]0;pwned", b""), "a test has set the title of the terminal"
-        assert shown.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?25h" in shown[-200:], "the cursor is not back"
+        assert shown.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?25h" in shown[-200:], "the cursor is still hidden"
         assert b"Traceback" not in shown
     finally:
         if process.poll() is None:

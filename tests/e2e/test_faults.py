@@ -76,7 +76,7 @@ def must_end_clean(scene: Scene) -> None:
     assert scene.watcher.status["activity"] == "stopped"
     with (scene.project.root / ".watchtest" / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the lock is still held
-    assert scene.container.trouble() == "0 agents", "one running container, and only what keeps it alive in it"
+    assert scene.container.trouble() == "0 agents", "one running container without other processes in it"
     history = json.loads(scene.project.command("history", "list", "-n", "10000", "--json").stdout)["runs"]
     assert len(history) > FAULTS // 3, "most faults cost a run"
     assert not [run for run in history if run["state"] in ("queued", "syncing", "running")]

@@ -175,7 +175,7 @@ def test_a_workspace_that_vanishes_during_a_run_is_waited_for(local: Project) ->
 
 
 @pytest.mark.thorough
-def test_a_workspace_that_was_deleted_and_made_anew_is_watched_again(local: Project) -> None:
+def test_a_workspace_that_was_deleted_and_created_again_is_watched_again(local: Project) -> None:
     local.save("test_it.py", GREEN)
     watcher = local.watch()
     watcher.wait_for_verdict("passed")

@@ -203,7 +203,7 @@ def test_a_source_that_lost_most_of_its_files_asks_first(project: Project, repo:
     assert status["problem"]["code"] == "shrank"
     assert "watchtest sync --accept" in status["problem"]["hint"]
     assert len(project.box_tree()) > 30, (
-        "next to nothing was deleted: only what went before the watch had seen the rest"
+        "almost nothing was deleted: only what was removed before the watcher saw the rest"
     )
     assert project.command("sync", "--accept").returncode == 0
     watcher.wait_for_verdict("passed")

@@ -245,7 +245,7 @@ def test_a_bus_that_hangs_delays_no_verdict_and_is_one_line(project: Project) ->
         mute.listen()
         scene = play(project, {"DBUS_SESSION_BUS_ADDRESS": f"unix:path={folder}/bus"})
         scene.save(2, "failed")
-        assert COMPLAINT not in scene.watcher.said, "the verdict is there, and the notice hangs"
+        assert COMPLAINT not in scene.watcher.said, "the verdict is there although the notification hangs"
         red_green_red(scene)
         scene.watcher.wait_for_words(COMPLAINT)
         assert scene.watcher.stop() == 0

@@ -44,14 +44,14 @@ def suffer(scene: Scene, fault: Fault) -> Recording:
         with fault(scene):
             pass
         scene.must_heal()
-    assert recording.troubled, "no status told of it"
+    assert recording.troubled, "no status reported it"
     first, told = recording.troubled[0]
     assert first < NOTICED_WITHIN_S
     assert told["activity"] == "degraded"
     assert all(status["problem"]["hint"] for _, status in recording.troubled)
     peaceful = [at for at, status in recording.seen if at > first and is_at_peace(status)]
-    assert peaceful, "it says so when all is well again"
-    assert min(peaceful) > recording.troubled[-1][0], "not before all was well"
+    assert peaceful, "no status reported the recovery"
+    assert min(peaceful) > recording.troubled[-1][0], "recovery was reported too early"
     scene.watcher.must_be_tidy()
     return recording
 
@@ -99,7 +99,7 @@ def test_a_stopped_container_is_started_again_and_what_is_known_of_it_stays_know
     assert after["run_id"] == before["run_id"], "the same tree in the same box: nothing to run"
 
 
-def test_a_removed_container_is_made_anew_and_tested_anew(scene: Scene) -> None:
+def test_a_removed_container_is_created_and_tested_again(scene: Scene) -> None:
     before, mark = scene.watcher.status, len(scene.watcher.output)
     told = problem(suffer(scene, faults.remove))
     assert (told["code"], told["message"]) == ("channel", "lost the agent in the box: the connection has ended")

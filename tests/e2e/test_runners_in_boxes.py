@@ -262,7 +262,7 @@ def test_a_command_in_a_box_without_python_is_ended_by_its_limit_and_by_word(
 
 @pytest.mark.docker
 @pytest.mark.thorough
-def test_a_runner_that_was_only_found_and_lacks_its_tool_is_said_and_keeps_nobody_from_a_verdict(
+def test_a_detected_runner_without_its_tool_is_reported_and_prevents_no_verdict(
     docker_project: Project,
 ) -> None:
     project = docker_project

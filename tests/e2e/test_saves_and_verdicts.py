@@ -37,7 +37,7 @@ def test_a_save_gives_a_verdict_and_ten_saves_give_ten(project: Project) -> None
     assert len(set(seen.values())) == 10
     # The status file may be slightly ahead of the printed line.
     watcher.wait_until("eleven verdicts in plain words", lambda: watcher.output.count(" · tree ") == 11)
-    assert min(took) < 3.0, "not a benchmark, but a wait of seconds anywhere on the way would show here"
+    assert min(took) < 3.0, "this is no benchmark, but a delay of seconds would show here"
     assert watcher.stop() == 0
     assert watcher.status["activity"] == "stopped"
     watcher.must_be_tidy()
@@ -72,7 +72,7 @@ def test_a_save_during_a_run_gives_a_follow_up_run_on_the_last_tree(project: Pro
     watcher.wait_until("the save is seen", lambda: watcher.output.count("changed 1 file: test_slow.py") == 1)
     project.save("test_slow.py", "def test_slow():\n    assert 'last' == 'edit'\n")
     watcher.wait_until("the second, too", lambda: watcher.output.count("changed 1 file: test_slow.py") == 2)
-    assert watcher.own_status["verdict"] == "unknown", "nothing may be said before a run has ended"
+    assert watcher.own_status["verdict"] == "unknown", "nothing may be reported before a run has ended"
     # The file that ends the first run is created only in the box.
     assert project.execute("touch", "go").returncode == 0
     status = watcher.wait_for_verdict("failed")

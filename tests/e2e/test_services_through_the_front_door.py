@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
 import docker
 import pytest
+from support.ports import free_port
 from support.watcher_process import Project, Watcher, wait_for
 
 SERVER = """
@@ -50,12 +50,6 @@ command = "python server.py {port}"
 ready = {{ tcp = {port}, timeout_s = 20 }}
 restart_limit = {limit}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ def test_the_box_holds_exactly_the_workspace_after_each_of_many_random_operation
         assert project.box_tree() == project.tree(), f"seed {SEED}, after {hand.done[began:]}"
     assert len(hand.done) == OPERATIONS
     kinds = [row[0] for row in project.tree().values()]
-    assert {"file", "symlink", "folder"} == set(kinds), "the seed makes too little"
+    assert {"file", "symlink", "folder"} == set(kinds), "this seed makes too few changes"
     watcher.must_be_tidy()
 
 

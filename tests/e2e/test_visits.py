@@ -84,7 +84,7 @@ def test_a_detached_command_outlives_runs_and_its_words_can_be_read(project: Pro
 
 
 @pytest.mark.thorough
-def test_logs_of_nobody_say_so(project: Project) -> None:
+def test_logs_of_an_unknown_name_are_an_error(project: Project) -> None:
     project.save("test_it.py", GREEN)
     project.once()
     for name, words in (("nobody", "there is no log of 'nobody'"), ("../x", "not a name")):
@@ -93,7 +93,7 @@ def test_logs_of_nobody_say_so(project: Project) -> None:
         assert words in said.stderr
 
 
-def test_reset_makes_the_box_anew(project: Project) -> None:
+def test_reset_recreates_the_box(project: Project) -> None:
     project.save("test_it.py", GREEN)
     assert project.execute("touch", "made-in-the-box").returncode == 0
     said = project.command("reset", "--engine", project.kind)

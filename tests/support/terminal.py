@@ -101,7 +101,7 @@ class Terminal:
             now = masked(self.screen)
             if now == last:
                 return now
-            assert time.monotonic() < deadline, "the screen does not come to rest:\n" + "\n".join(now)
+            assert time.monotonic() < deadline, "the screen keeps changing:\n" + "\n".join(now)
             last = now
 
 

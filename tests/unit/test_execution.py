@@ -125,7 +125,7 @@ def test_a_run_that_is_stopped_between_two_runners_is_no_verdict(tmp_path: Path,
     assert judge(execution).state is not RunState.PASSED
 
 
-def test_a_wish_that_comes_behind_the_last_runner_is_too_late(tmp_path: Path) -> None:
+def test_a_stop_signal_after_the_last_runner_is_too_late(tmp_path: Path) -> None:
     signal = StopSignal()
 
     def ends(command: str) -> JobResult:

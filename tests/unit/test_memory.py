@@ -33,7 +33,7 @@ def test_all_is_set_aside_after_the_first_run_and_only_once() -> None:
     assert count > 10_000
     kept: list[list[int]] = [[] for _ in range(100)]
     keeping.tick(story.run("t2", passed("a")).state, 100.0)
-    assert gc.get_freeze_count() <= count, "what came later is looked after as ever"
+    assert gc.get_freeze_count() <= count, "later objects are still collected"
     assert len(kept) == 100
 
 
@@ -61,4 +61,4 @@ def test_memory_is_given_back_now_and_then_and_only_after_runs() -> None:
     for _ in range(10):
         now += TRIM_EVERY_S
         keeping.tick(story.state, now)
-    assert len(given_back) == 3, "a watcher at rest has nothing to give back"
+    assert len(given_back) == 3, "an idle watcher has nothing to return"

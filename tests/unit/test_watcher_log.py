@@ -103,7 +103,7 @@ def test_what_a_task_logs_names_its_lane_and_its_run_while_that_goes_on(folder: 
     assert about["elsewhere"][:2] == [None, None]
 
 
-def test_what_nobody_catches_in_a_thread_or_a_destructor_and_warnings_are_there(folder: Path) -> None:
+def test_uncaught_exceptions_in_threads_and_destructors_and_warnings_are_logged(folder: Path) -> None:
     class Falling:
         def __del__(self) -> None:
             raise ValueError("in its last moment")
@@ -139,7 +139,7 @@ def test_after_git_clean_the_log_goes_on_in_a_new_file(folder: Path) -> None:
         log.info("before")
         shutil.rmtree(folder)
         log.info("meanwhile")
-        assert not (folder / NAME).exists(), "whose folder it will be is not known yet"
+        assert not (folder / NAME).exists(), "the owner of the folder is not known yet"
         lock.keep()
         log.info("after")
     said = [record["message"] for record in records(folder / NAME)]
@@ -179,7 +179,7 @@ def test_it_is_rotated_and_bounded(folder: Path) -> None:
     assert all((folder / file).stat().st_size <= LOG_BYTES for file in files)
     lines, _ = last_lines(folder / NAME, 15)
     numbers = [int(json.loads(line)["message"].split()[0]) for line in lines]
-    assert numbers == list(range(numbers[-1] - 14, numbers[-1] + 1)), "in order, over the border of two files"
+    assert numbers == list(range(numbers[-1] - 14, numbers[-1] + 1)), "in order, across two files"
 
 
 def test_what_could_not_be_written_is_counted(folder: Path) -> None:

@@ -110,7 +110,7 @@ class Scene:
             if not trouble and is_at_peace(after := self.watcher.own_status):
                 return after
             is_late = time.monotonic() - peace_since > NOTICED_WITHIN_S
-            assert not (trouble and is_late), f"all is well, it says, but {trouble}"
+            assert not (trouble and is_late), f"the status reports no problem, but {trouble}"
             time.sleep(LOOK_AGAIN_S)  # each check costs the engine more than the watcher's own work
             return None
 

@@ -71,7 +71,7 @@ def show(own: Path, **changes: object) -> None:
     (own / "status.json").write_text(json.dumps(document))
 
 
-def test_nobody_watches_without_the_lock(workspace: BackgroundWatcher) -> None:
+def test_without_the_lock_there_is_no_watcher(workspace: BackgroundWatcher) -> None:
     assert workspace.process() is None
     workspace.state_folder.mkdir()
     show(workspace.state_folder)
@@ -137,7 +137,9 @@ def test_a_watcher_that_does_not_listen_is_killed_and_that_is_said(workspace: Ba
     assert not workspace.is_watched()
 
 
-def test_who_cannot_be_told_is_not_killed(workspace: BackgroundWatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_identified_is_not_killed(
+    workspace: BackgroundWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(background, "START_LIMIT_S", 0.2)
     with WatcherLock(workspace.state_folder):
         show(workspace.state_folder, host="elsewhere")

@@ -59,7 +59,7 @@ def test_only_what_belongs_to_a_workspace_of_this_machine_that_is_gone_is_remove
     assert "removed 1 of 1" in said
 
 
-def test_nothing_is_removed_by_a_dry_run_nor_where_nobody_can_be_asked(
+def test_nothing_is_removed_by_a_dry_run_or_without_a_terminal_to_ask(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = local_box(cache, "gone-1-save", "/nowhere/gone")

@@ -9,7 +9,7 @@ from watchtest.config.loader import RESTART, ConfigChangeNotice
 from watchtest.errors import ConfigError
 
 
-def test_settings_that_change_are_said_once_to_be_of_no_effect_yet() -> None:
+def test_changed_settings_are_reported_once_as_not_yet_in_effect() -> None:
     now, said = [Config()], list[str]()
 
     def reread() -> Config:

@@ -42,7 +42,7 @@ def test_a_path_too_long_for_a_socket_is_left_out() -> None:
     assert len(os.fsencode(place)) <= PATH_LIMIT
 
 
-def test_a_folder_is_private_when_nobody_else_can_write_it(tmp_path: Path) -> None:
+def test_a_folder_is_private_when_no_other_user_can_write_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert not is_private(folder)
     folder.mkdir(mode=0o700)
@@ -57,7 +57,7 @@ def test_a_folder_is_private_when_nobody_else_can_write_it(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_not_private(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_private(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)

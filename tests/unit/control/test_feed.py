@@ -86,7 +86,7 @@ def test_a_box_that_is_lost_is_told_with_its_problem() -> None:
     play(story)
 
 
-def test_whoever_comes_back_with_the_last_id_misses_nothing_and_gets_nothing_twice() -> None:
+def test_a_client_that_reconnects_with_the_last_id_misses_nothing_and_gets_nothing_twice() -> None:
     async def story(watcher: Bench) -> None:
         async with listening(socket_of(watcher)) as client:
             await watcher.post("/pause")
@@ -166,7 +166,7 @@ def test_a_client_that_leaves_is_forgotten() -> None:
     play(story, policy=Policy.OFF)
 
 
-def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_that_one_is_disconnects() -> None:
+def test_two_hundred_clients_hear_every_run_while_one_is_stuck_and_is_disconnected() -> None:
     """tests/bench/event_clients.py measures what they cost a run."""
     long = tuple(failed(f"test_a.py::test_{number}", output="x" * 8000) for number in range(50))
     tests = tuple(passed(f"test_a.py::test_{number}") for number in range(20))

@@ -127,7 +127,7 @@ def test_a_run_that_had_to_wait_keeps_the_time_at_which_it_was_asked_for() -> No
     play(story, policy=Policy.OFF)
 
 
-def test_a_run_that_had_nothing_to_do_has_an_end_for_whoever_asks_but_is_in_no_list() -> None:
+def test_a_run_that_had_nothing_to_do_has_an_end_but_is_in_no_list() -> None:
     story = Story().change("code.py").sync("tree1")
     working = story.working
     reports = RunReports()

@@ -207,7 +207,7 @@ def test_a_token_is_made_once_and_for_the_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["readable", "short", "link", "empty", "binary"])
-def test_a_token_that_others_may_know_is_made_anew(tmp_path: Path, spoil: str) -> None:
+def test_a_token_that_others_may_know_is_replaced(tmp_path: Path, spoil: str) -> None:
     file = tmp_path / "token"
     token = ensure_token(file)
     match spoil:

@@ -113,7 +113,7 @@ def test_at_rest_for_long_enough_it_does_so_too_and_not_before() -> None:
     assert story.working.run.is_audit
 
 
-def test_nobody_is_audited_who_left_nothing_out_or_does_not_wish_it() -> None:
+def test_there_is_no_audit_if_nothing_was_left_out_or_it_is_off() -> None:
     story = Story(idle_s=60, runs=1)
     green(story)
     assert story.effects == () or all(not isinstance(effect, SetTimer) for effect in story.effects)
@@ -124,7 +124,7 @@ def test_nobody_is_audited_who_left_nothing_out_or_does_not_wish_it() -> None:
     assert not any(isinstance(effect, SetTimer | StartRun) for effect in never.effects)
 
 
-def test_any_change_ends_an_audit_and_it_is_owed_to_nobody() -> None:
+def test_any_change_ends_an_audit_and_it_is_not_made_up_for() -> None:
     story = Story(runs=1)
     green(story)
     story.change()

@@ -118,7 +118,7 @@ def test_a_shell_selects_all_who_reach_the_file() -> None:
     assert asked(change, mapped({SLOW: in_cart("add")}))[:2] == ({SLOW}, {SLOW, CART})
 
 
-def test_the_same_print_selects_nobody() -> None:
+def test_the_same_fingerprint_selects_no_test() -> None:
     assert asked(changed("shop/cart.py", a_print(add="1"), a_print(add="1")), mapped({CART: in_cart("add")}))[2] == []
 
 
@@ -224,7 +224,7 @@ def test_a_pattern_of_the_user_selects_the_tests_it_names() -> None:
     assert "templates/** -> tests/web" in join_reasons(impact.because for impact in found)
 
 
-def test_a_path_that_nobody_touches_selects_nobody() -> None:
+def test_a_path_that_no_test_touches_selects_no_test() -> None:
     assert asked(changed("notes.txt"), mapped({}))[2] == []
 
 

@@ -281,7 +281,7 @@ def test_a_save_ends_the_wait_for_a_service_that_it_may_mend(state: str, effects
     run = watch.lane.activity.run.id
     watch.happen(ServicesChanged(SAVE, watch.now, (ServiceInfo("kv", state, 0.0),)))
     assert watch.save("server.py") == (StopRun(SAVE, run, StopReason.SUPERSEDED),) * effects
-    assert watch.save("server.py") == (), "said once"
+    assert watch.save("server.py") == (), "reported once"
 
 
 def test_a_superseded_manual_run_is_still_owed() -> None:
@@ -365,7 +365,7 @@ def test_a_lower_lane_waits_for_a_higher_one_and_says_so() -> None:
     state, effects = step(state, SourceChanged(Lane.COMMIT, 1.0, frozenset({"HEAD"})))
     assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.COMMIT]
     state, effects = step(state, SourceChanged(Lane.SAVE, 2.0, frozenset({"a"})))
-    assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.SAVE], "never held up"
+    assert [effect.run.lane for effect in effects if isinstance(effect, StartRun)] == [Lane.SAVE], "never delayed"
     state, effects = step(state, SourceChanged(Lane.STAGE, 3.0, frozenset({"index"})))
     assert effects == ()
     assert state.lanes[Lane.STAGE].waits_for == "the save lane goes first"
@@ -466,7 +466,7 @@ def test_a_queue_that_is_full_refuses_and_says_so() -> None:
         ("s.rlate", "refused: 20 runs are already queued")
     ]
     watch.save()
-    assert watch.lane.queue.dropped == (), "said once"
+    assert watch.lane.queue.dropped == (), "reported once"
 
 
 def test_a_cancel_by_name_takes_that_run_and_no_other() -> None:
@@ -576,7 +576,7 @@ def test_a_change_supersedes_a_run_by_the_rule_that_was_chosen(
     effects = watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({path})))
     assert effects == ((StopRun(SAVE, "s.1", StopReason.SUPERSEDED),) if is_superseded else ())
     again = watch.happen(SourceCompared(SAVE, 3.0, "s.1", frozenset({path})))
-    assert again == (), "said once"
+    assert again == (), "reported once"
 
 
 def test_a_change_waits_where_the_user_wants_that() -> None:
@@ -610,7 +610,7 @@ def test_setup_is_not_thrown_away_for_a_change_which_is_weighed_when_the_tests_b
     assert watch.happen(TestsCollected(SAVE, 3.0, "s.1", frozenset())) == (
         CompareSource(SAVE, "s.1", frozenset({"code.py"}), snapshot("t1")),
     )
-    assert watch.happen(TestsCollected(SAVE, 3.1, "s.1", frozenset({FIRST}))) == (), "asked once"
+    assert watch.happen(TestsCollected(SAVE, 3.1, "s.1", frozenset({FIRST}))) == (), "requested once"
     assert watch.happen(SourceCompared(SAVE, 3.2, "s.1", frozenset({"code.py"}))) == (
         StopRun(SAVE, "s.1", StopReason.SUPERSEDED),
     )

@@ -441,7 +441,7 @@ class Watching(RuleBasedStateMachine):
         assert knowledge.tests.keys() <= truth.keys()
 
     @invariant()
-    def nobody_rests_on_an_open_question(self) -> None:
+    def an_idle_lane_has_a_verdict(self) -> None:
         """When idle with nothing pending, after a run was judged, there is a verdict."""
         lane = self.lane
         is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and not lane.queue.waiting

@@ -125,7 +125,7 @@ def test_a_proof_speaks_for_the_tests_it_left_out() -> None:
     assert second.tests[GREEN.test].snapshot == "t2"
 
 
-def test_one_test_of_a_tree_that_nobody_knows_is_no_verdict_on_it() -> None:
+def test_one_test_of_an_unknown_tree_is_no_verdict_on_it() -> None:
     known = learn(Knowledge(), run(Only((GREEN.test,), "")), Snapshot("t1", {}), execution(GREEN), 1.0)
     assert known.verdict is Verdict.UNKNOWN
     assert known.reason == "only some tests were run on this tree"
@@ -206,7 +206,7 @@ def test_a_process_that_ends_badly_is_blamed_on_the_test_it_ended_in(
     assert (judgement.state, judgement.reason) == (state, reason)
     known = learn(Knowledge(), run(All("")), Snapshot("t1", {}), what, 1.0)
     assert (known.verdict, known.reason, known.is_complete) == (Verdict.ERROR, reason, False)
-    assert known.tests.keys() == {GREEN.test, BOOM}, "the one behind it has done nothing wrong"
+    assert known.tests.keys() == {GREEN.test, BOOM}, "the test after it has done nothing wrong"
     blamed = known.tests[BOOM].result
     assert blamed.outcome is Outcome.ERROR
     assert blamed.failure is not None
@@ -219,7 +219,7 @@ def test_the_tests_behind_a_crash_keep_what_was_known_of_them_and_are_stale() ->
     second = learn(first, run(All(""), 2), Snapshot("t2", {}), cut_short(None, "SIGSEGV"), 2.0)
     assert second.tests[BEHIND].result.outcome is Outcome.PASSED
     assert second.tests[BEHIND].snapshot == "t1"
-    assert gone.test not in second.tests, "the collection had come to its end"
+    assert gone.test not in second.tests, "the collection was complete"
     mended = execution(GREEN, behind, Result(BOOM, Outcome.PASSED, 0.1))
     assert learn(second, run(All(""), 3), Snapshot("t3", {}), mended, 3.0).verdict is Verdict.PASSED
 
@@ -248,7 +248,7 @@ def test_a_crash_is_told_at_its_line_in_the_test(crash: Execution) -> None:
     assert STACKS in failure.text + failure.output
 
 
-def test_nobody_is_blamed_for_a_run_that_came_to_its_end_or_was_called_off() -> None:
+def test_no_test_is_blamed_for_a_run_that_finished_or_was_cancelled() -> None:
     finished = execution(GREEN, current=BOOM)
     assert judge(finished).state is RunState.PASSED
     cancelled = cut_short(None, "", stopped=StopReason.CANCELLED)

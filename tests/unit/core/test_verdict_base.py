@@ -35,7 +35,7 @@ def test_a_whole_verdict_is_the_base_and_only_red_is_unsure() -> None:
     assert knowledge.must_run == {A}
 
 
-def test_a_run_that_broke_off_moves_no_base_and_what_it_said_is_unsure_be_it_green() -> None:
+def test_a_run_that_broke_off_moves_no_base_and_even_its_green_is_unsure() -> None:
     knowledge = after(Knowledge(), "t1", failed(A), passed(B))
     broken = after(knowledge, "t2", passed(A), is_whole=False)
     assert broken.verdict is Verdict.ERROR

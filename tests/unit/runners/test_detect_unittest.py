@@ -56,7 +56,7 @@ def test_a_project_without_test_cases_does_not_use_unittest() -> None:
     assert not uses({"tests/tests.py": b"from django.test import TestCase\nclass T(TestCase):\n    pass\n"})
 
 
-def test_only_so_many_files_are_read() -> None:
+def test_the_number_of_files_read_is_limited() -> None:
     files = {f"tests/test_{number:04}.py": CASE for number in range(2 * FILE_LIMIT)}
     read: list[str] = []
 

@@ -44,7 +44,7 @@ def lane_of(*results: Result, at: float) -> State:
     return State({Lane.SAVE: LaneState(Lane.SAVE, Policy.AFFECTED, "s", activity=Idle(), knowledge=knowledge)})
 
 
-def test_a_map_comes_back_as_it_was_kept_with_scopes_of_which_nobody_knows_what_they_touch(tmp_path: Path) -> None:
+def test_a_map_is_restored_as_it_was_stored_with_scopes_whose_contents_are_unknown(tmp_path: Path) -> None:
     test_map = selector_with(A, B).test_map
     file = tmp_path / "maps" / "save.map"
     save(file, SavedMap("env", "box", TREE, {A: passed(A), B: failed(B)}, test_map, {"d1": PRINT}))

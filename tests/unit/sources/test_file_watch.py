@@ -292,7 +292,7 @@ def test_a_save_that_never_ends_is_told_when_the_cap_is_reached(root: Path, envi
                 number += 1
                 (root / "src" / "code.py").write_text(str(number))
                 await asyncio.sleep(0.005)
-            assert not watched.batches.empty(), "told while the saving still went on"
+            assert not watched.batches.empty(), "reported while saving still went on"
 
     asyncio.run(run())
 
@@ -383,7 +383,7 @@ def test_another_folder_in_the_place_of_the_workspace_is_watched_instead(
             assert await watched.next() == {"src/code.py"}
 
     if not sys.platform.startswith("linux"):
-        pytest.skip("renameat2 is Linux's")
+        pytest.skip("renameat2 exists only on Linux")
     asyncio.run(run())
 
 

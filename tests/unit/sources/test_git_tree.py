@@ -99,7 +99,7 @@ def test_a_submodule_is_left_out_and_said(repo: Repo, source: Open, tmp_path: Pa
     assert [left.path for left in snapshot.excluded] == ["sub"]
 
 
-def test_files_of_watchtest_that_somebody_committed_are_left_out(repo: Repo, source: Open) -> None:
+def test_files_of_watchtest_that_were_committed_are_left_out(repo: Repo, source: Open) -> None:
     repo.save(".watchtest/status.json", "{}")
     repo.save("a.py", "1\n")
     repo.commit()

@@ -309,7 +309,7 @@ def test_the_environment_of_a_git_hook_does_not_lead_us_to_another_repository(
     assert files(here, {**environ, **hook}) == {"a.py"}
 
 
-def test_paths_nobody_asked_about_are_in_doubt_and_so_in(tmp_path: Path, environ: Mapping[str, str]) -> None:
+def test_paths_that_were_not_queried_are_included_when_in_doubt(tmp_path: Path, environ: Mapping[str, str]) -> None:
     git(tmp_path, environ, "init", "-q", ".")
     (tmp_path / ".gitignore").write_text("out/\n*.log\n")
     ignore = PathFilter(tmp_path, (), (), environ)

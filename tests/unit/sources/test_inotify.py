@@ -15,7 +15,7 @@ import pytest
 from watchtest.core.events import EVERYTHING
 
 if sys.platform != "linux":
-    pytest.skip("asks the kernel of Linux", allow_module_level=True)
+    pytest.skip("inotify exists only on Linux", allow_module_level=True)
 
 from watchtest.sources.inotify import InotifyStream
 
@@ -71,7 +71,7 @@ def test_each_kind_of_change_names_its_path(tmp_path: Path) -> None:
         assert source.wait() == {"\udcff"}
 
 
-def test_folders_below_and_behind_links_are_nobodys_concern(tmp_path: Path) -> None:
+def test_folders_below_and_behind_links_are_not_watched(tmp_path: Path) -> None:
     for folder in ("src/below", "elsewhere"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "link").symlink_to("elsewhere")

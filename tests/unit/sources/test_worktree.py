@@ -167,7 +167,7 @@ def test_a_file_replaced_by_a_folder_and_back_and_by_a_link(root: Path, worktree
     assert worktree.snapshot(frozenset({"it"})).entries["it"].digest == blob_id(b"1")
 
 
-def test_a_folder_made_anew_in_the_same_place_is_read_anew(root: Path, worktree: Worktree) -> None:
+def test_a_folder_created_again_in_the_same_place_is_read_again(root: Path, worktree: Worktree) -> None:
     for number in range(20):  # inode numbers are soon reused
         (root / "a" / "b").mkdir(parents=True)
         (root / "a" / "b" / f"file{number}").write_bytes(b"x")

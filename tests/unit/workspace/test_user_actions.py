@@ -27,6 +27,6 @@ def test_the_list_does_not_grow_without_end(tmp_path: Path) -> None:
     assert taken[-1] == f"touch {user_actions.CHANGES_LIMIT + 4}"
 
 
-def test_a_folder_that_cannot_be_written_costs_nobody_their_command(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_does_not_fail_the_command(tmp_path: Path) -> None:
     user_actions.record_change(tmp_path / "gone", ["touch", "x"])
     assert user_actions.take_changes(tmp_path / "gone") == ()

@@ -5,31 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.pythons import pythons
 
 from watchtest.agent.code.fingerprint_job import PROGRAM
 from watchtest.core.recorded import FileFingerprint, ImportName
 from watchtest.selection.recorded_rows import parse_fingerprint
-
-
-def pythons() -> list[str]:
-    """Return this Python, and others on the path that the agent supports."""
-    found = {sys.executable: sys.version_info[:2]}
-    for minor in range(8, 16):
-        path = shutil.which(f"python3.{minor}")
-        if path is not None and (3, minor) not in found.values() and _works(path):
-            found[path] = (3, minor)
-    return list(found)
-
-
-def _works(python: str) -> bool:
-    """Return False for a shim of pyenv without an installed version."""
-    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture(scope="module", params=pythons(), ids=os.path.basename)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from support.pythons import pythons
 
 from watchtest.agent.code.fingerprints import fingerprint_of
 from watchtest.agent.in_unittest import unittest_main
@@ -24,15 +24,6 @@ from watchtest.runners.python import PytestReader
 from watchtest.runners.runner import InvocationEnd
 from watchtest.selection.recorded_rows import RecordingRows, parse_fingerprint
 
-OTHERS = [f"python3.{minor}" for minor in range(8, 16) if minor != sys.version_info.minor]
-
-
-def works(python: str) -> bool:
-    """Return False for a version manager's shim without an installed Python."""
-    return shutil.which(python) is not None and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
-
-
-PYTHONS = [pytest.param(sys.executable, id="this python"), *filter(works, OTHERS)]
 EVERYTHING = {
     "tests/__init__.py": "",
     "tests/test_plain.py": """
@@ -205,7 +196,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", pythons(), ids=os.path.basename)
 def test_every_kind_of_outcome_is_told_by_every_python(python: str, root: Path) -> None:
     lay_out(root, EVERYTHING)
     ended = run(root, python=python)

@@ -7,7 +7,7 @@ from pathlib import Path
 from watchtest.agent.services.service import ServiceLog
 
 
-def test_a_full_log_is_kept_once_and_begun_anew(tmp_path: Path) -> None:
+def test_a_full_log_is_kept_once_and_a_new_one_begun(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "kv.log"
     log = ServiceLog(str(file), limit=100)
     for number in range(30):

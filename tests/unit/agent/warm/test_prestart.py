@@ -136,12 +136,12 @@ def test_it_ends_before_it_does_anything_that_others_could_notice(root: Path, wh
         "os.fdopen(os.dup(1), 'w')",
     ],
 )
-def test_what_nobody_notices_is_no_reason_to_end(root: Path, code: str) -> None:
+def test_a_change_without_effect_is_no_reason_to_end(root: Path, code: str) -> None:
     with Session(root, "late", code) as session:
         assert session.said == {"parked": "late"}
 
 
-def test_it_ends_when_nobody_wants_it_any_more(root: Path) -> None:
+def test_it_ends_when_it_is_no_longer_needed(root: Path) -> None:
     with Session(root, "early", "") as session:
         assert session.close() == 0
     assert not (root / "went").exists()

@@ -105,7 +105,7 @@ def test_a_named_engine_that_does_not_answer_is_an_error_though_another_would(
             found(choice, DOCKER_CONTEXT="gone")
 
 
-def test_a_socket_nobody_listens_on_is_passed_over_and_told(
+def test_a_socket_without_a_listener_is_skipped_and_reported(
     found: Find, machine: SystemSockets, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as stale:

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import TESTS
 from support.containers import recipe
+from support.watcher_process import wait_for
 
 from watchtest.boxes.box import agent_zip
 from watchtest.boxes.local.box_folder import WORKSPACE, boxes_of, read_mark
@@ -58,13 +59,6 @@ def sh(provider: LocalProvider, script: str, mode: ExecMode = ExecMode.ATTACHED)
 def said(provider: LocalProvider, script: str) -> str:
     assert sh(provider, f"({script}) > said.txt") == 0
     return Path(provider.root, "said.txt").read_text()
-
-
-def wait_for(what: str, look: Callable[[], bool], limit_s: float = 10.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not look():
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
-        time.sleep(0.01)
 
 
 # -- what it refuses -------------------------------------------------------------------------------
@@ -293,10 +287,10 @@ def test_a_command_that_is_left_running_outlives_its_start_and_ends_with_the_box
     assert sh(provider, "echo started > said; exec sleep 86399", ExecMode.DETACHED) == 0
     assert time.monotonic() - began < 5
     said = Path(provider.root, "said")
-    wait_for("its work", lambda: said.exists() and said.read_text() == "started\n")
+    wait_for("its work", lambda: said.exists() and said.read_text() == "started\n", 10)
     assert len(_sleepers()) >= 1
     provider.reset(with_environment=False)
-    wait_for("its end", lambda: not _sleepers())
+    wait_for("its end", lambda: not _sleepers(), 10)
 
 
 def _sleepers() -> list[str]:
@@ -441,6 +435,6 @@ def test_a_sandboxed_command_ends_when_we_are_killed(boxes: Path, mode: ExecMode
         read_until(ours, b"ready")
         process.kill()
         process.wait(10)
-        wait_for("the end of all of it", lambda: subprocess.call(["pgrep", "-f", "^sleep 86398$"]) == 1)
+        wait_for("the end of all of it", lambda: subprocess.call(["pgrep", "-f", "^sleep 86398$"]) == 1, 10)
     finally:
         os.close(ours)

@@ -412,7 +412,7 @@ def test_who_waits_for_an_answer_hears_that_the_watcher_leaves() -> None:
     asyncio.run(whole())
 
 
-def test_a_client_that_says_nothing_holds_up_nobody() -> None:
+def test_a_silent_client_blocks_no_other() -> None:
     async def story(watcher: Bench) -> None:
         mute = [await asyncio.open_unix_connection(str(watcher.client.paths[0])) for _ in range(20)]
         mute[0][1].write(b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
@@ -423,7 +423,7 @@ def test_a_client_that_says_nothing_holds_up_nobody() -> None:
     play(story, policy=Policy.OFF)
 
 
-def test_a_client_finds_nobody_where_nobody_listens(tmp_path: Path) -> None:
+def test_a_client_finds_no_watcher_where_none_listens(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match="no watcher listens"):
         ControlClient([tmp_path / "none.sock"]).get("/health")
 

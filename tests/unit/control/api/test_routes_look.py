@@ -47,7 +47,7 @@ def test_a_look_during_a_run_waits_for_the_run_after_it() -> None:
     play(story)
 
 
-def test_a_lane_that_is_off_and_words_that_nobody_knows_are_refused() -> None:
+def test_a_lane_that_is_off_and_unknown_words_are_refused() -> None:
     async def story(watcher: Bench) -> None:
         for path in ("/look?lane=commit", "/look?lane=save&lane=x", "/look?tree=1"):
             with pytest.raises(RequestRefused):

@@ -428,7 +428,7 @@ def test_a_run_whose_watcher_is_dead_is_not_said_to_run(ask: Ask, bench: Bench, 
         return {run["id"] for run in ask("list", "--all-worktrees")["runs"] if run["ended_at"] is None}
 
     with FileLock(workspace / ".watchtest" / "lock"), FileLock(workspace / ".watchtest" / "gate.lock"):
-        assert open_runs() == {"dead.1", "dead-gate.1"}, "their lock is held: they live; nobody lives in no folder"
+        assert open_runs() == {"dead.1", "dead-gate.1"}, "a held lock means alive; without a folder there is none"
     assert open_runs() == set()
     assert (ask("show", "dead.1")["state"], ask("show", "dead.1")["reason"]) == ("broken", "the watcher died")
 

@@ -225,7 +225,7 @@ def test_damage_while_it_is_open_is_an_error_once_and_healed_at_the_next_call(tm
         assert (tmp_path / "history.damaged-1.sqlite3").exists()
 
 
-def test_a_file_that_was_moved_away_is_begun_anew_and_the_moved_one_stays_whole(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_created_again_and_the_moved_one_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history.sqlite3"
     with Store(path) as store:
         store.begin(a_run(1), 1.0, "/w")

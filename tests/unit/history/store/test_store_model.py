@@ -298,7 +298,7 @@ def test_old_runs_go_with_all_that_only_they_spoke_of(bench: Bench) -> None:
     assert [rows(bench, table) for table in left] == [1, 0, 0, 1, 0, 0, 3, 3]
 
 
-def test_the_tree_of_a_worktree_that_nobody_has_runs_of_any_more_goes(bench: Bench) -> None:
+def test_the_tree_of_a_worktree_without_runs_is_removed(bench: Bench) -> None:
     bench.workspace = "/removed"
     bench.ran(T1, [green(A)])
     bench.workspace = "/w"

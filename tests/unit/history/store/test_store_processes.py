@@ -102,7 +102,7 @@ def test_a_killed_writer_leaves_all_it_had_committed_and_a_run_that_can_be_mende
     assert integrity(path) == "ok"
 
 
-def test_two_writers_and_several_readers_lose_nothing_and_wait_for_nobody_too_long(tmp_path: Path) -> None:
+def test_two_writers_and_several_readers_lose_nothing_and_never_wait_too_long(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     deadline = time.monotonic() + 60
 

@@ -58,7 +58,7 @@ def test_a_file_concerns_its_package_and_those_that_need_it(path: str, expected:
         "a/b.c",
     ],
 )
-def test_what_belongs_to_nobody_may_concern_everybody(path: str) -> None:
+def test_a_file_outside_all_packages_may_affect_every_package(path: str) -> None:
     with pytest.raises(Undecidable, match=path):
         packages(changed("price.go", removed=[path], known=KNOWN))
 

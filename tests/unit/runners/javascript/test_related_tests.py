@@ -63,7 +63,7 @@ def test_vitest_is_asked_who_imports_a_source() -> None:
 
 
 @pytest.mark.parametrize("runner", [JestRunner(), VitestRunner()], ids=["jest", "vitest"])
-def test_a_text_concerns_nobody_and_a_snapshot_its_test(runner: JestRunner | VitestRunner) -> None:
+def test_a_text_affects_no_test_and_a_snapshot_its_own(runner: JestRunner | VitestRunner) -> None:
     def nobody(invocation: Invocation) -> InvocationEnd:
         raise AssertionError(invocation)
 

@@ -96,7 +96,7 @@ def test_a_daemon_without_markup_gets_plain_text_and_gnome_a_green_that_it_shows
 
 
 @pytest.mark.dbus
-def test_a_daemon_that_was_started_anew_does_not_lose_anothers_notification_to_us(address: str) -> None:
+def test_after_a_restart_of_the_daemon_we_replace_no_notification_of_another_program(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
         async with FakeDaemon(address):
@@ -138,7 +138,7 @@ def test_a_bus_that_dies_and_comes_back_is_used_again(folder: Path) -> None:
 
 
 @pytest.mark.dbus
-def test_a_daemon_that_never_answers_is_left_and_asked_anew(address: str) -> None:
+def test_a_daemon_that_never_answers_is_dropped_and_asked_again(address: str) -> None:
     async def story() -> None:
         channel = channel_to(address)
         async with FakeDaemon(address, is_mute=True) as daemon:

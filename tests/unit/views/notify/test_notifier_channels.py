@@ -146,7 +146,7 @@ def test_what_is_no_terminal_is_never_rung() -> None:
     assert ways(environ={"TERM": "dumb"}) == (True, False, False)
 
 
-def test_where_there_is_no_terminal_those_of_who_is_attached_are_told() -> None:
+def test_without_a_terminal_attached_dashboards_show_the_notification() -> None:
     def relayed(**notify: Any) -> NotificationRelay | None:
         relay = NotificationRelay()
         notifier = build_notifier(setting_with(**notify), Screen(is_terminal=False), pytest.fail, relay=relay)

@@ -174,7 +174,7 @@ def test_a_terminal_that_an_editor_has_hears_the_bell_alone() -> None:
     assert delivered({"TMUX": "/tmp/x,1,0"}, TerminalMethod.OSC99, is_lent=True) == ["\a"]
 
 
-def test_kitty_is_told_and_untold_under_one_name_a_workspace() -> None:
+def test_kitty_shows_and_closes_notifications_under_one_name_per_workspace() -> None:
     told, untold = delivered({"TERM": "xterm-kitty"})
     [name, other] = re.findall(r"99;i=(watchtest-[0-9a-f]+):", told)
     assert name == other
