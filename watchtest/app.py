@@ -37,8 +37,9 @@ from watchtest.loop import EventStream, Loop, View
 from watchtest.memory import Housekeeping
 from watchtest.pipeline import Pipeline
 from watchtest.selection.map_keeper import MapKeeper
+from watchtest.sources.file_watch import save_events, watch_timing
 from watchtest.sources.git_tree import GitTree
-from watchtest.sources.triggers import git_events, save_events, watch_timing
+from watchtest.sources.git_watch import git_events
 from watchtest.sources.worktree import Worktree
 from watchtest.views import words
 from watchtest.views.dashboard.dashboard import Dashboard, has_screen
@@ -50,7 +51,7 @@ from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_words import SIGNS
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.workspace.folder import FOLDER
-from watchtest.workspace.user_actions import has_consent
+from watchtest.workspace.shrink_consent import has_consent
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from watchtest.boxes import protocols
 from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
 from watchtest.core.events import Post, StartRun, TestsCollected, TestsEnded
-from watchtest.core.merge import merge
+from watchtest.core.file_order import file_order
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
-from watchtest.core.policy import file_order
 from watchtest.core.text import names
 from watchtest.core.verdict import PYTEST_NO_TESTS, judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
 from watchtest.errors import DiskFull, RunnerError
+from watchtest.runners.merge import merge
 from watchtest.runners.python import PytestReader, PytestRunner, PythonRunner, UnittestRunner
 from watchtest.runners.registry import AnyRunner
 from watchtest.runners.runner import Invocation, InvocationEnd, ReportReader

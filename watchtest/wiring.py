@@ -36,7 +36,7 @@ from watchtest.selection.selector import Pattern, Selector
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
-from watchtest.workspace import user_actions
+from watchtest.workspace import manual_changes, shrink_consent
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.machine import machine_id, workspace_digest
 
@@ -155,7 +155,7 @@ def build_environment(project: Project, provider: BoxProvider, lane: str = Lane.
         python=box.python,
         env=carried,
         # Commands of the user run in the box of the save lane.
-        has_manual_changes=lambda: lane == Lane.SAVE and user_actions.has_changes(project.workspace),
+        has_manual_changes=lambda: lane == Lane.SAVE and manual_changes.has_changes(project.workspace),
     )
 
 
@@ -211,8 +211,8 @@ def build_pipeline(
         recipe_input=_recipe_input(project, detector),
         executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
-        lost_changes=(lambda: user_actions.take_changes(project.workspace)) if lane is Lane.SAVE else tuple,
-        may_shrink=lambda: not project.config.watch.shrink_guard or user_actions.use_consent(project.workspace),
+        lost_changes=(lambda: manual_changes.take_changes(project.workspace)) if lane is Lane.SAVE else tuple,
+        may_shrink=lambda: not project.config.watch.shrink_guard or shrink_consent.use_consent(project.workspace),
     )
 
 

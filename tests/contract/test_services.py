@@ -18,17 +18,18 @@ from support.box_bench import NASTY, Bench, Tree, left_over
 from support.containers import container_spec, docker_provider
 from support.ports import free_port
 
+from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.protocols import Command, JobLimits, JobSpec, StopSignal
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
-from watchtest.boxes.services import ProcessEnvironment, RestartTiming, Services
+from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core.model import ServiceInfo, StopReason
 from watchtest.errors import ChannelLost, ServiceError
 from watchtest.sources.globs import specification
 
 pytestmark = pytest.mark.python_in_the_box  # the agent keeps them running
-QUICK = RestartTiming(backoff_s=0.05, longest_backoff_s=0.2, settled_s=60.0)
+QUICK = RestartBackoff(backoff_s=0.05, longest_backoff_s=0.2, settled_s=60.0)
 AROUND = ProcessEnvironment({"GREETING": "hello"}, ())
 
 SERVER = """
@@ -80,7 +81,7 @@ class Bed:
         argv = (self.bench.python, "server.py", str(self.port))
         return replace(ServiceDefinition("kv", argv, ReadyCheck("tcp", self.port), grace_s=0.5), **changes)
 
-    def watcher(self, *definitions: ServiceDefinition, timing: RestartTiming = QUICK) -> None:
+    def watcher(self, *definitions: ServiceDefinition, timing: RestartBackoff = QUICK) -> None:
         """Return a new watcher with these settings."""
         is_tied = not self.bench.provider.keeps_processes
         self.services = Services(definitions, matcher, is_tied=is_tied, timing=timing)
@@ -300,7 +301,7 @@ def test_a_service_that_crashes_between_runs_is_started_again_and_told(bed: Bed)
 
 
 def test_failures_long_ago_are_forgiven(bed: Bed) -> None:
-    bed.watcher(bed.kv(restart_limit=1), timing=RestartTiming(0.05, 0.2, settled_s=0.0))
+    bed.watcher(bed.kv(restart_limit=1), timing=RestartBackoff(0.05, 0.2, settled_s=0.0))
     bed.ensure()
     for _ in range(3):
         bed.seen.clear()

@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from watchtest.core.merge import merge
 from watchtest.core.model import Execution
+from watchtest.runners.merge import merge
 from watchtest.runners.runner import REPORT, Execute, Invocation, InvocationEnd, ReportReader, Runner
 
 PATIENCE_S = 90

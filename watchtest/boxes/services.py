@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watchtest.agent.frames import Frame
+from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.boxes.protocols import BoxSession, Note, StopSignal
 from watchtest.boxes.service_keys import Matcher, ServiceDefinition, ServiceDependencies, ServiceInputs
 from watchtest.core.model import ServiceInfo, Snapshot
@@ -97,20 +98,6 @@ def _time(value: object) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class RestartTiming:
-    """The back-off between restarts, and how long a service must be ready before its failures are forgotten."""
-
-    backoff_s: float = 0.5
-    longest_backoff_s: float = 30.0
-    settled_s: float = 60.0
-    slack_s: float = 15.0
-    """How much longer a run waits than the limits that the service manager enforces."""
-
-    def all_backoffs_s(self, restarts: int) -> float:
-        return sum(min(self.backoff_s * 2.0 ** min(number, 30), self.longest_backoff_s) for number in range(restarts))
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
     """The environment of every service, in addition to its own settings."""
 
@@ -127,12 +114,12 @@ class Services:
         matcher: Matcher,
         *,
         is_tied: bool,
-        timing: RestartTiming | None = None,
+        timing: RestartBackoff | None = None,
     ) -> None:
         self._definitions = definitions
         self._dependencies = {one.name: ServiceDependencies(one, matcher) for one in definitions}
         self._is_tied = is_tied
-        self._timing = timing or RestartTiming()
+        self._timing = timing or RestartBackoff()
         self._inputs: Mapping[str, ServiceInputs] = {}
         self._reports = ServiceReports()
         self._has_report = asyncio.Event()
@@ -283,7 +270,8 @@ class Services:
 
     def _limit_s(self, one: ServiceDefinition) -> float:
         """Return how long a run waits for a service. The service manager enforces the actual, shorter limits."""
-        return one.ready_timeout_s + one.grace_s + self._timing.all_backoffs_s(one.restart_limit) + self._timing.slack_s
+        waits_s = sum(map(self._timing.wait_s, range(one.restart_limit)))
+        return one.ready_timeout_s + one.grace_s + waits_s + self._timing.slack_s
 
     def _timeout(self, one: ServiceDefinition, limit_s: float) -> ServiceError:
         report = self._reports.services.get(one.name)

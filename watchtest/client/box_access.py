@@ -22,7 +22,7 @@ from watchtest.config import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
 from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_provider
-from watchtest.workspace import user_actions
+from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER, make_folder
 
 POLL_S = 0.2
@@ -35,9 +35,9 @@ def run_in_box(project: Project, argv: list[str], mode: ExecMode, say: Say) -> i
         environment = prepare_box(project, provider, say)
         code = provider.execute(argv, environment.variables, environment.path_first, mode)
         if code == 0 and mode is ExecMode.ATTACHED:
-            user_actions.record_change(project.workspace, argv)
+            manual_changes.record_change(project.workspace, argv)
         elif mode is ExecMode.TERMINAL:
-            user_actions.record_change(project.workspace, ["(what was typed in `watchtest shell`)"])
+            manual_changes.record_change(project.workspace, ["(what was typed in `watchtest shell`)"])
         return code
 
 

@@ -19,13 +19,13 @@ add_options = add_engine
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.box_access import provider_in_use
     from watchtest.wiring import build_worktree, project_recipe
-    from watchtest.workspace import user_actions
+    from watchtest.workspace import manual_changes
 
     project = load_project(arguments)
     source = build_worktree(project)
     recipe = project_recipe(project, source, source.snapshot())
     with closing(provider_in_use(project, say)) as provider:
         kept = provider.snapshot(recipe, say)
-        user_actions.take_changes(project.workspace)
+        manual_changes.take_changes(project.workspace)
     print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")
     return 0

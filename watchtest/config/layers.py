@@ -19,6 +19,9 @@ from watchtest.config.keys import SECTIONS, keys
 from watchtest.config.problems import ConfigProblem, problems_in, suggestion
 from watchtest.config.toml_literal import dotted, literal, read_literal
 
+WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
+"""The first that exists counts."""
+USER_FILE = "config.toml"
 ENDS = re.compile(r"""[\]}]|\'{3}|"{3}""")
 STATEMENT_LIMIT = 200  # lines; a longer list would be parsed again for each line, so its line is not reported
 WORK_LIMIT = 2_000_000  # characters parsed

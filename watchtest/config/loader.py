@@ -13,6 +13,8 @@ from typing import get_args
 
 from watchtest.config.keys import LISTS, Config, keys
 from watchtest.config.layers import (
+    USER_FILE,
+    WORKSPACE_FILES,
     Layer,
     LayerName,
     SettingOrigin,
@@ -29,8 +31,6 @@ from watchtest.core.state import State
 from watchtest.errors import ConfigError, WatchtestError
 from watchtest.workspace.user_dirs import UserDirs
 
-WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
-USER_FILE = "config.toml"
 DEFAULT = SettingOrigin("default", "default")
 NO_TABLE = "has no [tool.watchtest] table; add one or name another file"
 RESTART = "restart to apply them (`watchtest restart`, or quit and start again)"

@@ -14,7 +14,6 @@
     subscription  keeps one such stream open for the folders that matter
     file_watch    decides when to take the next snapshot of the working tree
     git_watch     reports when the index or HEAD changes
-    triggers      turns both into events for the loop
 
 Nothing here writes into the workspace or the repository.
 """

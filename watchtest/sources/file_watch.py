@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from watchtest.core.events import EVERYTHING
+from watchtest.config import Project
+from watchtest.core.events import EVERYTHING, Event, SourceChanged
+from watchtest.core.model import Lane
+from watchtest.errors import WorkspaceError
+from watchtest.sources.git import Git, GitError
 from watchtest.sources.streams import StreamFailed
 from watchtest.sources.subscription import Subscriber, Subscription, inode_of
 from watchtest.sources.worktree import Worktree
@@ -28,6 +33,10 @@ STEP_MS = 3
 """A stream reports events this long after the last of them; outside Linux it may take twice as long."""
 FAILURE_LIMIT = 3
 FAILURE_WINDOW_S = 60.0
+GONE_POLL_S = 1.0
+LOCK_POLL_S = 0.02
+LOCK_LIMIT_S = 10.0
+"""How long a save waits for git to finish a checkout; a crash may have left the lock behind."""
 ALL = frozenset({EVERYTHING})
 
 
@@ -59,6 +68,48 @@ class WatchTiming:
         if self.is_eager and count <= FEW_PATHS:
             return 0.0
         return max(self.debounce_ms - STEP_MS, 10) / 1000
+
+
+def watch_timing(project: Project) -> WatchTiming:
+    watch_settings = project.config.watch
+    # A run may only start before the save is certainly complete if a later change can end it.
+    is_eager = project.config.runner.on_change != "queue"
+    return WatchTiming(watch_settings.debounce_ms, watch_settings.debounce_cap_ms, is_eager=is_eager)
+
+
+async def save_events(project: Project, source: Worktree, say: Callable[[str], None]) -> AsyncIterator[Event]:
+    """Yield batches of changes without end. If the workspace vanishes, wait until it comes back."""
+    lock = _index_lock(project)
+    while True:
+        try:
+            async with aclosing(
+                watch(
+                    project.workspace,
+                    scope=source,
+                    timing=watch_timing(project),
+                    stop=asyncio.Event(),
+                    note=say,
+                    is_polling=project.config.watch.poll,
+                )
+            ) as batches:
+                async for paths in batches:
+                    # A checkout counts as one change: wait for its end, so that the snapshot contains all of it.
+                    deadline = time.monotonic() + LOCK_LIMIT_S
+                    while lock is not None and lock.exists() and time.monotonic() < deadline:  # noqa: ASYNC110  there is no event
+                        await asyncio.sleep(LOCK_POLL_S)
+                    yield SourceChanged(Lane.SAVE, time.time(), paths)
+        except WorkspaceError as error:
+            say(str(error))
+        yield SourceChanged(Lane.SAVE, time.time(), frozenset({EVERYTHING}))
+        while not project.workspace.is_dir():  # noqa: ASYNC110  there is no event
+            await asyncio.sleep(GONE_POLL_S)
+
+
+def _index_lock(project: Project) -> Path | None:
+    try:
+        return Git(project.workspace, project.environ).directory() / "index.lock"
+    except GitError:
+        return None  # not a repository
 
 
 async def watch(

@@ -10,12 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from watchtest.config import Project
+from watchtest.core.events import Event, SourceBlocked, SourceChanged
+from watchtest.core.model import Lane
 from watchtest.sources.git import Git, GitError
+from watchtest.sources.git_tree import GitTree
 from watchtest.sources.streams import StreamFailed
 from watchtest.sources.subscription import Subscription
 
@@ -73,6 +78,7 @@ def _relative(folders: Sequence[str]) -> list[str]:
 CHECK_INTERVAL_S = 0.1
 IDLE_CHECK_INTERVAL_S = 2.0
 QUERY_INTERVAL_S = 10.0
+RETRY_S = 1.0
 """How often the ids are read even if no file seems to have changed."""
 BLOCKERS = {
     "index.lock": "git is busy (index.lock)",
@@ -170,6 +176,27 @@ class GitWatch:
             reference = text.removeprefix("ref: ").strip()
             self._branch = self._common / reference if text.startswith("ref: ") else self._head_file
         return self._branch
+
+
+async def git_events(project: Project, trees: dict[Lane, GitTree]) -> AsyncIterator[Event]:
+    """Yield changes of the index and of HEAD, without end, for the lanes that test them."""
+    stage = trees.get(Lane.STAGE)
+    git = Git(project.workspace, project.environ)
+    while True:
+        try:
+            watch = GitWatch(git, stage.tree if stage is not None else lambda: "")
+            async for change in watch.changes():
+                now = time.time()
+                for lane in trees:
+                    yield SourceBlocked(lane, now, change.blocker)
+                if stage is not None and change.index is not None:
+                    yield SourceChanged(Lane.STAGE, now, frozenset({f"index {change.index[:12]}"}))
+                if Lane.COMMIT in trees and change.head:
+                    yield SourceChanged(Lane.COMMIT, now, frozenset({f"HEAD {change.head[:12]}"}))
+        except GitError as error:
+            for lane in trees:
+                yield SourceBlocked(lane, time.time(), str(error))
+        await asyncio.sleep(RETRY_S)
 
 
 def blocker(directory: Path) -> str:

@@ -12,10 +12,11 @@ import pytest
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import Decoder, encode
+from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.boxes.channel import AgentChannel
 from watchtest.boxes.protocols import StopSignal
 from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
-from watchtest.boxes.services import ProcessEnvironment, RestartTiming, Services
+from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.boxes.session import Session
 from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.errors import ChannelLost, ServiceError
@@ -81,7 +82,7 @@ def ensured(agent: ScriptedAgent, *definitions: ServiceDefinition, times: int = 
             session = Session(channel)
             await session.open()
             services = Services(
-                definitions, lambda _globs: lambda _path: False, is_tied=False, timing=RestartTiming(slack_s=0.2)
+                definitions, lambda _globs: lambda _path: False, is_tied=False, timing=RestartBackoff(slack_s=0.2)
             )
             services.on_change = seen.append
             for _ in range(times):

@@ -20,7 +20,7 @@ import posixpath
 import sys
 import weakref
 from importlib.util import resolve_name
-from os import PathLike, curdir, fsdecode, getpid, readlink, sep
+from os import curdir, getpid, readlink, sep
 from os.path import basename, isabs
 from sys import _getframe
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
@@ -31,7 +31,7 @@ from ..code.code_objects import UNOBSERVABLE, blind_spot, units
 from ..code.instructions import IN_CLOSURE, IN_INSTANCE, IN_SHARED, NOT_CACHED
 from ..module_origins import project_modules_row
 from .callers import IMPORTLIB, calls_observed_method, is_ignored, is_pass_through, is_pytest, is_standard, library
-from .forked_children import ForkedChildren
+from .child_processes import PROCESS_STARTS, SPAWN_FUNCTIONS, ForkedChildren, note_program
 from .function_events import MonitoringListener, ProfileListener
 from .opened_files import LOST, OpenedFiles
 from .scopes import IMPORT, LIBRARY, MEMO, SESSION, Scopes, Send, identity
@@ -50,18 +50,9 @@ PROBE_FUNCTIONS: Tuple[Tuple[Any, str], ...] = (
     ),
 )
 """Functions that check whether a path exists, or its attributes; it is their first argument."""
-SPAWN_FUNCTIONS = {
-    os.path.join("multiprocessing", "util.py"): "spawnv_passfds",
-    os.path.join("multiprocessing", "forkserver.py"): "connect_to_new_process",
-    os.path.join("loky", "process_executor.py"): "submit",
-}
-"""By file: the function that starts a process, or runs code in one, that we cannot observe."""
 PACKAGE_SETUPS = frozenset({"setUpModule", "setup_module", "tearDownModule", "teardown_module"})
 """Functions of a package that pytest calls once for all its tests, during the first or the last of them."""
-HARMLESS_PROGRAMS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
-"""Programs that libraries start outside of tests to query the machine or a version."""
 NATIVE_READS = ("sqlite3.connect", "ctypes.dlopen")
-PROCESS_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
 
 Handler = Callable[[FrameType], Any]
 """Called when its code is entered; returns True if it need not be called again in this scope."""
@@ -397,7 +388,7 @@ class Recorder:
             # Code that is created from other code cannot be observed when it runs.
             "code.__new__": lambda arguments: self.scopes.touch_path("files", arguments[1]),
             **dict.fromkeys(NATIVE_READS, self._on_native_read),
-            **{event: self._on_process_start(event) for event in PROCESS_STARTS},
+            **{event: functools.partial(note_program, self.scopes, event) for event in PROCESS_STARTS},
         }
 
     def _on_exec(self, arguments: Tuple[Any, ...]) -> None:
@@ -501,16 +492,6 @@ class Recorder:
         def on_start(frame: FrameType) -> bool:
             self.scopes.touch("uses", key)
             return True
-
-        return on_start
-
-    def _on_process_start(self, event: str) -> Callable[[Tuple[Any, ...]], None]:
-        def on_start(arguments: Tuple[Any, ...]) -> None:
-            program = arguments[0]
-            if basename(str(program)) in HARMLESS_PROGRAMS and not self.scopes.top.is_test:
-                return
-            name = fsdecode(program) if isinstance(program, (str, bytes, PathLike)) else event
-            self.scopes.touch("opaque", "starts " + name[:200])
 
         return on_start
 

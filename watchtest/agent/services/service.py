@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ..jobs import supervisor
 from . import ready_check
+from .restart_backoff import RestartBackoff
 from .service_process import ServiceProcess
 
 FILE_LIMIT = 5 * 1024 * 1024
@@ -298,8 +299,8 @@ class Service:
         if self.restarts >= self.definition["restart_limit"]:
             self._enter(FAILED, reason)
             return
-        wait_s = min(self.definition["backoff_s"] * 2 ** min(self.restarts, 30), self.definition["longest_backoff_s"])
-        self._retry_at = time.monotonic() + wait_s
+        timing = RestartBackoff(self.definition["backoff_s"], self.definition["longest_backoff_s"])
+        self._retry_at = time.monotonic() + timing.wait_s(self.restarts)
         self._enter(BACKOFF, reason)
 
     def _enter(self, state: str, reason: str = "") -> None:

@@ -1,7 +1,7 @@
 """A supervised command in a box without Python: carries out the policy of `agent.jobs.job_limits` by shell commands.
 
-`box.sh run` starts it, ends everything that it started, and reports how it ended by a last line that begins with our
-token. Without that line its end is unknown, whatever the engine says.
+`shell_agent.sh run` starts it, ends everything that it started, and reports how it ended by a last line that begins
+with our token. Without that line its end is unknown, whatever the engine says.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class JobOutput:
 
 @dataclass(frozen=True)
 class LastLine:
-    """How the command ended, as `box.sh run` reports it."""
+    """How the command ended, as `shell_agent.sh run` reports it."""
 
     code: int
     has_leftovers: bool

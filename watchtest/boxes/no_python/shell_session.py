@@ -105,7 +105,7 @@ ERRORS_LIMIT = 2000
 REPORT_LIMIT = 64 * 1024 * 1024
 FILE_LIMIT = 256 * 1024 * 1024
 TAKEN = 97
-"""The exit code of box.sh if another watcher has taken the box."""
+"""The exit code of shell_agent.sh if another watcher has taken the box."""
 PROBE = f"""
 mkdir -p "$1/plain" "$2/{STAGE}" || exit 1
 while read -r key value rest; do case $key in Uid: | Gid:) echo "$value" ;; esac; done < /proc/self/status
@@ -289,7 +289,7 @@ class ShellSession:
     # -- the box -----------------------------------------------------------------------------------
 
     def _script(self, action: str, *words: str) -> list[str]:
-        return ["/bin/sh", f"{self._home}/plain/box.sh", action, self._home, self._root, self._holder, *words]
+        return ["/bin/sh", f"{self._home}/plain/shell_agent.sh", action, self._home, self._root, self._holder, *words]
 
     def _execute(self, argv: list[str]) -> _CommandResult:
         """Run a small command to its end. Blocks."""
@@ -310,7 +310,8 @@ class ShellSession:
 
     def _install(self) -> None:
         builder = shell_tree.ArchiveBuilder(self._owner)
-        builder.file("box.sh", resources.files("watchtest.boxes.no_python").joinpath("box.sh").read_bytes(), 0o644)
+        script = resources.files("watchtest.boxes.no_python").joinpath("shell_agent.sh").read_bytes()
+        builder.file("shell_agent.sh", script, 0o644)
         builder.file("holder", f"{self._holder}\n".encode(), 0o644)
         self._upload(f"{self._home}/plain", builder.finish())
 

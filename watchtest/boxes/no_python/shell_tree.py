@@ -52,7 +52,7 @@ class FileOwner(NamedTuple):
 def prepare(
     old: Tree, lost: Iterable[str], delta: Delta, read: ContentReader, hash_tool: str, owner: FileOwner
 ) -> tuple[dict[str, OwnedPath], IO[bytes]]:
-    """Return the tree after this delta, and the archive for it: contents, and the lists that `box.sh apply` reads."""
+    """Return the tree after this delta, and the archive for it: contents, and the lists that `apply` reads."""
     gone = [*delta.remove, *(path for path in lost if path not in delta.write)]
     for path in (*gone, *delta.write):
         if reason := refusal(path):
@@ -189,7 +189,7 @@ def proved_paths(tree: Tree, listing: bytes) -> set[str]:
 
 
 class _Listing:
-    """The output of `box.sh list`."""
+    """The output of `shell_agent.sh list`."""
 
     def __init__(self, listing: bytes, links: list[str]) -> None:
         parts = re.split(rb"(?m)^== (?:stat|hash|links|end)\n", listing)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
+from watchtest.client.history_access import print_answer, query_runs
+from watchtest.client.history_options import add_filters, add_run
 from watchtest.client.history_tables import Screen, describe_run
 from watchtest.core.text import names, one_line, tests
 from watchtest.history.queries.failure_analysis import Break, Cluster, analyse

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from watchtest.client.history_access import add_filters, print_answer, query_runs
+from watchtest.client.history_access import print_answer, query_runs
+from watchtest.client.history_options import add_filters
 from watchtest.client.history_tables import Screen, describe_run, format_seconds
 from watchtest.core.text import names
 from watchtest.history.queries.run_comparison import Comparison, TestPair, compare

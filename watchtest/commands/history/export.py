@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from watchtest import __version__
-from watchtest.client.history_access import REPORT_FORMATS, add_filters, add_run, query_runs, write_report
+from watchtest.client.history_access import REPORT_FORMATS, query_runs, write_report
+from watchtest.client.history_options import add_filters, add_run
 from watchtest.core.model import RunState
 from watchtest.core.text import one_line
 from watchtest.history.queries.flaky_tests import flaky_now

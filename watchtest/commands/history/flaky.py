@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from watchtest.client import history_access
+from watchtest.client import history_access, history_options
 from watchtest.client.history_tables import Screen, format_time
 from watchtest.commands import add_engine, load_project
 from watchtest.core.text import count, short
@@ -39,12 +39,12 @@ STYLES = {FlakyStatus.FLAKY: "bold yellow", FlakyStatus.BROKEN: "bold red", Flak
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="include tests that have recovered")
-    history_access.add_limit(parser, "--runs", 200, "look at the latest N runs")
+    history_options.add_limit(parser, "--runs", 200, "look at the latest N runs")
     parser.add_argument("--probe", metavar="ID", help="run this test repeatedly on the code as it is now")
     text = f"with --probe: how many times (default: {DEFAULT_TIMES})"
-    parser.add_argument("-n", dest="times", type=history_access.parse_limit, metavar="N", help=text)
+    parser.add_argument("-n", dest="times", type=history_options.parse_limit, metavar="N", help=text)
     add_engine(parser)
-    history_access.add_filters(parser)
+    history_options.add_filters(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("history flaky -n: this option needs --probe", hint="--runs N looks at N runs")
 
     def query(connection: Connection) -> tuple[FlakyTest, ...]:
-        runs, window = history_access.chosen_runs(arguments), arguments.runs
+        runs, window = history_options.chosen_runs(arguments), arguments.runs
         return flaky_tests(connection, runs, time.time(), window=window, with_recovered=arguments.all)
 
     found = history_access.query_history(arguments, query, ())

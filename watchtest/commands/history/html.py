@@ -13,7 +13,8 @@ import time
 import webbrowser
 from pathlib import Path
 
-from watchtest.client.history_access import add_filters, add_limit, chosen_runs, parse_age, query_history, write_report
+from watchtest.client.history_access import query_history, write_report
+from watchtest.client.history_options import add_filters, add_limit, chosen_runs, parse_age
 from watchtest.errors import UsageError
 from watchtest.history.reports.html_page import page, page_data
 from watchtest.workspace.folder import find_workspace

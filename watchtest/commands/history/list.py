@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from watchtest.client.history_access import add_filters, add_limit, chosen_runs, print_answer, query_history
+from watchtest.client.history_access import print_answer, query_history
+from watchtest.client.history_options import add_filters, add_limit, chosen_runs
 from watchtest.client.history_tables import STYLES, Screen, counts, format_time
 from watchtest.core.model import RunState
 from watchtest.core.text import duration, short

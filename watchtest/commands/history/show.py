@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.history_access import add_filters, add_run, print_answer, query_runs
+from watchtest.client.history_access import print_answer, query_runs
+from watchtest.client.history_options import add_filters, add_run
 from watchtest.client.history_tables import STYLES, Screen, counts, format_seconds, format_time
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.text import clean, duration, tail, tests

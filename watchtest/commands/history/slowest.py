@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.client.history_access import add_filters, add_limit, chosen_runs, print_answer, query_history
+from watchtest.client.history_access import print_answer, query_history
+from watchtest.client.history_options import add_filters, add_limit, chosen_runs
 from watchtest.client.history_tables import Screen, format_seconds
 from watchtest.history.queries.slow_tests import SlowTest, slowest
 

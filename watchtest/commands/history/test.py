@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from statistics import median
 
-from watchtest.client import history_access
+from watchtest.client import history_access, history_options
 from watchtest.client.history_tables import LETTERS, Screen, describe_run, format_seconds, format_time
 from watchtest.core.text import count, names, one_line
 from watchtest.errors import UsageError
@@ -20,14 +20,14 @@ from watchtest.history.store.database import Connection
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("test", metavar="ID", help="test id, or a part of it that only one test has")
-    history_access.add_limit(parser, "-n", 60, "look at the latest N runs")
-    history_access.add_filters(parser)
+    history_options.add_limit(parser, "-n", 60, "look at the latest N runs")
+    history_options.add_filters(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     def query(connection: Connection) -> TestHistory | None:
         test = history_access.require_test(connection, arguments.test, "test")
-        return history_of(connection, test, history_access.chosen_runs(arguments), limit=arguments.limit)
+        return history_of(connection, test, history_options.chosen_runs(arguments), limit=arguments.limit)
 
     found = history_access.query_history(arguments, query, None)
     if found is None:

@@ -9,6 +9,7 @@ from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, S
 from watchtest.core.text import age, count, duration, short, tests
 from watchtest.views import words
 from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row, wrapping_row
+from watchtest.views.eta import eta_s
 from watchtest.views.status.status_words import SIGNS
 
 BANDS = {
@@ -165,7 +166,7 @@ def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
             doing = f"syncing to run {words.intent(working.run)}"
         case Executing(promised=promised, results=results) if promised:
             doing, share = f"running {len(results)}/{len(promised)}", min(len(results) / len(promised), 1.0)
-            eta = words.eta_s(lane, now)
+            eta = eta_s(lane, now)
             left = f"about {duration(eta)} left · " if eta is not None and eta >= SHOWN_ETA_S else ""
             if len(results) >= len(promised) and any(result.outcome.is_red for result in results.values()):
                 doing += " · confirming failures"  # in a fresh process, since a warm process has found them

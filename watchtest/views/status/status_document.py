@@ -22,7 +22,7 @@ from watchtest.core.state import (
     Working,
 )
 from watchtest.core.verdict import file_of
-from watchtest.views.words import eta_s
+from watchtest.views.eta import eta_s
 
 SCHEMA = "watchtest.status"
 SCHEMA_VERSION = 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchtest.core.model import Entry, EntryKind, Failure, Location
-from watchtest.history.store.failure_texts import SIGNATURE_LIMIT, mask, signature
+from watchtest.history.store.failure_signature import SIGNATURE_LIMIT, mask, signature
 from watchtest.history.store.pack import (
     pack_durations,
     pack_outcomes,

@@ -9,7 +9,7 @@ from watchtest.views.dashboard.dashboard import editor, pager
 from watchtest.views.dashboard.failure_list import output_text
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import StyledRow, from_document, to_document
-from watchtest.views.words import eta_s
+from watchtest.views.eta import eta_s
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
 

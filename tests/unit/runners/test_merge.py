@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.core.merge import merge
 from watchtest.core.model import (
     All,
     Execution,
@@ -21,6 +20,7 @@ from watchtest.core.model import (
 )
 from watchtest.core.state import Knowledge
 from watchtest.core.verdict import judge, learn
+from watchtest.runners.merge import merge
 
 RUN = Run("s.1", Lane.SAVE, Trigger.SAVE, All(""))
 FAILURE = Failure("AssertionError", "no")

@@ -1,4 +1,4 @@
-# Runs inside a box without Python. Usage: sh box.sh ACTION HOME ROOT HOLDER [...]
+# Runs inside a box without Python. Usage: sh shell_agent.sh ACTION HOME ROOT HOLDER [...]
 #
 # list       print the state of the paths that are ours
 # apply      move the tree from the stage into place, then list
@@ -28,7 +28,7 @@ each() { # LIST COMMAND...: run the command with all paths of the list, as many 
 this() { # ACTION LIST [...]: run this script for all paths of the list
     sub=$1 list=$2
     shift 2
-    each "$list" sh "$here/box.sh" "$sub" "$home" "$root" "$holder" "$@"
+    each "$list" sh "$here/shell_agent.sh" "$sub" "$home" "$root" "$holder" "$@"
 }
 
 # -- the tree ------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ apply() {
     # Use the box's own clock: build tools compare these times with those of their output.
     find "$stage/tree" -type f -exec touch {} + 2> /dev/null
     merge "$stage/tree" . || fail "cannot write into the tree"
-    each "$stage/symlinks" -n 2 sh "$here/box.sh" link "$home" "$root" "$holder" || fail "cannot make symlinks"
+    each "$stage/symlinks" -n 2 sh "$here/shell_agent.sh" link "$home" "$root" "$holder" || fail "cannot make symlinks"
     for name in paths files links hash manifest; do
         mv -f "$stage/$name" "$here/$name.new" && mv -f "$here/$name.new" "$here/$name" || fail "cannot write $here"
     done

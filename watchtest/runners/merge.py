@@ -1,4 +1,4 @@
-"""Merges the executions of several runners into one. Pure.
+"""Merges the executions of several runners into one.
 
 Each execution stays in `parts` and is judged by itself: a failure that one runner reports must not explain the exit
 code of another.

@@ -1,7 +1,8 @@
-"""Records what forked children of a test process touch.
+"""Records what forked children of a test process touch, and which other programs a test starts.
 
-All children append to one unlinked file at once, because they may end in any way; the parent reads what is new when a
-scope ends. A child that outlives its scope counts for the next one, too.
+What a program does cannot be observed, so the dependencies of its test are unknown. All forked children append
+to one unlinked file at once, because they may end in any way; the parent reads what is new when a scope ends. A child
+that outlives its scope counts for the next one, too.
 """
 
 from __future__ import annotations
@@ -10,15 +11,35 @@ import fcntl
 import json
 import os
 import tempfile
-from os import fstat, pread, write
+from os import PathLike, fsdecode, fstat, pread, write
+from os.path import basename
 from typing import Any, Callable, List, Optional, Set, Tuple
 
 from ..rows import SCOPE_SETS
 from .opened_files import moved_out_of_reach
 from .scopes import CODE, Scopes
 
+SPAWN_FUNCTIONS = {
+    os.path.join("multiprocessing", "util.py"): "spawnv_passfds",
+    os.path.join("multiprocessing", "forkserver.py"): "connect_to_new_process",
+    os.path.join("loky", "process_executor.py"): "submit",
+}
+"""By file: the function that starts a process, or runs code in one, that we cannot observe."""
+PROCESS_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn")
+"""The audit events of a program that is started; the first argument is the program."""
+HARMLESS_PROGRAMS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lsb_release", "git", "hg", "stty", "tput"})
+"""Programs that libraries start outside of tests to query the machine or a version."""
 READ_SIZE = 16 * 1024 * 1024
 ENCODE, DECODE = json.JSONEncoder().encode, json.JSONDecoder().decode
+
+
+def note_program(scopes: Scopes, event: str, arguments: Tuple[Any, ...]) -> None:
+    """Note a program that is started, unless it is harmless."""
+    program = arguments[0]
+    if basename(str(program)) in HARMLESS_PROGRAMS and not scopes.top.is_test:
+        return
+    name = fsdecode(program) if isinstance(program, (str, bytes, PathLike)) else event
+    scopes.touch("opaque", "starts " + name[:200])
 
 
 class ForkedChildren:
