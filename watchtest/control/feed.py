@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
-from watchtest.control.api.requests import Refusal, stopping_refusal
+from watchtest.control.refusal import Refusal, stopping_refusal
 from watchtest.control.result_log import NumberedResult, approximate_size
 from watchtest.control.run_reports import RunReport
 from watchtest.core.model import Result, Run

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watchtest import __version__
-from watchtest.control.api.requests import Refusal, stopping_refusal
 from watchtest.control.feed import EVENTS_LIMIT, Feed, event_messages, status_message
 from watchtest.control.metrics import MetricCounts
+from watchtest.control.refusal import Refusal, stopping_refusal
 from watchtest.control.result_log import HISTORY_OFFSET, ResultLogs, ResultPage, page_of
 from watchtest.control.run_reports import PastRuns, Position, RunReport, RunReports
 from watchtest.core import events

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from watchtest.control.api.requests import Refusal
+from watchtest.control.refusal import Refusal
 
 Headers = Sequence[tuple[bytes, bytes]]
 Message = MutableMapping[str, Any]

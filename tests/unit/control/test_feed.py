@@ -15,10 +15,10 @@ from support.event_client import EventClient, ReceivedEvent, listening
 from support.watcher_states import BOX, failed, passed
 
 from watchtest.control.api.request_models import component_name
-from watchtest.control.api.requests import Refusal
 from watchtest.control.api.response_models import EVENTS
 from watchtest.control.client import RequestRefused
 from watchtest.control.feed import WAKE_BATCH, EventMessage, Feed
+from watchtest.control.refusal import Refusal
 from watchtest.core.events import BoxConnected, BoxLost, NoteAdded
 from watchtest.core.model import Lane, Outcome, Policy, Problem, Result
 

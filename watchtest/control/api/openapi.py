@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from watchtest.control.api.operations import OPERATIONS, NamedSchema, Operation, ResponseBody, TextBody
-from watchtest.control.api.request_models import component_name
-from watchtest.control.api.requests import RUN_ID
+from watchtest.control.api.request_models import RUN_ID, component_name
 from watchtest.control.api.response_models import EVENTS, RefusedModel
 from watchtest.views.schemas import status_schema
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from watchtest.control.api import request_models, response_models
-from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT
+
+BODY_LIMIT = 64 * 1024
+CONFIG_LIMIT = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)

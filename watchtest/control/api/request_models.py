@@ -1,23 +1,34 @@
-"""The bodies and queries of API requests. They validate requests, and the OpenAPI document is generated from them."""
+"""The bodies and queries of API requests, which parse and check them. The OpenAPI document is generated from them."""
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import combinations
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from watchtest.control.api.requests import RUN_ID, quoted
+from watchtest.control.refusal import Refusal
 from watchtest.core.model import Lane, RunState
 from watchtest.core.text import ID_LIMIT
 from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 
 TEXT_LIMIT = 100
+QUOTED_LIMIT = 100
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DIGITS = re.compile(r"[0-9]{1,10}", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def quoted(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= QUOTED_LIMIT else f"{text[:QUOTED_LIMIT]}…"
 
 
 def _invalid(message: str, hint: str = "") -> PydanticCustomError:
@@ -201,3 +212,56 @@ class ScreenQuery(ApiModel):
 class WhyQuery(ApiModel):
     what: TestName = Field(description="The id of a test, or the path of a file, relative to the workspace.")
     lane: TopLaneByDefault = None
+
+
+# -- parsing ---------------------------------------------------------------------------------------
+
+
+def parse_body(model: type[Model], body: bytes) -> Model:
+    """Return the model of a JSON body; an empty body is an empty object."""
+    try:
+        members = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise _bad_request(f"the body is not JSON: {type(error).__name__}") from error
+    if not isinstance(members, dict):
+        raise _bad_request("the body must be a JSON object")
+    return _validated(model, members, "member", "this request takes no body")
+
+
+def parse_query(model: type[Model], query: list[tuple[str, str]]) -> Model:
+    """Return the model of the query parameters; each may be given only once."""
+    members = dict(query)
+    parsed = _validated(model, members, "parameter", "this request takes no parameters")
+    if len(members) != len(query):
+        raise _bad_request("a parameter is given twice", "give each parameter only once")
+    return parsed
+
+
+def _validated(model: type[Model], members: dict[str, Any], noun: str, hint_if_none: str) -> Model:
+    unknown = sorted(members.keys() - model.model_fields.keys())
+    if unknown:
+        hint = f"allowed: {', '.join(model.model_fields)}" if model.model_fields else hint_if_none
+        raise _bad_request(f"unknown {noun} {quoted(unknown[0])}", hint)
+    try:
+        return model.model_validate(members)
+    except ValidationError as error:
+        raise _refusal(error.errors()[0]) from error
+
+
+def _refusal(error: Any) -> Refusal:
+    """Describe the first error that pydantic found."""
+    key, value, context = "".join(error["loc"][:1]), quoted(error["input"]), error.get("ctx", {})
+    match error["type"]:
+        case "invalid":  # raised by our own validators, with a message of theirs
+            return _bad_request(f'"{key}": {error["msg"]}' if key else error["msg"], context["hint"])
+        case "missing":
+            return _bad_request(f'"{key}" is missing')
+        case "enum" | "literal_error":
+            choices = context["expected"].replace("'", "").replace(" or ", ", ").removeprefix(", ")
+            return _bad_request(f'"{key}": no such {key}: {value}', f"one of {choices}")
+        case _:
+            return _bad_request(f'"{key}": {error["msg"].removeprefix("Input ")}: {value}')
+
+
+def _bad_request(message: str, hint: str = "") -> Refusal:
+    return Refusal(400, "bad_request", message, hint)

@@ -24,13 +24,13 @@ from watchtest import __version__
 from watchtest.config import json_schema
 from watchtest.config.loader import check_text
 from watchtest.control.api.openapi import document
-from watchtest.control.api.operations import OPERATIONS, Operation
-from watchtest.control.api.request_models import NothingModel, ScreenQuery
-from watchtest.control.api.requests import BODY_LIMIT, CONFIG_LIMIT, RUN_ID, Refusal, parse_body, parse_query
+from watchtest.control.api.operations import BODY_LIMIT, CONFIG_LIMIT, OPERATIONS, Operation
+from watchtest.control.api.request_models import RUN_ID, NothingModel, ScreenQuery, parse_body, parse_query
 from watchtest.control.feed import CLIENTS_LIMIT, EVENTS_LIMIT, FeedClient
 from watchtest.control.gateway import ApiContext
 from watchtest.control.guard import REQUESTS_LIMIT
 from watchtest.control.metrics import Metrics
+from watchtest.control.refusal import Refusal
 from watchtest.control.run_reports import RunReport
 from watchtest.core.state import LaneState, settle_status
 from watchtest.errors import WatchtestError

@@ -9,7 +9,7 @@ import os
 from enum import IntEnum
 from types import MappingProxyType
 
-from watchtest.core.model import Outcome, Result, RunState
+from watchtest.core.model import Outcome, RunState
 from watchtest.history.store.database import LARGEST_INTEGER
 
 OUTCOME_CODES = MappingProxyType(
@@ -61,17 +61,6 @@ class Proof(IntEnum):
 Value = str | int | float | bytes | None
 
 
-def result_values(run: int, result: Result, kind: AttemptKind = AttemptKind.WORD) -> dict[str, Value]:
-    return {
-        "run": run,
-        "kind": int(kind),
-        "test": storable_text(result.test),
-        "file": storable_text(result.test.partition("::")[0]),
-        "outcome": OUTCOME_CODES[result.outcome],
-        "duration_us": _microseconds(result.duration_s),
-    }
-
-
 def storable_text(text: str, limit: int | None = None) -> str:
     """Return `text` as valid UTF-8. A text above the limit loses its beginning, as the end has the reason."""
     if limit is not None and len(text) > limit:
@@ -84,7 +73,7 @@ def storable_integer(number: int) -> int:
     return max(0, min(number, LARGEST_INTEGER))
 
 
-def _microseconds(seconds: float) -> int:
+def storable_microseconds(seconds: float) -> int:
     # `not >=` is also true for NaN.
     return 0 if not seconds >= 0 else storable_integer(round(min(seconds, 1e9) * 1_000_000))
 

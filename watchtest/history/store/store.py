@@ -167,7 +167,7 @@ class Store:
                 _enter_state(connection, run, RunState.RUNNING, "", at)
             connection.execute("UPDATE runs SET first_at = ? WHERE number = ? AND first_at IS NULL", (at, run))
             for result in results:
-                values = columns.result_values(run, result, kind)
+                values = _result_values(run, result, kind)
                 connection.execute(_ADD_TEST, values)
                 added = connection.execute(_ADD_RESULT, values).fetchone()
                 if result.failure is not None:
@@ -349,3 +349,14 @@ def _inode(path: Path) -> tuple[int, int] | None:
         # The file is gone or unreachable; in either case it is not the one that was opened.
         return None
     return status.st_dev, status.st_ino
+
+
+def _result_values(run: int, result: Result, kind: columns.AttemptKind) -> dict[str, Value]:
+    return {
+        "run": run,
+        "kind": int(kind),
+        "test": columns.storable_text(result.test),
+        "file": columns.storable_text(result.test.partition("::")[0]),
+        "outcome": columns.OUTCOME_CODES[result.outcome],
+        "duration_us": columns.storable_microseconds(result.duration_s),
+    }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.control_server import TEST, Bench, FakeHistory, bench, play, short_folder
 
-from watchtest.control.api.requests import BODY_LIMIT
+from watchtest.control.api.operations import BODY_LIMIT
 from watchtest.control.client import ControlClient, RequestRefused
 from watchtest.control.run_reports import RunReport
 from watchtest.core.events import SourceChanged, SourceCompared
