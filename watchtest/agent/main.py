@@ -162,8 +162,6 @@ class Agent:
             self._last_keepalive = now
             self.send({"t": "pong", "id": 0})
 
-    # -- frames ------------------------------------------------------------------------------------
-
     def _ping(self, header: Header, body: bytes) -> None:
         self.send({"t": "pong", "id": header["id"]})
 

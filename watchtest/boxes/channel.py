@@ -150,8 +150,6 @@ class AgentChannel:
             self.mark_lost(f"writing failed: {error}")
             raise self.lost_error() from error
 
-    # -- receiving ---------------------------------------------------------------------------------
-
     def _read(self) -> None:
         decoder = Decoder()
         reason = "the connection has ended"

@@ -69,9 +69,6 @@ def missed_by_selection(judged: Mapping[str, Result], execution: Execution) -> t
     return tuple(sorted(test for test in red if test in judged and not judged[test].outcome.is_red))
 
 
-# -- tests that depend on other tests of their file ------------------------------------------------
-
-
 def plan_company_check(before: LaneState, after: LaneState, run: Run, execution: Execution, at: float) -> LaneState:
     """Queue a run of the whole file for tests that turned red while other tests of their file were left out.
 

@@ -155,8 +155,6 @@ def _failure() -> Schema:
     )
 
 
-# -- JSON lines ------------------------------------------------------------------------------------
-
 OPTIONAL_TEXT, OPTIONAL_TIME = _or_null(TEXT), _or_null(TIME)
 PROBLEM = _object(code=TEXT, message=TEXT, hint=OPTIONAL_TEXT)
 PATHS: Schema = {"type": "array", "maxItems": json_lines.PATHS_LIMIT, "items": TEXT}

@@ -136,8 +136,6 @@ class _XdistWorker:
             row = dict(row, codes=[number + self._base for number in row["codes"]])
         write(self._fd, encode_row(row))
 
-    # -- hooks -------------------------------------------------------------------------------------
-
     def pytest_configure(self, config: Any) -> None:
         self._selection.configure(config)
 

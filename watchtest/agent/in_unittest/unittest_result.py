@@ -152,8 +152,6 @@ class ResultReporter:
             self._writer.send(progress.row(perf_counter() - progress.began))
         self._recorder.end(progress.name)
 
-    # -- setUpClass, tearDownModule and the like ---------------------------------------------------
-
     def skip_around(self, scope: str) -> None:
         for name, _ in self._rest_of(scope):
             self._writer.send(rows.TestRow(k=RowKind.TEST, test=name, outcome="skipped", duration_s=0.0))

@@ -128,8 +128,6 @@ class ServiceManagerLink:
         while self._connection.wait(deadline - time.monotonic()) and self._connection.receive() is not None:
             pass
 
-    # -- connecting ----------------------------------------------------------------------------------
-
     def _connect(self) -> None:
         self._version = self._version or _version()
         connection = self._connect_to_living()

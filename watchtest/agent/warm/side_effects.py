@@ -79,9 +79,6 @@ def _path(argument: Any) -> Optional[str]:
     return os.path.abspath(os.fsdecode(argument)) if isinstance(argument, (str, bytes, os.PathLike)) else None
 
 
-# -- what an import leaves behind --------------------------------------------------------------------
-
-
 def process_state() -> Dict[str, Any]:
     """Return, by description, what an import that only defines things does not change."""
     return {

@@ -53,8 +53,6 @@ class ProjectFiles:
         paths = self._near if is_near else self.snapshot.entries
         return sorted(path for path in paths if expression.fullmatch(path) and self.has(path))
 
-    # -- contents --------------------------------------------------------------------------------------
-
     def text(self, path: str) -> str:
         """Return the content of the file, or "" if it does not exist."""
         if not self.has(path):

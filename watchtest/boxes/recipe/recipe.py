@@ -96,8 +96,6 @@ def _copied(dockerfile: str, context: str) -> Iterator[str]:
             yield posixpath.normpath(posixpath.join(context, word.lstrip("/")))
 
 
-# -- recipes ---------------------------------------------------------------------------------------
-
 PYTEST = "pytest"
 """Stands in a key for the pytest that we install if the commands do not."""
 

@@ -101,9 +101,6 @@ def _proof(evidence: Evidence) -> str:
     return f"{words[evidence.proof]} (tree {short(evidence.tree)}, {format_time(evidence.at)})"
 
 
-# -- probe -----------------------------------------------------------------------------------------
-
-
 def _probe(arguments: argparse.Namespace) -> int:
     import asyncio
 

@@ -214,9 +214,6 @@ class WhyQuery(ApiModel):
     lane: TopLaneByDefault = None
 
 
-# -- parsing ---------------------------------------------------------------------------------------
-
-
 def parse_body(model: type[Model], body: bytes) -> Model:
     """Return the model of a JSON body; an empty body is an empty object."""
     try:

@@ -57,9 +57,6 @@ def _field(name: str, value: object) -> object:
     return to_json(value)
 
 
-# -- answers that do not become JSON by the names of their fields ----------------------------------
-
-
 def run_json(run: PastRun) -> JsonObject:
     """Return everything about a run, for `to_json`."""
     return {

@@ -122,9 +122,6 @@ def add_pack(connection: Connection, run: int, tests: Sequence[int], codes: byte
     connection.execute("INSERT INTO timings (run, durations) VALUES (?, ?)", (run, pack_durations(durations)))
 
 
-# -- reading ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Pack:
     """The outcomes of one ended run, by position in its roster."""

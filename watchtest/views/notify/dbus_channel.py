@@ -135,8 +135,6 @@ class DbusChannel:
             raise DeliveryFailed(str(answer.body[0]) if answer.body else str(answer.error_name))
         return answer
 
-    # -- the connection ----------------------------------------------------------------------------
-
     async def _connect(self) -> None:
         # Let the event loop notice a bus that has just died: dbus-fast leaves stray exceptions when it writes to one.
         for _ in range(CONNECTION_CHECKS):

@@ -187,9 +187,6 @@ class Notifier:
             self.on_problem(problem + details)
 
 
-# -- the notifier that the settings ask for ---------------------------------------------------------
-
-
 def build_notifier(
     project: Project,
     stream: TextIO,
