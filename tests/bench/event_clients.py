@@ -24,8 +24,8 @@ from typing import Any
 
 from watched import make_repository, next_verdict, watching
 
+from watchtest.client.watcher import ControlClient, WatcherUnreachable
 from watchtest.control.address import socket_paths
-from watchtest.control.client import ControlClient, WatcherUnreachable
 
 LIMIT = 1.3
 START_LIMIT_S = 300.0

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from watchtest.boxes.protocols import StopSignal
+from watchtest.client.watcher import ControlClient, WatcherUnreachable
 from watchtest.control.address import socket_paths
 from watchtest.control.api.request_models import RunsQuery
-from watchtest.control.client import ControlClient, WatcherUnreachable
 from watchtest.control.feed import EVENTS_LIMIT
 from watchtest.control.gateway import ApiContext, Gateway
 from watchtest.control.run_reports import PastRuns, Position, RunReport

@@ -25,7 +25,7 @@ from typing import Any
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from watchtest.control.client import ControlClient
+from watchtest.client.watcher import ControlClient
 from watchtest.views.dashboard.live_screen import render
 from watchtest.views.dashboard.styled_rows import from_document
 

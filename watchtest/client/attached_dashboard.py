@@ -18,9 +18,7 @@ from dataclasses import replace
 from functools import partial
 from urllib.parse import urlencode
 
-from watchtest.client.watcher import Report as Document
-from watchtest.client.watcher import Watcher
-from watchtest.control.client import RequestRefused
+from watchtest.client.watcher import Document, RequestRefused, Watcher
 from watchtest.core.model import Location
 from watchtest.core.text import encodable
 from watchtest.errors import WatchtestError

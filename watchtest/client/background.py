@@ -23,8 +23,8 @@ from textwrap import indent
 from typing import Any
 
 from watchtest.client.status_file import is_locked, is_watched, last_status
+from watchtest.client.watcher import ControlClient
 from watchtest.control.address import socket_paths
-from watchtest.control.client import ControlClient
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
 from watchtest.watcher_log import NAME, format_record, last_lines
 from watchtest.workspace.folder import FOLDER, make_folder

@@ -1,28 +1,54 @@
-"""The running watcher of a workspace, as commands find it and send requests to it. Imports little, to be fast."""
+"""The running watcher of a workspace, as commands find it and speak with it: HTTP on its control socket.
+
+Imports little, to be fast; each request has its own connection.
+"""
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
 import os
+import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from watchtest.client.status_file import is_watched
 from watchtest.control.address import socket_paths
-from watchtest.control.client import TIMEOUT_S, ControlClient, RequestRefused, WatcherUnreachable
 from watchtest.core.text import one_line
-from watchtest.errors import ControlError
+from watchtest.errors import ControlError, UsageError
 from watchtest.workspace.folder import FOLDER, find_workspace
-from watchtest.workspace.user_dirs import runtime_dirs
+from watchtest.workspace.user_dirs import is_private, runtime_dirs
 
+TIMEOUT_S = 10.0
+"""Longer than the server ever takes to answer."""
+ANSWER_LIMIT = 16 * 1024 * 1024
 START_LIMIT_S = 5.0
 """How long to wait for a watcher that has just been started and does not listen yet."""
+LONG_START_S = 60.0
+"""The same for `status --wait` without --timeout: the watcher may have to find an engine before it listens."""
 POLL_S = 0.05
+VERDICT_POLL_S = 0.03
+LONGEST_POLL_S = 0.5
+AT_WORK = ("starting", "syncing", "running")
 
-Report = dict[str, Any]
+Document = dict[str, Any]
+
+
+class WatcherUnreachable(ControlError):
+    """No watcher listens on the control socket."""
+
+
+class RequestRefused(UsageError):
+    """The watcher refused the request; `reason` is the code of the refusal."""
+
+    def __init__(self, reason: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class Watcher:
@@ -35,15 +61,15 @@ class Watcher:
         self._client = ControlClient(socket_paths(self.folder, runtime_dirs()), timeout_s)
         self._start_limit_s = start_limit_s
 
-    def get(self, path: str) -> Report:
+    def get(self, path: str) -> Document:
         return self._retry_while_starting(lambda: self._client.get(path))
 
-    def post(self, path: str, body: dict[str, object] | None = None) -> Report:
+    def post(self, path: str, body: dict[str, object] | None = None) -> Document:
         return self._retry_while_starting(lambda: self._client.post(path, body))
 
     def wait_for_end(
-        self, run: str, limit_s: float | None, on_progress: Callable[[Report], None] = lambda _report: None
-    ) -> Report | None:
+        self, run: str, limit_s: float | None, on_progress: Callable[[Document], None] = lambda _report: None
+    ) -> Document | None:
         """Return the report of the run once it has ended, or None after the time limit."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
         while True:
@@ -58,14 +84,12 @@ class Watcher:
             on_progress(report)
             time.sleep(POLL_S)
 
-    def _retry_while_starting(self, request: Callable[[], Report]) -> Report:
+    def _retry_while_starting(self, request: Callable[[], Document]) -> Document:
         deadline = time.monotonic() + self._start_limit_s
         while True:
             is_running = is_watched(self.folder)
             try:
                 return request()
-            except RequestRefused:
-                raise
             except WatcherUnreachable as error:
                 if not is_running:
                     raise ControlError(
@@ -80,23 +104,77 @@ class Watcher:
             time.sleep(POLL_S)
 
 
-def from_workspace(test: str, workspace: Path) -> str:
-    """Turn a file or test id relative to the current folder into one relative to the workspace."""
-    file, separator, rest = test.partition("::")
-    path = Path(os.path.normpath(Path.cwd() / file))
-    if (path.exists() or file.startswith(".")) and path.is_relative_to(workspace):
-        file = path.relative_to(workspace).as_posix()
-    return f"{file}{separator}{rest}"
+@dataclass(frozen=True, slots=True)
+class ControlClient:
+    """Sends requests to the watcher that listens on the first of these sockets."""
+
+    paths: Sequence[Path]
+    timeout_s: float = TIMEOUT_S
+
+    def get(self, path: str) -> Document:
+        return self._request("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, object] | None = None) -> Document:
+        return self._request("POST", path, body)
+
+    def _request(self, method: str, path: str, body: Mapping[str, object] | None) -> Document:
+        connection = http.client.HTTPConnection("localhost", timeout=self.timeout_s)
+        connection.sock = self._connect()
+        try:
+            headers = {"Content-Type": "application/json", "Connection": "close"} if body is not None else {}
+            connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            status, content = response.status, response.read(ANSWER_LIMIT + 1)
+        except TimeoutError as error:
+            raise ControlError(
+                f"the watcher did not answer within {self.timeout_s:g} s", hint="see `watchtest status`"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ControlError(f"the watcher closed the connection before it answered ({_text(error)})") from error
+        finally:
+            connection.close()
+        return _parse(status, content)
+
+    def _connect(self) -> socket.socket:
+        last: OSError | None = None
+        for path in self.paths:
+            if not is_private(path.parent):
+                continue  # another user may be listening there
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.settimeout(self.timeout_s)
+            try:
+                connection.connect(str(path))
+            except OSError as error:
+                connection.close()
+                last = error
+            else:
+                return connection
+        raise WatcherUnreachable(f"no watcher listens on the control socket ({_text(last) if last else 'no socket'})")
 
 
-VERDICT_POLL_S = 0.03
-LONGEST_POLL_S = 0.5
-AT_WORK = ("starting", "syncing", "running")
-LONG_START_S = 60.0
-"""A watcher that has just been started may have to find an engine before it listens."""
+def _parse(status: int, content: bytes) -> Document:
+    document: object = None
+    if len(content) <= ANSWER_LIMIT:
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            pass  # reported below
+    if not isinstance(document, dict):
+        hint = "restart the watcher; it may be of another version"
+        raise ControlError(f"the watcher's answer is invalid (status {status})", hint=hint)
+    if status < 400:
+        return document
+    message, hint = str(document.get("message", f"status {status}")), str(document.get("hint", ""))
+    if status >= 500:
+        raise ControlError(message, hint=hint)
+    raise RequestRefused(str(document.get("code", "")), message, hint=hint)
 
 
-def wait_for_verdict(arguments: argparse.Namespace) -> tuple[Report, bool]:
+def _text(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def wait_for_verdict(arguments: argparse.Namespace) -> tuple[Document, bool]:
     """Return the status document with a verdict on the code as it is now, and whether there was one in time.
 
     Waiting until the watcher is idle would not do: it may not have noticed a save made a moment ago. So the watcher is
@@ -128,3 +206,12 @@ def wait_for_verdict(arguments: argparse.Namespace) -> tuple[Report, bool]:
             rest = watcher.get(f"/look?lane={lane}")
         except ControlError as error:
             raise ControlError(f"lost the watcher before its verdict: {error.message}", hint=error.hint) from error
+
+
+def from_workspace(test: str, workspace: Path) -> str:
+    """Turn a file or test id relative to the current folder into one relative to the workspace."""
+    file, separator, rest = test.partition("::")
+    path = Path(os.path.normpath(Path.cwd() / file))
+    if (path.exists() or file.startswith(".")) and path.is_relative_to(workspace):
+        file = path.relative_to(workspace).as_posix()
+    return f"{file}{separator}{rest}"

@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from watchtest.client.watcher import Report, Watcher
-from watchtest.control.client import RequestRefused
+from watchtest.client.watcher import Document, RequestRefused, Watcher
 from watchtest.core.run_queue import BEFORE_IT_BEGAN
 from watchtest.errors import ControlError
 
@@ -57,5 +56,5 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _state(report: Report) -> str:
+def _state(report: Document) -> str:
     return str(report["state"]).replace("_", " ")

@@ -13,7 +13,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from watchtest.client.watcher import Report, Watcher, from_workspace
+from watchtest.client.watcher import Document, Watcher, from_workspace
 from watchtest.commands import add_lane, add_wait, check_wait, say
 from watchtest.core.model import RunState
 from watchtest.core.text import clean, one_line
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     reported: set[str] = set()
 
-    def report_wait(report: Report) -> None:
+    def report_wait(report: Document) -> None:
         reason = _reason(report) if report["state"] == "queued" else ""
         if reason and reason not in reported:
             reported.add(reason)
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _wait_for_end(
-    watcher: Watcher, name: str, limit_s: float | None, on_progress: Callable[[Report], None]
-) -> tuple[str, Report | None]:
+    watcher: Watcher, name: str, limit_s: float | None, on_progress: Callable[[Document], None]
+) -> tuple[str, Document | None]:
     """Return the id and the final report of a run, or of the run that superseded it; None after the time limit."""
     deadline = None if limit_s is None else time.monotonic() + limit_s
     while True:
@@ -84,10 +84,10 @@ def _wait_for_end(
         name = end["successor"]
 
 
-def _reason(report: Report) -> str:
+def _reason(report: Document) -> str:
     return f": {one_line(report['reason'])}" if report["reason"] else ""
 
 
-def _counts(report: Report) -> str:
+def _counts(report: Document) -> str:
     counts = [f"{count} {outcome}" for outcome, count in report["counts"].items() if count]
     return clean(f" ({', '.join(counts)})") if counts else ""

@@ -2,7 +2,7 @@
 
     address ──> sockets ──> server (lifetime) ──> uvicorn_server ──> guard (access) ──> api.routes ──> gateway ──> loop
        │                                                                  │
-       └──────> client (for commands)      api.operations + models (validate requests, make the OpenAPI document)
+       └──────> watchtest.client.watcher   api.operations + models (validate requests, make the OpenAPI document)
 
     loop ──> gateway ──> run_reports · result_log ──> feed (events) · metrics
 

@@ -10,7 +10,7 @@ import pytest
 from support.control_server import TEST, Bench, play
 
 from watchtest.client.attached_dashboard import OUTDATED, SILENCE_S, AttachedNotifier, RemoteBackend
-from watchtest.control.client import RequestRefused
+from watchtest.client.watcher import RequestRefused
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, Verdict
 from watchtest.errors import ControlError
 from watchtest.views.dashboard.actions import Action

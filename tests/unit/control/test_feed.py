@@ -14,9 +14,9 @@ from support.control_server import TEST, Bench, bench, play, short_folder
 from support.event_client import EventClient, ReceivedEvent, listening
 from support.watcher_states import BOX, failed, passed
 
+from watchtest.client.watcher import RequestRefused
 from watchtest.control.api.request_models import component_name
 from watchtest.control.api.response_models import EVENTS
-from watchtest.control.client import RequestRefused
 from watchtest.control.feed import WAKE_BATCH, EventMessage, Feed
 from watchtest.control.refusal import Refusal
 from watchtest.core.events import BoxConnected, BoxLost, NoteAdded

@@ -9,7 +9,7 @@ import pytest
 from support.control_server import TEST, Bench, FakeHistory, bench, old, play, short_folder
 from support.watcher_states import Story, failed, passed
 
-from watchtest.control.client import RequestRefused
+from watchtest.client.watcher import RequestRefused
 from watchtest.control.result_log import HISTORY_OFFSET, ResultLogs, page_of
 from watchtest.control.run_reports import RunReport, RunReports
 from watchtest.core.events import RunEnded, Unchanged

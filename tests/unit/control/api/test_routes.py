@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.control_server import TEST, Bench, FakeHistory, bench, play, short_folder
 
+from watchtest.client.watcher import ControlClient, RequestRefused
 from watchtest.control.api.operations import BODY_LIMIT
-from watchtest.control.client import ControlClient, RequestRefused
 from watchtest.control.run_reports import RunReport
 from watchtest.core.events import SourceChanged, SourceCompared
 from watchtest.core.model import All, Lane, Only, Outcome, Policy, RunState, Trigger

@@ -11,9 +11,9 @@ import pytest
 from support.config_command import watchtest
 from support.control_server import Bench, bench, play, short_folder
 
+from watchtest.client.watcher import RequestRefused
 from watchtest.config.loader import WORKSPACE_FILES, check_text
 from watchtest.control.api.request_models import ConfigRequest
-from watchtest.control.client import RequestRefused
 from watchtest.core.model import Policy
 
 TEXTS = [

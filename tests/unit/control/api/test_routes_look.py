@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from support.control_server import Bench, play
 
-from watchtest.control.client import RequestRefused
+from watchtest.client.watcher import RequestRefused
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Outcome, Policy
 
