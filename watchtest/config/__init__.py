@@ -1,9 +1,9 @@
 """The settings of a workspace: which keys exist, where values come from, and what is wrong with them.
 
     keys           every key with its type, limits, default and description; the JSON Schema
-    loader         combines the layers: flag > environment > workspace file > user file > default
-    layers         reads one layer: a file, the environment or the command line
+    loader         reads the layers and combines them: flag > environment > workspace file > user file > default
     problems       turns pydantic's errors into our messages
+    toml_lines     finds the line of each key in a TOML file
     toml_literal   formats a value as TOML
 
 Nothing here reads the environment, the home folder or the current folder by itself; they are arguments.

@@ -1,39 +1,35 @@
 """Loads the settings of a workspace: flag > environment > workspace file > user file > default.
 
-Each value keeps its origin. All problems of all layers are reported together in one ConfigError, one line each.
+Each layer is read and checked by itself, then they are combined; each value keeps its origin. All problems of all
+layers are reported together in one ConfigError, one line each.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import get_args
+from typing import Literal, get_args
 
-from watchtest.config.keys import LISTS, Config, keys
-from watchtest.config.layers import (
-    USER_FILE,
-    WORKSPACE_FILES,
-    Layer,
-    LayerName,
-    SettingOrigin,
-    UnreadableConfig,
-    content_layer,
-    environment_layer,
-    file_layer,
-    flag_layer,
-)
-from watchtest.config.problems import contradictions_in
-from watchtest.config.toml_literal import dotted, literal, shortened
+from watchtest.config.keys import LISTS, SECTIONS, Config, keys
+from watchtest.config.problems import ConfigProblem, contradictions_in, problems_in, suggestion
+from watchtest.config.toml_lines import lines_of_keys
+from watchtest.config.toml_literal import dotted, literal, read_literal, shortened
 from watchtest.core.events import Event, SourceChanged
 from watchtest.core.state import State
 from watchtest.errors import ConfigError, WatchtestError
 from watchtest.workspace.user_dirs import UserDirs
 
-DEFAULT = SettingOrigin("default", "default")
+WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
+"""The first that exists counts."""
+FILE_LIMIT = 4 * 1024 * 1024
 NO_TABLE = "has no [tool.watchtest] table; add one or name another file"
 RESTART = "restart to apply them (`watchtest restart`, or quit and start again)"
+LayerName = Literal["default", "user", "workspace", "environment", "flag"]
 RANKS: tuple[LayerName, ...] = get_args(LayerName)
 
 
@@ -57,6 +53,56 @@ class LoadedConfig:
     user_file: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class SettingOrigin:
+    """Where a value comes from: `str()` is `default`, `watchtest.toml:3`, `WATCHTEST_BOX_ENGINE` or `command line`."""
+
+    layer: LayerName
+    place: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.place if self.line is None else f"{self.place}:{self.line}"
+
+
+DEFAULT = SettingOrigin("default", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The settings of one source. `data` is nested as in TOML: the content of the table `root` in the file."""
+
+    name: LayerName
+    place: str
+    data: Mapping[str, object]
+    root: tuple[str, ...] = ()
+    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()  # messages about variables that look like misspelled settings
+
+    def origin(self, section: str, key: str = "") -> SettingOrigin:
+        """Return the origin of a key, or of a whole section."""
+        if self.name == "environment":
+            return SettingOrigin(self.name, _variable(f"{section}.{key}"))
+        return SettingOrigin(self.name, self.place, self.lines.get((section, key) if key else (section,)))
+
+    def problems(self) -> list[str]:
+        """Return all problems as messages for the user, in the order of the file."""
+        found = sorted(problems_in(self.data), key=self._line_number)
+        return [*self.unknown, *map(self._format, found)]
+
+    def _line_number(self, problem: ConfigProblem) -> float:
+        path = tuple(map(str, problem.path[:2]))
+        return self.lines.get(path, self.lines.get(path[:1], inf))
+
+    def _format(self, problem: ConfigProblem) -> str:
+        value = f" = {problem.shown}" if problem.shown else ""
+        if self.name == "environment":
+            place = _variable(".".join(map(str, problem.path[:2]))) + dotted(problem.path[2:])
+            return f"{place}{value}: {problem.demand}"
+        where = f"{dotted((*self.root, *problem.path))}{value}: " if problem.path else ""
+        return f"{self.place}: {where}{problem.demand}"
+
+
 def load(
     workspace: Path,
     *,
@@ -67,50 +113,30 @@ def load(
 ) -> LoadedConfig:
     """Load and check all layers. `explicit` (`--config`) replaces the files of the workspace. Raises ConfigError."""
     lines: list[str] = []
-    user_files = [] if user_folder is None else [(user_folder / USER_FILE, str(user_folder / USER_FILE))]
-    user, user_file = _first_found(user_files, "user", lines)
+    user_path = None if user_folder is None else user_folder / "config.toml"
+    user, user_file = _first_found([(user_path, str(user_path))] if user_path else [], "user", lines)
     if explicit is None:
         candidates = [(workspace / name, name) for name in WORKSPACE_FILES]
         own, own_file = _first_found(candidates, "workspace", lines)
     else:
         own, own_file = _explicit(workspace, explicit, lines)
-    layers = [layer for layer in (user, own, environment_layer(environ), flag_layer(flags)) if layer]
-    foreign = _user_only_problems(own, user_folder) if own is not None and explicit is None else []
+    layers = [layer for layer in (user, own, _environment_layer(environ), _flag_layer(flags)) if layer]
+    foreign = _user_only_problems(own, user_path) if own and explicit is None else []
     config, origins = _resolved(layers, lines, foreign)
     return LoadedConfig(config, MappingProxyType(origins), own_file, user_file)
 
 
 def check_text(text: str, file: str) -> list[str]:
     """Return the problems that `load` would report for a file with this name and text."""
-    lines: list[str] = []
-    layer: Layer | None = None
     try:
-        content = text.encode("utf-8", "surrogatepass")  # a lone surrogate is reported as invalid UTF-8
-        layer = content_layer(content, name="workspace", place=file, is_pyproject=Path(file).name == "pyproject.toml")
+        # A lone surrogate is reported as invalid UTF-8.
+        layer = _content_layer(text.encode("utf-8", "surrogatepass"), "workspace", file)
         if layer is None:
-            lines.append(f"{file}: {NO_TABLE}")
-    except UnreadableConfig as error:
-        lines.append(str(error))
-    try:
-        _resolved([layer] if layer else [], lines, _user_only_problems(layer, None) if layer else [])
+            raise ConfigError(f"{file}: {NO_TABLE}")
+        _resolved([layer], [], _user_only_problems(layer, None))
     except ConfigError as error:
         return error.message.split("\n")
     return []
-
-
-def _resolved(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> tuple[Config, dict[str, SettingOrigin]]:
-    """Combine the layers. Raises ConfigError if one has a problem, or if they contradict each other."""
-    for layer in layers:
-        lines += layer.problems()
-    lines += foreign
-    if lines:
-        raise ConfigError("\n".join(lines))
-    data, origins = _merge(layers)
-    lists = _merge_lists(layers, origins)
-    contradictions = contradictions_in(data)
-    if contradictions:
-        raise ConfigError("\n".join(_contradiction(low, high, data, origins) for low, high in contradictions))
-    return Config.model_validate(data | lists), origins
 
 
 def _first_found(
@@ -118,9 +144,9 @@ def _first_found(
 ) -> tuple[Layer | None, Path | None]:
     for path, place in candidates:
         try:
-            layer = file_layer(path, name=name, place=place)
-        except UnreadableConfig as error:
-            lines.append(str(error))
+            layer = _file_layer(path, name, place)
+        except ConfigError as error:
+            lines.append(error.message)
             return None, path
         if layer:
             return layer, path
@@ -137,16 +163,142 @@ def _explicit(workspace: Path, path: Path, lines: list[str]) -> tuple[Layer | No
     return layer, path
 
 
-def _user_only_problems(own: Layer, user_folder: Path | None) -> list[str]:
+def _file_layer(path: Path, name: LayerName, place: str) -> Layer | None:
+    """Read a config file. Returns None if it does not exist, or is a pyproject.toml without our table."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_LIMIT + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise ConfigError(f"{place}: a link to a missing file; fix or remove it") from None
+        return None
+    except IsADirectoryError:
+        raise ConfigError(f"{place}: is a folder, but must be a TOML file") from None
+    except OSError as error:
+        raise ConfigError(f"{place}: cannot be read: {error.strerror}; check its permissions") from error
+    return _content_layer(content, name, place)
+
+
+def _content_layer(content: bytes, name: LayerName, place: str) -> Layer | None:
+    """Parse the content of a config file. Returns None for a pyproject.toml without our table."""
+    if len(content) > FILE_LIMIT:
+        raise ConfigError(f"{place}: larger than 4 MiB; this is not a config file")
+    text = _decoded(content, place)
+    data: object = _parsed(text, place)
+    root = ("tool", "watchtest") if Path(place).name == "pyproject.toml" else ()
+    for part in root:
+        data = data.get(part) if isinstance(data, dict) else None
+    if data is None:
+        return None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{place}: {dotted(root)} = {literal(data)}: must be a table; write [{dotted(root)}]")
+    return Layer(name, place, data, root, lines_of_keys(text, root))
+
+
+def _decoded(content: bytes, place: str) -> str:
+    try:
+        # tomllib rejects the byte order mark that some editors write; it handles carriage returns itself
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start]
+        raise ConfigError(f"{place}:{line}: not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8") from None
+
+
+def _parsed(text: str, place: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_syntax_error(str(error), text, place)) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits; thousands of brackets
+        raise ConfigError(f"{place}: not valid TOML: a value in it is too large to read") from None
+
+
+def _syntax_error(message: str, text: str, place: str) -> str:
+    what, _, at = message.partition(" (at ")
+    numbers = re.fullmatch(r"line (\d+), column (\d+)\)", at)
+    if numbers:
+        line, column = int(numbers[1]), int(numbers[2])
+    else:  # "end of document"
+        line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    # tomllib quotes the offending character or key, which may be anything
+    safe = "".join(letter if letter.isprintable() else "?" for letter in what[:1].lower() + what[1:])
+    return f"{place}:{line}:{column}: not valid TOML: {safe}"
+
+
+def _environment_layer(environ: Mapping[str, str]) -> Layer:
+    """Read WATCHTEST_<SECTION>_<KEY>. Numbers, booleans and lists are written as in TOML, text without quotes."""
+    known = {_variable(key): key for key in keys()}
+    data: dict[str, dict[str, object]] = {}
+    unknown: list[str] = []
+    for name, text in sorted(environ.items()):
+        if name in known:
+            section, key = known[name].split(".")
+            data.setdefault(section, {})[key] = _environment_value(known[name], text)
+        elif meant := _suggest(name, known):
+            unknown.append(f"{name}: no such setting; {meant}")
+    return Layer("environment", "environment", data, unknown=tuple(unknown))
+
+
+def _environment_value(dotted_key: str, text: str) -> object:
+    if isinstance(keys()[dotted_key].default, str) and not text.startswith("["):
+        return text
+    value = read_literal(text)
+    return text if value is None else value
+
+
+def _suggest(name: str, known: Mapping[str, str]) -> str:
+    """Return advice about a variable that looks like a misspelled setting; "" for any other variable."""
+    if not name.startswith("WATCHTEST_"):
+        return ""
+    rest = name.removeprefix("WATCHTEST_")
+    section = rest.partition("_")[0].lower()
+    meant = suggestion(rest, [other.removeprefix("WATCHTEST_") for other in known], closeness=0.85)
+    if meant:
+        return f"did you mean WATCHTEST_{meant}?"
+    if section in SECTIONS and "_" in rest:
+        return f"[{section}] has {', '.join(SECTIONS[section].model_fields)}"
+    return ""
+
+
+def _variable(dotted_key: str) -> str:
+    return "WATCHTEST_" + dotted_key.replace(".", "_").upper()
+
+
+def _flag_layer(flags: Mapping[str, object]) -> Layer:
+    """Turn flags, given as dotted key to value, into a layer."""
+    data: dict[str, dict[str, object]] = {}
+    for dotted_key, value in flags.items():
+        section, _, key = dotted_key.partition(".")
+        data.setdefault(section, {})[key] = value
+    return Layer("flag", "command line", data)
+
+
+def _user_only_problems(own: Layer, user_path: Path | None) -> list[str]:
     """Report settings that only the user may make: a project must not run commands outside the box."""
     notify = own.data.get("notify")
     hook = notify.get("hook") if isinstance(notify, Mapping) else None
     if not hook:
         return []
-    yours = f"{user_folder / USER_FILE} or " if user_folder is not None else ""
+    yours = f"{user_path} or " if user_path else ""
     where = f"{own.place}: {dotted((*own.root, 'notify', 'hook'))} = {shortened(hook)}"
     why = "runs on your machine, not in the box, so a project must not set it"
     return [f"{where}: {why}; move it to {yours}WATCHTEST_NOTIFY_HOOK"]
+
+
+def _resolved(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> tuple[Config, dict[str, SettingOrigin]]:
+    """Combine the layers. Raises ConfigError if one has a problem, or if they contradict each other."""
+    for layer in layers:
+        lines += layer.problems()
+    lines += foreign
+    if lines:
+        raise ConfigError("\n".join(lines))
+    data, origins = _merge(layers)
+    lists = _merge_lists(layers, origins)
+    contradictions = contradictions_in(data)
+    if contradictions:
+        raise ConfigError("\n".join(_contradiction(low, high, data, origins) for low, high in contradictions))
+    return Config.model_validate(data | lists), origins
 
 
 def _merge(layers: Iterable[Layer]) -> tuple[dict[str, dict[str, object]], dict[str, SettingOrigin]]:

@@ -13,8 +13,8 @@ from support import TESTS
 
 from watchtest.config import Config, ReadySettings, ServiceSettings, json_schema
 from watchtest.config.keys import SECTIONS, RunnerEntry, keys
-from watchtest.config.layers import lines_of_keys
 from watchtest.config.problems import problems_in
+from watchtest.config.toml_lines import lines_of_keys
 
 CONFIG = TESTS.parent / "config.toml"
 SCHEMA = json_schema()
