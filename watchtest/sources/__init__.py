@@ -11,8 +11,7 @@
     worktree      takes snapshots of the working tree, with HEAD, the branch and the dirty flag
     git_tree      takes snapshots of the index, of HEAD or of a given tree
     inotify, streams   report changed paths: inotify (Linux), watchfiles (elsewhere), polling (where neither works)
-    subscription  keeps one such stream open for the folders that matter
-    file_watch    decides when to take the next snapshot of the working tree
+    file_watch    subscribes to the folders that matter, and decides when to take the next snapshot of the working tree
     git_watch     reports when the index or HEAD changes
 
 Nothing here writes into the workspace or the repository.

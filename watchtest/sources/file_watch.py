@@ -2,14 +2,19 @@
 
 Not every system reports an overflow of its event queue, so a burst that could have caused one counts as EVERYTHING. So
 do a sleep of the machine, a failed stream and any change to the set of folders.
+
+On Linux each folder that matters is watched by itself: ignored folders are never entered, and links are not followed.
+When folders appear or vanish, all are subscribed again. macOS and Windows watch the whole tree and need none of this.
+Where the system cannot report changes, the watch falls back to polling.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +24,8 @@ from watchtest.core.events import EVERYTHING, Event, SourceChanged
 from watchtest.core.model import Lane
 from watchtest.errors import WorkspaceError
 from watchtest.sources.git import Git, GitError
-from watchtest.sources.streams import StreamFailed
-from watchtest.sources.subscription import Subscriber, Subscription, inode_of
-from watchtest.sources.worktree import Worktree
+from watchtest.sources.streams import ChangeStream, PollStream, StreamFailed, TreeStream
+from watchtest.sources.worktree import Worktree, workspace_status
 
 TICK_S = 1.0
 SLEEP_DRIFT_S = 3.0
@@ -31,6 +35,9 @@ FEW_PATHS = 4
 """A single save touches the file and perhaps a temporary file or a backup beside it."""
 STEP_MS = 3
 """A stream reports events this long after the last of them; outside Linux it may take twice as long."""
+IS_RECURSIVE = sys.platform != "linux"
+SUBSCRIBE_ATTEMPTS = 10
+CLOSE_TIMEOUT_S = 5.0
 FAILURE_LIMIT = 3
 FAILURE_WINDOW_S = 60.0
 GONE_POLL_S = 1.0
@@ -146,7 +153,7 @@ class _FileWatcher:
         self._root = os.path.realpath(root)  # events name real paths
         self._scope = scope
         self._timing = timing
-        self._subscriber = Subscriber(self._root, scope, timing.poll_s, note, is_polling)
+        self._subscriber = _Subscriber(self._root, scope, timing.poll_s, note, is_polling)
         self._subscription: Subscription | None = None
         self._offset_s = timing.wall() - timing.steady()
         self._failures: list[float] = []
@@ -216,4 +223,116 @@ class _FileWatcher:
 
     def _is_replaced(self) -> bool:
         """Tell whether another folder is now at the path of the workspace. Raises WorkspaceError if there is none."""
-        return self._subscription is None or self._subscription.inode != inode_of(self._root)
+        return self._subscription is None or self._subscription.inode != _inode_of(self._root)
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A stream of changed paths, and the call in a thread that waits for it. Only one may be open at a time."""
+
+    root: str
+    inode: int
+    folders: frozenset[str]
+    _stream: ChangeStream
+    _call: asyncio.Future[frozenset[str]] | None = None
+
+    def may_change_folders(self, path: str) -> bool:
+        """Tell whether this change may have added or removed a folder that has to be watched."""
+        if IS_RECURSIVE or isinstance(self._stream, PollStream):
+            return False
+        if path in self.folders or path == EVERYTHING or path.rpartition("/")[2] == ".gitignore":
+            return True
+        file = f"{self.root}/{path}"
+        return os.path.isdir(file) and not os.path.islink(file)  # noqa: PTH112, PTH114  called for many paths
+
+    def covers(self, folders: Collection[str]) -> bool:
+        return IS_RECURSIVE or isinstance(self._stream, PollStream) or self.folders == frozenset(folders)
+
+    async def wait_for_changes(self, timeout_s: float, stop: asyncio.Event) -> frozenset[str]:
+        """Return changed paths, or none after the timeout. Raises StreamFailed if it has to be replaced."""
+        if self._call is None:
+            self._call = asyncio.get_running_loop().run_in_executor(None, self._wait)
+        stopping = asyncio.ensure_future(stop.wait())
+        waiting: set[asyncio.Future[object]] = {self._call, stopping}  # type: ignore[arg-type]  # only waited for
+        try:
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if not self._call.done():
+            return frozenset()
+        call, self._call = self._call, None
+        return call.result()
+
+    async def close(self) -> None:
+        """End the call in its thread and close the stream."""
+        self._stream.end()
+        if self._call is not None:
+            # Its last result or error is irrelevant: the next subscription starts with EVERYTHING.
+            await asyncio.wait({self._call}, timeout=CLOSE_TIMEOUT_S)
+            if not self._call.done():
+                return
+            if not self._call.cancelled():
+                self._call.exception()
+        self._stream.close()
+
+    def _wait(self) -> frozenset[str]:
+        try:
+            return self._stream.wait()
+        except OSError as error:
+            raise StreamFailed(str(error)) from error
+
+
+@dataclass(slots=True)
+class _Subscriber:
+    """Creates subscriptions for one workspace. Starts polling, with a note, if the system cannot provide them."""
+
+    root: str
+    scope: Worktree
+    poll_s: float
+    note: Callable[[str], None]
+    is_polling: bool = False
+
+    def subscribe(self) -> Subscription:
+        """Subscribe to the folders as they are now; no change after it returns is missed. Blocks."""
+        for _ in range(SUBSCRIBE_ATTEMPTS):
+            inode = _inode_of(self.root)
+            folders = tuple(self.scope.folders())
+            try:
+                stream = self._stream(folders)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a folder has vanished, or the workspace, for which the next attempt raises an error
+            except (OSError, StreamFailed) as error:
+                self.start_polling(_reason(error))
+                continue
+            subscription = Subscription(self.root, inode, frozenset(folders), stream)
+            # A folder created after its parent was listed but before it was subscribed is not reported.
+            if subscription.covers(self.scope.folders()):
+                return subscription
+            stream.close()
+        self.start_polling("folders appear and vanish too quickly to follow")
+        return Subscription(self.root, _inode_of(self.root), frozenset(), self._stream(()))
+
+    def start_polling(self, reason: str) -> None:
+        if not self.is_polling:
+            self.is_polling = True
+            self.note(f"{self.root}: {reason}; checking for changes every {self.poll_s:g} s instead.")
+
+    def _stream(self, folders: Sequence[str]) -> ChangeStream:
+        if self.is_polling:
+            return PollStream(self.root, self.scope.folders, self.poll_s)
+        if IS_RECURSIVE:
+            return TreeStream(self.root)
+        from watchtest.sources.inotify import InotifyStream  # installed on Linux only
+
+        return InotifyStream(self.root, folders)
+
+
+def _inode_of(root: str) -> int:
+    """Return the inode of the workspace, which changes when another folder replaces it."""
+    return workspace_status(Path(root), follow_symlinks=False).st_ino
+
+
+def _reason(error: Exception) -> str:
+    if "watch limit" in str(error) or "No space left" in str(error):
+        return "more folders than the system can watch (raise fs.inotify.max_user_watches with sysctl)"
+    return f"the file watcher cannot be used ({error})"

@@ -19,10 +19,10 @@ from pathlib import Path
 from watchtest.config import Project
 from watchtest.core.events import Event, SourceBlocked, SourceChanged
 from watchtest.core.model import Lane
+from watchtest.sources.file_watch import Subscription
 from watchtest.sources.git import Git, GitError
 from watchtest.sources.git_tree import GitTree
 from watchtest.sources.streams import StreamFailed
-from watchtest.sources.subscription import Subscription
 
 if sys.platform == "linux":
     from watchtest.sources.inotify import InotifyStream
