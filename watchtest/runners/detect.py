@@ -92,36 +92,42 @@ def uses_only_unittest(paths: Iterable[str], read: Callable[[str], bytes]) -> bo
 
 
 class RunnerDetector:
-    """Creates the runners for a snapshot: those given in the settings, or else the detected ones, which it caches."""
+    """Returns the runners for a snapshot: those given in the settings, or else the detected ones. It caches them."""
 
     def __init__(
         self, given: tuple[RunnerSpec, ...], read: Callable[[str, Entry], bytes], defaults: RunnerDefaults | None = None
     ) -> None:
-        self._given = given
+        self._is_given = bool(given)
         self._read = read
         self._defaults = defaults or RunnerDefaults()
         # Options for pytest in the settings mean that it is wanted even where unittest would do.
         self._prefers_pytest = bool(self._defaults.args) or self._defaults.workers > 1
         self._entries: Mapping[str, Entry] = MappingProxyType({})
-        self._specs: tuple[RunnerSpec, ...] = ()
+        self._create(given)
 
     def __call__(self, snapshot: Snapshot) -> tuple[AnyRunner, ...]:
-        return tuple(KINDS[spec.kind].create(spec, self._defaults) for spec in self.specs(snapshot))
+        self._update(snapshot.entries)
+        return self._runners
 
     def specs(self, snapshot: Snapshot) -> tuple[RunnerSpec, ...]:
-        specs = self._given or self._detect(snapshot.entries)
-        return tuple(sorted(specs, key=lambda spec: KINDS[spec.kind].rank))
+        self._update(snapshot.entries)
+        return self._specs
 
-    def _detect(self, entries: Mapping[str, Entry]) -> tuple[RunnerSpec, ...]:
+    def _create(self, specs: Iterable[RunnerSpec]) -> None:
+        self._specs = tuple(sorted(specs, key=lambda spec: KINDS[spec.kind].rank))
+        self._runners = tuple(KINDS[spec.kind].create(spec, self._defaults) for spec in self._specs)
+
+    def _update(self, entries: Mapping[str, Entry]) -> None:
+        if self._is_given:
+            return
         if not self._specs or not self._is_up_to_date(entries):
             files = {path: entry for path, entry in entries.items() if entry.kind is EntryKind.FILE}
             found = detect(files, lambda path: self._read(path, files[path]))
-            self._specs = tuple(
+            self._create(
                 replace(spec, kind="pytest") if spec.kind == "unittest" and self._prefers_pytest else spec
                 for spec in found
             )
         self._entries = entries
-        return self._specs
 
     def _is_up_to_date(self, entries: Mapping[str, Entry]) -> bool:
         """Avoid a detection at every save. Whether only unittest is used depends on the content of any test file."""

@@ -40,3 +40,11 @@ def test_a_file_that_decides_is_looked_at_again_when_it_changes(path: str) -> No
     assert [spec.kind for spec in choosing.specs(snapshot(files))] == ["unittest", "go"]
     files[path] = b"[tool.pytest.ini_options]\n"
     assert [spec.kind for spec in choosing.specs(snapshot(files))] == ["pytest", "go"]
+
+
+def test_the_runners_are_created_anew_only_when_a_file_that_decides_changes() -> None:
+    files = {"test_it.py": b"import pytest", "pyproject.toml": b""}
+    detector, first, later = RunnerDetector((), lambda name, _entry: files[name]), snapshot(files), snapshot(files)
+    runners = detector(first)
+    assert detector(Snapshot("t", {**first.entries, "test_it.py": later.entries["test_it.py"]})) is runners
+    assert detector(later) is not runners
