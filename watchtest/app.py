@@ -236,7 +236,7 @@ async def _enter_views(
     else:
         dashboard = Dashboard(backend, str(project.workspace), project.environ, say)
         leaving.dashboard = await stack.enter_async_context(dashboard)
-        views.append(View(lambda _before, _after, _event: dashboard.refresh(time.time()), dashboard.tick))
+        views.append(View(lambda _before, _after, _event: dashboard.screen.refresh(time.time()), dashboard.tick))
     return status
 
 

@@ -72,7 +72,7 @@ async def run_attached_dashboard(watcher: Watcher, environ: Mapping[str, str]) -
     for number in (signal.SIGTERM, signal.SIGHUP):
         running.add_signal_handler(number, left.set)
     async with dashboard:
-        following = asyncio.create_task(backend.follow(dashboard.refresh), name="follow the watcher")
+        following = asyncio.create_task(backend.follow(dashboard.screen.refresh), name="follow the watcher")
         ticking = asyncio.create_task(tick(), name="tick")
         leaving = asyncio.create_task(left.wait(), name="leave")
         done, others = await asyncio.wait({following, ticking, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -62,7 +62,7 @@ class Dashboard:
         self._root = root
         self._environ = environ
         self._say = say
-        self._screen = LiveScreen(backend.rows)
+        self.screen = LiveScreen(backend.rows)
         self._input = sys.stdin.fileno()
         self._keys = KeyReader(self._input, self._press)
         self._terminal = ExitStack()
@@ -73,7 +73,7 @@ class Dashboard:
         self._has_left = False
         self._signals: dict[int, Callable[[], None]] = {}
         if hasattr(signal, "SIGTSTP"):
-            self._signals = {signal.SIGTSTP: self._suspend, signal.SIGWINCH: lambda: self._screen.tick(time.time())}
+            self._signals = {signal.SIGTSTP: self._suspend, signal.SIGWINCH: lambda: self.screen.tick(time.time())}
 
     async def __aenter__(self) -> Self:
         self._take_terminal()
@@ -97,13 +97,10 @@ class Dashboard:
         """Whether a pager or editor has the terminal; Ctrl-C is then meant for that program."""
         return self._program is not None and not self._program.done()
 
-    def refresh(self, now: float) -> None:
-        self._screen.refresh(now)
-
     def tick(self, now: float) -> None:
         if self._is_suspended:
             self._take_terminal()
-        self._screen.tick(now)
+        self.screen.tick(now)
 
     def release_terminal(self) -> None:
         """Restore the terminal; also called before an immediate exit."""
@@ -117,12 +114,12 @@ class Dashboard:
         if self._is_suspended:
             return
         try:
-            self._terminal.enter_context(self._screen)
+            self._terminal.enter_context(self.screen)
             self._terminal.enter_context(self._keys)
         except BaseException:
             self.release_terminal()
             raise
-        self._screen.draw(time.time())
+        self.screen.draw(time.time())
 
     def _suspend(self) -> None:
         """Handle Ctrl-Z: give the terminal to the shell, and take it again when we are back in the foreground."""
@@ -135,10 +132,10 @@ class Dashboard:
     # -- keys --------------------------------------------------------------------------------------
 
     def _press(self, key: str) -> None:
-        before = self._screen.view
+        before = self.screen.view
         view, action = press(before, key, self._backend.failure_count(before))
         if view != before:
-            self._screen.change_view(view, time.time())
+            self.screen.change_view(view, time.time())
         match action:
             case None:
                 pass
