@@ -194,9 +194,7 @@ class _FileWatcher:
             await self.subscribe()
             return ALL
         assert self._subscription is not None
-        named = raw - ALL
-        await asyncio.to_thread(self._scope.learn, named)
-        relevant = frozenset(path for path in named if not self._scope.is_left_out(path))
+        relevant = await asyncio.to_thread(self._scope.relevant, raw - ALL)
         is_all = EVERYTHING in raw or len(raw) >= BURST
         if is_all or any(self._subscription.may_change_folders(path) for path in relevant):
             folders = await asyncio.to_thread(self._scope.folders)

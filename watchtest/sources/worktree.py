@@ -43,7 +43,7 @@ def workspace_status(root: Path, *, follow_symlinks: bool = True) -> os.stat_res
 
 
 class Worktree:
-    """The working tree of one workspace. Thread-safe: calls wait for one another, except `is_left_out`."""
+    """The working tree of one workspace. Thread-safe: calls wait for one another."""
 
     def __init__(
         self,
@@ -107,15 +107,12 @@ class Worktree:
             self._ignore.refresh()
             return self._walk.folders()
 
-    def learn(self, paths: Collection[str]) -> None:
-        """Decide about paths that may be new, so that `is_left_out` knows them. Blocks."""
+    def relevant(self, paths: Collection[str]) -> frozenset[str]:
+        """Return the changed paths that matter: all except those known to be left out. Blocks."""
         with self._lock:
             self._ignore.refresh()
             self._ignore.learn(paths)
-
-    def is_left_out(self, path: str) -> bool:
-        """Tell whether a change of this path can be ignored; False if that is unknown. Never blocks."""
-        return self._ignore.is_left_out(path)
+            return frozenset(path for path in paths if not self._ignore.is_left_out(path))
 
     # -- internals -------------------------------------------------------------------------------------
 

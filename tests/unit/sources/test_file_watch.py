@@ -223,7 +223,7 @@ class Belated:
 
     def __init__(self, worktree: Worktree, late: Path) -> None:
         self.worktree, self.late = worktree, late
-        self.learn, self.is_left_out = worktree.learn, worktree.is_left_out
+        self.relevant = worktree.relevant
 
     def folders(self) -> tuple[str, ...]:
         found = self.worktree.folders()

@@ -78,10 +78,9 @@ def test_an_ignored_file_that_becomes_tracked_comes_in_and_one_that_ceases_to_be
     write(tmp_path, "a.log")
     worktree = Worktree(tmp_path, ignore=(), include=(), environ=environ)
     assert "a.log" not in worktree.snapshot().entries
-    assert worktree.is_left_out("a.log")
+    assert worktree.relevant(["a.log"]) == frozenset()
     git(tmp_path, environ, "add", "-f", "a.log")
-    worktree.learn(["a.log"])
-    assert not worktree.is_left_out("a.log")
+    assert worktree.relevant(["a.log"]) == {"a.log"}
     assert "a.log" in worktree.snapshot(hint=frozenset({".gitignore"})).entries
     git(tmp_path, environ, "rm", "-q", "--cached", "a.log")
     assert "a.log" not in worktree.snapshot().entries

@@ -167,10 +167,9 @@ def test_adding_renaming_and_deleting_are_followed(root: Path, environ: Mapping[
 
 
 def test_the_watcher_tells_of_them_so_that_what_is_said_stays_true(root: Path, environ: Mapping[str, str]) -> None:
-    write(root, ".env")
+    write(root, ".env", "a.log")
     worktree = Worktree(root, ignore=("*.log",), include=(), environ=environ)
-    worktree.learn([".env", "a.log"])
-    assert not worktree.is_left_out(".env")
+    assert worktree.relevant([".env", "a.log"]) == {".env"}
 
 
 def test_a_secret_is_not_even_looked_at(root: Path, environ: Mapping[str, str]) -> None:
