@@ -65,12 +65,8 @@ class Lab:
     def run(self, tests: Collection[str] | None = None, *, record: bool = False, **more: Any) -> Ran:
         """Do a cold run, started as the agent starts one."""
         options = {"python": self.python, "args": list(self.args), "order": [], "record": record, "first": []}
-        order: dict[str, Any] = {
-            "pytest": {**options, "collects_all": False, "tests": None if tests is None else sorted(tests), **more},
-            "root": str(self.root),
-            "cwd": str(self.root),
-        }
-        pytest_command.complete(order, str(self.home))
+        options |= {"collects_all": False, "tests": None if tests is None else sorted(tests), "root": str(self.root)}
+        argv = pytest_command.cold_argv({**options, **more}, str(self.home))
         rows_file, null = (
             os.open(self.home / "rows", os.O_RDWR | os.O_CREAT | os.O_TRUNC),
             os.open(os.devnull, os.O_RDWR),
@@ -79,7 +75,7 @@ class Lab:
         env |= {"PYTHONDONTWRITEBYTECODE": "1"}  # an edit of the same size in the same second must be noticed
         try:
             done = subprocess.run(
-                order["argv"], cwd=self.root, env=env, pass_fds=(rows_file, null), timeout=self.limit_s, text=True,
+                argv, cwd=self.root, env=env, pass_fds=(rows_file, null), timeout=self.limit_s, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", check=False,
             )  # fmt: skip
         finally:

@@ -51,6 +51,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._lock = -1
         self._is_serving = True
+        self._decoder = Decoder()
         self._last_keepalive = 0.0
         self._services = ServiceManagerLink(home, root, self._selector, self.send, self._keep_alive)
         self._jobs = JobControl(home, root, self._selector, self.send, self._own_fds)
@@ -93,28 +94,24 @@ class Agent:
         )
 
     def serve(self) -> None:
-        decoder = Decoder()
-        self._selector.register(0, selectors.EVENT_READ)
+        self._selector.register(0, selectors.EVENT_READ, self._receive)
         while self._is_serving:
-            for fd in ready_fds(self._selector, TICK_S if self._jobs.is_busy else None):
-                if fd == 0:
-                    self._receive(decoder)
-                elif not (self._services.on_readable(fd) or self._jobs.on_readable(fd)):
-                    self._read_fingerprints(fd)
+            for key in ready_keys(self._selector, TICK_S if self._jobs.is_busy else None):
+                key.data(key.fd)  # the callback that the file was registered with
             self._jobs.tick()
 
     def _read_fingerprints(self, fd: int) -> None:
-        if fd in self._fingerprint_jobs.fds and not self._fingerprint_jobs.on_readable(fd):
+        if not self._fingerprint_jobs.on_readable(fd):
             self._selector.unregister(fd)
             self._fingerprint_jobs.drop(fd)
 
-    def _receive(self, decoder: Decoder) -> None:
-        piece = os.read(0, 1024 * 1024)
+    def _receive(self, fd: int) -> None:
+        piece = os.read(fd, 1024 * 1024)
         if not piece:
             self._is_serving = False
             return
         try:
-            for header, body in decoder.feed(piece):
+            for header, body in self._decoder.feed(piece):
                 self._handle(header, body)
         except BadFrame as error:
             self.send({"t": "refused", "code": "protocol", "message": str(error)})
@@ -218,18 +215,18 @@ class Agent:
     def _start_fingerprints(self, header: Header, body: bytes) -> None:
         fd = self._fingerprint_jobs.start(header["id"], str(header["python"]), json.loads(body.decode("ascii")))
         if fd is not None:
-            self._selector.register(fd, selectors.EVENT_READ)
+            self._selector.register(fd, selectors.EVENT_READ, self._read_fingerprints)
 
     def _send_fingerprints(self, request_id: int, rows: List[Any], is_last: bool) -> None:
         body = json.dumps(rows, separators=(",", ":")).encode("ascii")
         self.send({"t": "prints", "id": request_id, "last": is_last}, body)
 
 
-def ready_fds(selector: selectors.BaseSelector, limit_s: Optional[float]) -> Iterator[int]:
+def ready_keys(selector: selectors.BaseSelector, limit_s: Optional[float]) -> Iterator[selectors.SelectorKey]:
     """Yield what can be read without blocking. Handling one file may close others and reuse their numbers."""
     for key, _ in selector.select(limit_s):
         if selector.get_map().get(key.fd) is key:
-            yield key.fd
+            yield key
 
 
 def _remove_old_agents(home: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from watchtest.agent.main import ready_fds
+from watchtest.agent.main import ready_keys
 from watchtest.agent.warm.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the agent lives in a box")
@@ -24,9 +24,9 @@ def test_a_number_that_has_come_to_mean_another_file_is_not_read() -> None:
             os.write(theirs, b"x")
             selector.register(ours, selectors.EVENT_READ)
         seen = []
-        for fd in ready_fds(selector, 0):
-            seen.append(fd)
-            (other,) = {ours for ours, _ in pipes} - {fd}
+        for key in ready_keys(selector, 0):
+            seen.append(key.fd)
+            (other,) = {ours for ours, _ in pipes} - {key.fd}
             selector.unregister(other)
             os.close(other)
             fresh = os.pipe()

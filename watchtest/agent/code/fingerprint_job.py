@@ -34,10 +34,6 @@ class FingerprintJobs:
         self._send = send
         self._processes: Dict[int, _FingerprintProcess] = {}
 
-    @property
-    def fds(self) -> List[int]:
-        return list(self._processes)
-
     def start(self, request_id: int, python: str, paths: List[str]) -> Optional[int]:
         """Fingerprint these files with the compiler of that Python; return a file to poll if it takes a while."""
         if len(paths) <= MAX_INLINE and _is_like_ours(python):
@@ -63,7 +59,7 @@ class FingerprintJobs:
         self._processes.pop(fd).close()
 
     def close(self) -> None:
-        for fd in self.fds:
+        for fd in list(self._processes):
             self.drop(fd)
 
 

@@ -44,25 +44,14 @@ NO_PYTEST = 97
 """The exit code that means that pytest is not installed; the source above contains it."""
 WARM_NOT_READY = "the warm process is not ready yet"
 """Why a run is cold, in the most common and harmless case."""
-_FIELDS = ("args", "tests", "order", "record", "first", "collects_all")
 
 
-def complete(order: Dict[str, Any], home: str) -> None:
-    """Turn {"pytest": {python, args, tests, order}} into a command.
-
-    The tests are passed in a file, because the length of arguments is limited.
-    """
+def cold_argv(order: Dict[str, Any], home: str) -> List[str]:
+    """Write the order to a file, because the length of arguments is limited; return the command that executes it."""
     order_file = os.path.join(home, "pytest-order.json")
     with open(order_file, "w") as stream:
-        json.dump(plugin_order(order), stream)
-    order["argv"] = [order["pytest"]["python"], "-c", _COLD, FOLDER, order_file]
-    order["results"] = "pipe"
-
-
-def plugin_order(order: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the part of the order that our plugin needs."""
-    fields = {name: order["pytest"][name] for name in _FIELDS}
-    return dict(fields, root=order["root"], folder=order["cwd"])
+        json.dump(order, stream)
+    return [order["python"], "-c", _COLD, FOLDER, order_file]
 
 
 def zygote_argv(python: str, socket: int, settings: str) -> List[str]:

@@ -1,13 +1,14 @@
 """A running job: a supervised process with limits, its output and its results. At most one runs at a time.
 
-The agent's loop calls `on_readable` and `tick`; nothing here blocks. A job is over when its supervisor has reported how
-it ended and every pipe is closed, so no result that was written is missed.
+The agent's loop calls `_on_readable` and `tick`; nothing here blocks. A job is over when its supervisor has reported
+how it ended and every pipe is closed, so no result that was written is missed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -33,6 +34,7 @@ Send = Callable[..., None]
 class RunningJob:
     """`order`: argv, cwd, env, limit_s, silence_s, test_s, grace_s, results (pipe, stdout or none), report (a file).
 
+    `selector`: each pipe is registered with it until it ends.
     `supervisor_pid`: our child, to be reaped at the end; None for a warm run, whose supervisor the zygote has forked.
     `cold_because`: why a run that should be warm is not.
     """
@@ -42,6 +44,7 @@ class RunningJob:
         job_id: int,
         order: Dict[str, Any],
         send: Send,
+        selector: selectors.BaseSelector,
         ends: job_process.PipeEnds,
         supervisor_pid: Optional[int],
         cold_because: str = "",
@@ -49,6 +52,7 @@ class RunningJob:
         self.job_id = job_id
         self.order = order
         self._send = send
+        self._selector = selector
         self._supervisor_pid = supervisor_pid
         self._cold_because = cold_because
         self._control = ends.control
@@ -78,10 +82,8 @@ class RunningJob:
             ends.stacks: self._on_stacks,
             ends.status: self._on_status,
         }
-
-    @property
-    def fds(self) -> List[int]:
-        return list(self._handlers)
+        for fd in self._handlers:
+            selector.register(fd, selectors.EVENT_READ, self._on_readable)
 
     @property
     def is_over(self) -> bool:
@@ -93,22 +95,18 @@ class RunningJob:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def on_readable(self, fd: int) -> bool:
-        """Read what is there; return False at the end of that pipe."""
+    def _on_readable(self, fd: int) -> None:
         piece = os.read(fd, READ_SIZE)
         if piece:
             self._handlers[fd](piece)
-        return bool(piece)
+        else:
+            self._drop(fd)
 
-    def drop(self, fd: int) -> None:
+    def _drop(self, fd: int) -> None:
         if self._handlers.pop(fd) == self._on_status:
             self._supervisor_left_at = time.monotonic()
+        self._selector.unregister(fd)
         os.close(fd)
-
-    def orphaned_fds(self) -> List[int]:
-        """Return the pipes that a process out of our reach still holds open after the supervisor has left."""
-        left_at = self._supervisor_left_at
-        return self.fds if left_at is not None and time.monotonic() - left_at > ORPHANED_PIPE_S else []
 
     def _on_output(self, piece: bytes) -> None:
         self._policy.note_output()
@@ -160,14 +158,17 @@ class RunningJob:
     # -- limits and stopping -----------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Check the limits, and take the next step of a stop when it is due."""
+        """Check the limits, take the next step of a stop when it is due, and close pipes that will not end."""
         step = self._policy.due_step()
-        if step is None:
-            return
-        try:
-            os.write(self._control, COMMANDS[step])
-        except OSError:
-            pass  # the supervisor has already exited
+        if step is not None:
+            try:
+                os.write(self._control, COMMANDS[step])
+            except OSError:
+                pass  # the supervisor has already exited
+        left_at = self._supervisor_left_at
+        if left_at is not None and time.monotonic() - left_at > ORPHANED_PIPE_S:
+            for fd in list(self._handlers):
+                self._drop(fd)  # a process out of our reach still holds it open
 
     def stop(self, is_kill: bool) -> None:
         self._policy.stop(is_kill)
@@ -218,7 +219,7 @@ def complete(order: Dict[str, Any], variable: str, home: str, root: str) -> Dict
     env[variable] = home
     env.update(order.get("env") or {})
     env["PATH"] = os.pathsep.join([*order.get("path_first", ()), env.get("PATH") or os.defpath])
-    return dict(order, env=env, root=root, cwd=os.path.join(root, order.get("cwd") or ""))
+    return dict(order, env=env, cwd=os.path.join(root, order.get("cwd") or ""))
 
 
 def signal_name(number: int) -> str:

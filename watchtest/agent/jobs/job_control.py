@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from .. import box_lock
-from ..agent_error import AgentError, full_disk
+from ..agent_error import AgentError, error_code, full_disk
 from ..frames import BODY_PIECE, Header
 from ..in_pytest import pytest_command
 from ..in_unittest import unittest_main
@@ -57,7 +57,7 @@ class JobControl:
             raise AgentError("busy", "a job is running already")
         order = complete(order, box_lock.JOB_VARIABLE, self._home, self._root)
         if "pytest" in order:
-            pytest_command.complete(order, self._home)
+            order.update(results="pipe", pytest=dict(order["pytest"], root=self._root, folder=order["cwd"]))
         if "unittest" in order:
             unittest_main.complete(order, self._home)
         if order.get("report"):
@@ -73,28 +73,14 @@ class JobControl:
         if self._job is not None and self._job.job_id == header["id"]:
             self._job.stop(bool(header["kill"]))
 
-    def on_readable(self, fd: int) -> bool:
-        """Read from this file if it belongs to a job or the zygote; return whether it does."""
-        if fd in self._zygote.fds:
-            self._on_zygote_readable(fd)
-        elif self._job is not None and fd in self._job.fds:
-            if not self._job.on_readable(fd):
-                self._drop(self._job, fd)
-        else:
-            return False
-        return True
-
     def tick(self) -> None:
         """Check the limits of the job, and whether it has ended."""
-        job = self._job
-        if job is None:
+        if self._job is None:
             return
-        if job.is_over:
-            self._finish(job)
-            return
-        job.tick()
-        for fd in job.orphaned_fds():
-            self._drop(job, fd)
+        if self._job.is_over:
+            self._finish(self._job)
+        else:
+            self._job.tick()
 
     def note_change(self, path: str) -> None:
         """Note that a file of the tree is written."""
@@ -132,20 +118,16 @@ class JobControl:
             else:
                 ends = forked
         if ends is None:
+            if "pytest" in order:
+                order["argv"] = pytest_command.cold_argv(order["pytest"], self._home)
             pipes = job_process.JobPipes()
             unwanted = [*self._own_fds(), *self._zygote.fds]
             supervisor_pid = job_process.start_cold(order, pipes, unwanted, self.lock_file, limit_s)
             pipes.job_ends.close()
             ends = pipes.agent_ends
-        self._job = RunningJob(job_id, order, self._send, ends, supervisor_pid, cold_because)
-        for fd in self._job.fds:
-            self._selector.register(fd, selectors.EVENT_READ)
+        self._job = RunningJob(job_id, order, self._send, self._selector, ends, supervisor_pid, cold_because)
 
     # -- ending ------------------------------------------------------------------------------------
-
-    def _drop(self, job: RunningJob, fd: int) -> None:
-        self._selector.unregister(fd)
-        job.drop(fd)
 
     def _finish(self, job: RunningJob) -> None:
         self._job = None
@@ -156,7 +138,11 @@ class JobControl:
             self._zygote.note_mismatch(job.order, job.wants_cold, job.avoid)
         if job.wants_cold and not job.has_been_stopped:
             self._send({"t": "results", "id": job.job_id}, encode_row(BareRow(k=RowKind.RESTART)))
-            self._launch(job.job_id, job.order, is_warm=False, cold_because=job.wants_cold)
+            try:
+                self._launch(job.job_id, job.order, is_warm=False, cold_because=job.wants_cold)
+            except OSError as error:  # such as a full disk: the order of a cold run is a file
+                message = "the run cannot be repeated in a fresh process: {}".format(error)
+                self._send({"t": "failed", "id": job.job_id, "code": error_code(error, "box"), "message": message})
             return
         end["full_disk"] = full_disk(self._root, self._home, "/tmp")
         end["has_report"] = self._send_report(job)
@@ -202,4 +188,4 @@ class JobControl:
             yield
         finally:
             for fd in self._zygote.fds:
-                self._selector.register(fd, selectors.EVENT_READ)
+                self._selector.register(fd, selectors.EVENT_READ, self._on_zygote_readable)

@@ -66,7 +66,7 @@ class ServiceManagerLink:
         return box_lock.is_held(os.path.join(self._home, LOCK))
 
     def order(self, header: Header, body: bytes) -> None:
-        """Pass an order of the host on; `on_readable` gets the answer."""
+        """Pass an order of the host on; `_on_readable` gets the answer."""
         self._pass_on(dict(json.loads(body.decode("ascii")), t="order", id=header["id"]))
 
     def _pass_on(self, order: Message) -> None:
@@ -80,10 +80,9 @@ class ServiceManagerLink:
             self._connect()
             self._connection.send(order)
 
-    def on_readable(self, fd: int) -> bool:
-        """Pass reports on if this is the service manager's connection; return whether it is."""
-        if self._connection is None or fd != self.fd:
-            return False
+    def _on_readable(self, _fd: int) -> None:
+        """Pass the service manager's reports on."""
+        assert self._connection is not None
         messages = self._connection.receive()
         for message in messages or ():
             order_id = message.pop("id", None)
@@ -92,7 +91,6 @@ class ServiceManagerLink:
             self._send({"t": "services", "id": order_id}, json.dumps(message, separators=(",", ":")).encode("ascii"))
         if messages is None:
             self._on_manager_end()
-        return True
 
     def _on_manager_end(self) -> None:
         """It has ended because there is nothing left to do, or because it was killed, and all services with it."""
@@ -138,7 +136,7 @@ class ServiceManagerLink:
             raise AgentError("services", "the service manager was started but does not answer")
         self._connected_at = time.monotonic()
         self._connection = connection
-        self._selector.register(connection.connection, selectors.EVENT_READ)
+        self._selector.register(connection.connection, selectors.EVENT_READ, self._on_readable)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -178,7 +178,7 @@ class ZygoteLink:
                 self._unfit[self._key or ""] = "the warm process was not ready after {:g} s".format(READY_LIMIT_S)
                 self.close()
             return self._unfit.get(key) or self._start_error or pytest_command.WARM_NOT_READY
-        plugin_order = pytest_command.plugin_order(order)
+        plugin_order = order["pytest"]
         for point in (DEEP, LATE, EARLY):
             prestarted = self._prestarted.pop(point, None)
             if prestarted is not None and prestarted.go(plugin_order):
@@ -197,7 +197,7 @@ class ZygoteLink:
         if self._key_of(order) != self._key or not self._is_ready:
             return
         root = os.path.realpath(self._root)
-        same_tests = pytest_command.plugin_order(order)
+        same_tests = order["pytest"]
         any_tests = dict(same_tests, tests=None, order=[], first=[], collects_all=False)
         for point, plugin_order in ((EARLY, any_tests), (LATE, any_tests), (DEEP, same_tests)):
             key = (self._key, *fixed_parts(plugin_order, point), *(expected if point == DEEP else ()))
