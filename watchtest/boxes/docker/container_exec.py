@@ -61,9 +61,9 @@ class ExecConnection:
         self.id = str(created["Id"])
         self._file = client.exec_start(self.id, socket=True, tty=is_terminal)
         self.socket: Any = getattr(self._file, "_sock", self._file)
+        self.buffer = self._early_output()
         # docker-py would close a silent connection after a minute; our callers have their own timeouts.
         self.socket.settimeout(None)
-        self._buffer = b""
         self.has_ended = False
 
     def read(self) -> list[tuple[int, bytes]]:
@@ -71,19 +71,31 @@ class ExecConnection:
 
         Return an empty list at the end of the stream.
         """
-        while piece := self.socket.recv(256 * 1024):
-            self._buffer += piece
-            found = []
-            while len(self._buffer) >= HEADER.size:
-                stream, size = HEADER.unpack_from(self._buffer)
-                end = HEADER.size + size
-                if len(self._buffer) < end:
-                    break
-                found.append((stream, self._buffer[HEADER.size : end]))
-                self._buffer = self._buffer[end:]
-            if found:
-                return found
-        return []
+        while not (found := list(self._complete_pieces())):
+            piece = self.socket.recv(256 * 1024)
+            if not piece:
+                return []
+            self.buffer += piece
+        return found
+
+    def _complete_pieces(self) -> Iterator[tuple[int, bytes]]:
+        while len(self.buffer) >= HEADER.size:
+            stream, size = HEADER.unpack_from(self.buffer)
+            end = HEADER.size + size
+            if len(self.buffer) < end:
+                return
+            piece, self.buffer = self.buffer[HEADER.size : end], self.buffer[end:]
+            yield stream, piece
+
+    def _early_output(self) -> bytes:
+        """Return the output that arrived together with the HTTP headers.
+
+        The reader of the headers has taken it from the socket into its buffer, and docker-py forgets it there.
+        """
+        self.socket.settimeout(0)
+        with suppress(AttributeError, OSError):  # nothing has arrived yet, or there is no such reader
+            return bytes(self._file._response.raw._fp.fp.peek())
+        return b""
 
     def close(self) -> None:
         # shutdown wakes a blocked recv and ends the input of the command; closing alone does neither.
@@ -155,6 +167,8 @@ class ContainerCommand:
             terminal.forward_size(lambda: _resize(self.client, connection.id)),
         ):
             stream = connection.socket
+            sys.stdout.buffer.write(connection.buffer)
+            sys.stdout.buffer.flush()
             terminal.forward_both_ways(
                 stream, lambda: stream.recv(terminal.READ_SIZE), stream.sendall, has_ended=lambda: False
             )
