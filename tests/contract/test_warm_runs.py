@@ -12,6 +12,7 @@ from support.box_bench import Bench
 from support.warm_bench import PARKED_AFTER_S, Seen, WarmBench
 
 from watchtest.boxes.protocols import JobLimits, JobSpec, PytestCommand
+from watchtest.errors import BoxError
 
 pytestmark = [pytest.mark.in_two_boxes, pytest.mark.python_in_the_box]
 
@@ -395,3 +396,17 @@ def test_whatever_is_killed_the_next_run_is_right_and_nothing_is_left(warm: Warm
         warm.warm()
     warm.bench.do(warm.bench.box.disconnect())
     assert warm.left() == []
+
+
+def test_a_run_that_cannot_be_repeated_cold_fails_and_the_agent_lives_on(warm: WarmBench) -> None:
+    test = {"test_a.py": "def test_a():\n    pass\n"}
+    warm.put(test)
+    warm.warm()
+    order_file = f"{warm.bench.provider.home}/pytest-order.json"
+    warm.bench.said(f"rm -f {order_file}; mkdir {order_file}")
+    warm.put({**test, "conftest.py": "import socket\nsocket.socket = type('Fake', (socket.socket,), {})\n"})
+    with pytest.raises(BoxError, match="cannot be repeated in a fresh process"):
+        warm.start(True)
+    warm.bench.said(f"rmdir {order_file}")
+    seen = warm.start(True)
+    assert (seen.outcomes, seen.end.is_warm) == ({"test_a.py::test_a": "passed"}, False)

@@ -32,7 +32,7 @@ def test_gate():
     assert shop.VALUE == 1
 """
 QUIET_S = 0.7
-"""So long nothing may happen after a change that changes nothing; a run is superseded in a tenth of that."""
+"""How long nothing may happen after a change that changes nothing; a run is superseded in a tenth of that."""
 
 
 @pytest.fixture(params=["local"])

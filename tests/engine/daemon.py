@@ -146,6 +146,7 @@ def start(place: Startable, say: Callable[[str], None]) -> Engine:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            cwd="/",  # a daemon outlives the folder that it was started in
             env={**os.environ, **place.environment()},
             start_new_session=True,
         )

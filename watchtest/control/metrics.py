@@ -130,11 +130,11 @@ class Metrics:
         from prometheus_client import CollectorRegistry, ProcessCollector
         from prometheus_client.exposition import choose_encoder
 
-        registry = CollectorRegistry()
-        registry.register(self)
-        ProcessCollector(registry=registry)
+        collectors = CollectorRegistry()
+        collectors.register(self)
+        ProcessCollector(registry=collectors)
         encode, media_type = choose_encoder(accept)
-        return encode(registry), media_type
+        return encode(collectors), media_type
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily

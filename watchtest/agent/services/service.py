@@ -160,7 +160,7 @@ class Service:
         }
 
     def restart(self, definition: Definition) -> None:
-        """End what is running, then start anew with this definition and no restarts counted."""
+        """End what is running, then start it again with this definition and no restarts counted."""
         self.definition = definition
         self.is_wanted = True
         self.restarts = 0
