@@ -57,6 +57,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab(tmp_path / "project", tmp_path / "home", args=("-n", "2"))
 
 
+@pytest.mark.thorough
 def test_workers_run_what_was_asked_for_and_nothing_else(lab: Lab, tmp_path: Path) -> None:
     ran = lab.run([EMPTY, ENVIRONMENT])
     assert ran.outcomes == {EMPTY: "passed", ENVIRONMENT: "passed"}, ran.output

@@ -97,9 +97,8 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "files", [pytest.param(UV, id="uv"), pytest.param(POETRY, id="poetry", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("files", [pytest.param(UV, id="uv"), pytest.param(POETRY, id="poetry")])
 def test_it_is_set_up_and_green(workspace: Path, files: dict[str, str]) -> None:
     write_wheel(workspace)
     for path, text in files.items():

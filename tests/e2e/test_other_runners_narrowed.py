@@ -162,6 +162,7 @@ NEW = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "file", "text", "expected"), marked(NEW), ids=[name for name, *_ in NEW])
 def test_a_new_file_of_tests_is_in_the_answer(sample: Sample, name: str, file: str, text: str, expected: str) -> None:
     workspace = sample(name)

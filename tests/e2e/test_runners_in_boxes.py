@@ -214,6 +214,7 @@ def shell_project(request: pytest.FixtureRequest, tmp_path: Path, make_project: 
     end(project)
 
 
+@pytest.mark.thorough
 def test_commands_tell_their_tests_by_junit_or_exit_code(shell_project: Project) -> None:
     project = shell_project
     project.save("cases.txt", "one 1 1\ntwo 2 2\n")
