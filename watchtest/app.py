@@ -51,7 +51,7 @@ from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_words import SIGNS
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.workspace.folder import FOLDER
-from watchtest.workspace.shrink_consent import has_consent
+from watchtest.workspace.shrink_guard import has_consent
 
 log = logging.getLogger(__name__)
 

@@ -18,15 +18,13 @@ from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core import events, model
 from watchtest.core.audit import green_in_company, missed_by_selection
 from watchtest.core.recorded import FileFingerprint
-from watchtest.errors import BY_ITSELF, SourceMoved, SourceShrank, WatchtestError
+from watchtest.errors import BY_ITSELF, SourceMoved, WatchtestError
 from watchtest.execution import RunContext, TestExecutor
 from watchtest.selection.recorded_rows import parse_fingerprint
 from watchtest.selection.selector import SelectionInput
 
 log = logging.getLogger(__name__)
 SYNC_TRIES = 5
-SHRINK_FROM = 20
-"""Boxes with fewer paths are not guarded: refilling them takes no time."""
 LEFT_OUT_LINES = 10
 BY_HAND_SHOWN = 5
 
@@ -79,8 +77,8 @@ class Pipeline:
     executor: TestExecutor
     settings: str
     """A digest of the settings that affect verdicts."""
-    may_shrink: Callable[[], bool]
-    """Return whether a sync may delete more than half of the box; called only when one would."""
+    check_shrinkage: Callable[[int, int], None]
+    """Given the number of paths in the box and in the source: raise SourceShrank if a sync would delete too much."""
     lost_changes: Callable[[], tuple[str, ...]] = tuple
     """What the user had done in a box that is gone; asked when another was made."""
     reported: set[str] = field(default_factory=set)
@@ -266,7 +264,7 @@ class Pipeline:
         if recipe.image != used.image:
             await self.box.disconnect()
             return None
-        self._check_shrinkage(session.path_count, snapshot)
+        self.check_shrinkage(session.path_count, len(snapshot.entries))
         generation, _ = await session.sync(snapshot, self.source.read)
         return _SyncedBox(session, info, snapshot, generation, recipe)
 
@@ -296,16 +294,6 @@ class Pipeline:
                 raise outcome
         assert isinstance(snapshot, model.Snapshot)
         return snapshot
-
-    def _check_shrinkage(self, in_box: int, snapshot: model.Snapshot) -> None:
-        """Raise SourceShrank if most of the box would be deleted: the source may be an unmounted disk."""
-        now = len(snapshot.entries)
-        if in_box < SHRINK_FROM or 2 * now >= in_box or self.may_shrink():
-            return
-        raise SourceShrank(
-            f"the source of the {self.lane.value} lane has {now} paths, its box {in_box}: most would be deleted",
-            hint="if that is intended: `watchtest sync --accept` (or watch.shrink_guard = false)",
-        )
 
     async def changed_since(self, snapshot: model.Snapshot, paths: frozenset[str]) -> frozenset[str]:
         """Return which of these paths differ from the snapshot; EVERYTHING compares the whole source."""

@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +22,7 @@ from watchtest.boxes.environment import Environment
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
 from watchtest.boxes.protocols import BoxProvider, JobLimits, Recipe
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
-from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
+from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
 from watchtest.config import Config, Project, ReadySettings, ServiceSettings
 from watchtest.config.keys import RunnerEntry
@@ -36,9 +37,10 @@ from watchtest.selection.selector import Pattern, Selector
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
-from watchtest.workspace import manual_changes, shrink_consent
+from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.machine import machine_id, workspace_digest
+from watchtest.workspace.shrink_guard import check_shrinkage
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +214,11 @@ def build_pipeline(
         executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
         lost_changes=(lambda: manual_changes.take_changes(project.workspace)) if lane is Lane.SAVE else tuple,
-        may_shrink=lambda: not project.config.watch.shrink_guard or shrink_consent.use_consent(project.workspace),
+        check_shrinkage=(
+            partial(check_shrinkage, project.workspace, lane)
+            if project.config.watch.shrink_guard
+            else lambda in_box, in_source: None
+        ),
     )
 
 

@@ -22,7 +22,7 @@ from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.protocols import Command, JobLimits, JobSpec, StopSignal
-from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
+from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core.model import ServiceInfo, StopReason
 from watchtest.errors import ChannelLost, ServiceError

@@ -16,7 +16,7 @@ from typing import Any
 from watchtest.agent.frames import Frame
 from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.boxes.protocols import BoxSession, Note, StopSignal
-from watchtest.boxes.service_keys import Matcher, ServiceDefinition, ServiceDependencies, ServiceInputs
+from watchtest.boxes.service_restart import Matcher, ServiceDefinition, ServiceDependencies, ServiceInputs
 from watchtest.core.model import ServiceInfo, Snapshot
 from watchtest.core.text import ROW_LIMIT, names
 from watchtest.errors import ChannelLost, ServiceError

@@ -15,7 +15,7 @@ import subprocess
 from watchtest.client.status_file import load_status
 from watchtest.core.text import count
 from watchtest.errors import UsageError
-from watchtest.views.dashboard.dashboard import editor
+from watchtest.views.editor_and_pager import editor
 from watchtest.workspace.folder import FOLDER, find_workspace
 
 

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from watchtest.workspace.shrink_consent import grant_consent
+    from watchtest.workspace.shrink_guard import grant_consent
 
     if not arguments.accept:
         raise UsageError("sync: nothing to do", hint="the watcher syncs by itself; --accept confirms a large deletion")

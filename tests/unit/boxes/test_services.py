@@ -15,7 +15,7 @@ from watchtest.agent.frames import Decoder, encode
 from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.boxes.channel import AgentChannel
 from watchtest.boxes.protocols import StopSignal
-from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition
+from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.boxes.session import Session
 from watchtest.core.model import ServiceInfo, Snapshot

@@ -309,11 +309,11 @@ class ShellSession:
         return _CommandResult(code, bytes(output), errors.decode("utf-8", "replace").strip()[-ERRORS_LIMIT:])
 
     def _install(self) -> None:
-        builder = shell_tree.ArchiveBuilder(self._owner)
         script = resources.files("watchtest.boxes.no_python").joinpath("shell_agent.sh").read_bytes()
-        builder.file("shell_agent.sh", script, 0o644)
-        builder.file("holder", f"{self._holder}\n".encode(), 0o644)
-        self._upload(f"{self._home}/plain", builder.finish())
+        with shell_tree.ArchiveBuilder(self._owner) as builder:
+            builder.file("shell_agent.sh", script, 0o644)
+            builder.file("holder", f"{self._holder}\n".encode(), 0o644)
+            self._upload(f"{self._home}/plain", builder.finish())
 
     def _read_saved(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         names = ("plain/manifest", "owned", "remembered.json")

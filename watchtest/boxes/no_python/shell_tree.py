@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from watchtest.agent.frames import path_bytes, path_text
 from watchtest.agent.owned_paths import blob_id, encode_ledger, refusal
@@ -57,13 +57,13 @@ def prepare(
     for path in (*gone, *delta.write):
         if reason := refusal(path):
             raise BoxError(reason)
-    builder = ArchiveBuilder(owner)
-    builder.folder("tree")
-    written = {path: _pack(builder, path, entry, read, hash_tool) for path, entry in delta.write.items()}
-    tree = {path: owned for path, owned in old.items() if path not in gone} | written
-    for name, content in _lists(tree, gone, builder.symlinks, {*old, *lost}, hash_tool).items():
-        builder.file(name, content, 0o600)
-    return tree, builder.finish()
+    with ArchiveBuilder(owner) as builder:
+        builder.folder("tree")
+        written = {path: _pack(builder, path, entry, read, hash_tool) for path, entry in delta.write.items()}
+        tree = {path: owned for path, owned in old.items() if path not in gone} | written
+        for name, content in _lists(tree, gone, builder.symlinks, {*old, *lost}, hash_tool).items():
+            builder.file(name, content, 0o600)
+        return tree, builder.finish()
 
 
 def _pack(builder: ArchiveBuilder, path: str, entry: Entry, read: ContentReader, hash_tool: str) -> OwnedPath:
@@ -82,16 +82,23 @@ def _pack(builder: ArchiveBuilder, path: str, entry: Entry, read: ContentReader,
 
 
 class ArchiveBuilder:
-    """Builds an archive. Folders are members of their own, so that the box's user owns them."""
+    """Builds an archive, and closes it if that fails. Folders are its members, so that the box's user owns them."""
 
     def __init__(self, owner: FileOwner) -> None:
-        self._archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the user closes it
+        self._archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  whoever reads it closes it
         self._tar = tarfile.TarFile(fileobj=self._archive, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
         self._owner = owner
         self._folders: set[str] = set()
         self._now = int(time.time())
         self.symlinks: list[bytes] = []
         """Target and path of each. They are not members, because an engine refuses targets outside of the stage."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
+            self._archive.close()
 
     def folder(self, name: str) -> None:
         self.parents(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watchtest.boxes.service_keys import ReadyCheck, ServiceDefinition, ServiceDependencies, automatic
+from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition, ServiceDependencies, automatic
 from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.sources.globs import specification
 

@@ -1,4 +1,4 @@
-"""Define services and the files they depend on: the key of a service changes exactly when it must restart. Pure."""
+"""When a service must restart: the key of its definition and of the files it depends on has changed. Pure."""
 
 from __future__ import annotations
 
