@@ -16,7 +16,7 @@ from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopSignal
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core import events, model
-from watchtest.core.audit import green_in_company, missed_by_selection
+from watchtest.core.background_audit import green_in_company, missed_by_selection
 from watchtest.core.recorded import FileFingerprint
 from watchtest.errors import BY_ITSELF, SourceMoved, WatchtestError
 from watchtest.execution import RunContext, TestExecutor

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchtest.core import events, state
-from watchtest.core.audit import count_narrowed_run, plan_audit, plan_company_check
+from watchtest.core.background_audit import count_narrowed_run, plan_audit, plan_company_check
 from watchtest.core.model import RunState, Snapshot, StopReason
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S, backoff_s, lose_box, release
 from watchtest.core.run_queue import requeue

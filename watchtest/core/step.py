@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from watchtest.core import events
-from watchtest.core.audit import audit_if_due
+from watchtest.core.background_audit import audit_if_due
 from watchtest.core.model import Lane, OnChange, Policy, Run, Snapshot, StopReason, Trigger
 from watchtest.core.policy import policy_selection
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LIMIT_ONCE, clear_problem, lose_box, release, retry_if_due
