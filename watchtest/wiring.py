@@ -14,6 +14,7 @@ from typing import Literal
 
 from watchtest.boxes.box import Box
 from watchtest.boxes.ca_bundle import ca_bundle
+from watchtest.boxes.docker.container_limits import ConfiguredLimits
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
@@ -95,9 +96,7 @@ def docker_provider(project: Project, lane: str, connect_engine: Callable[[], En
         user=box.user,
         python=box.python,
         network=box.network,
-        memory=box.memory,
-        cpus=box.cpus,
-        pids=box.pids,
+        limits=ConfiguredLimits(box.memory, box.cpus, box.pids),
         hardened=box.hardened,
         # Only one box can bind a port of this machine: that of the save lane, which users look at.
         ports=box.ports if lane == Lane.SAVE else (),

@@ -12,7 +12,8 @@ import pytest
 from engine.images import PYTHON_313
 from support.containers import container_spec, docker_provider, opened, podman_environ, recipe
 
-from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container
+from watchtest.boxes.docker.container_limits import ConfiguredLimits
+from watchtest.boxes.docker.engine_check import examine, examine_container
 from watchtest.boxes.docker.engines import Engine, find_engine
 from watchtest.boxes.inventory import engine_resources, remove, remove_boxes
 from watchtest.cli import main
@@ -34,7 +35,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 
 def test_the_limits_of_a_box_are_kept_and_read_back(engine: Engine, tmp_path: Path) -> None:
-    spec = replace(container_spec(tmp_path), memory="256m", cpus=0.5, pids=200)
+    spec = replace(container_spec(tmp_path), limits=ConfiguredLimits("256m", 0.5, 200))
     provider = docker_provider(spec, {"DOCKER_HOST": engine.address.url})
     info = opened(provider, recipe(PYTHON_313))
     provider.close()

@@ -15,6 +15,7 @@ import docker
 import pytest
 from support.containers import Make, opened, recipe
 
+from watchtest.boxes.docker.container_limits import ConfiguredLimits
 from watchtest.boxes.docker.container_spec import ContainerSpec, create_container
 from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import find_engine
@@ -30,7 +31,7 @@ def test_a_box_is_made_once_and_adopted_ever_after(provider: Make) -> None:
 
 
 def test_a_box_carries_its_labels_and_its_limits(provider: Make, docker_client: docker.DockerClient) -> None:
-    info = opened(provider(memory="256m", cpus=0.5, pids=100))
+    info = opened(provider(limits=ConfiguredLimits("256m", 0.5, 100)))
     container = docker_client.containers.get(info.id)
     assert container.labels["watchtest.lane"] == "save"
     assert container.labels["watchtest.version"]
@@ -41,6 +42,15 @@ def test_a_box_carries_its_labels_and_its_limits(provider: Make, docker_client: 
     assert host["SecurityOpt"] == ["no-new-privileges"]
     assert {"NET_RAW", "MKNOD"} <= {name.removeprefix("CAP_") for name in host["CapDrop"]}
     assert not container.attrs["Mounts"]
+
+
+def test_a_box_is_limited_by_default(provider: Make, docker_client: docker.DockerClient) -> None:
+    host = docker_client.containers.get(opened(provider()).id).attrs["HostConfig"]
+    machine = docker_client.info()
+    assert 0 < host["Memory"] < machine["MemTotal"]
+    assert host["MemorySwap"] == (host["Memory"] if machine["SwapLimit"] else 2 * host["Memory"])
+    assert 512 < host["PidsLimit"] <= 4096
+    assert 0 < host["NanoCpus"] < machine["NCPU"] * 1e9 or machine["NCPU"] == 1
 
 
 @pytest.mark.parametrize("harm", ["stop", "pause", "kill"])
@@ -81,7 +91,7 @@ def test_changed_limits_make_another_container_with_the_same_content(
 ) -> None:
     first = opened(provider())
     docker_client.containers.get(first.id).exec_run(["touch", "/var/installed-by-hand"])
-    second = opened(provider(pids=99, memory="256m"))
+    second = opened(provider(limits=ConfiguredLimits("256m", pids=99)))
     assert first.id != second.id
     assert second.notes == ("recreated with its content: its limits have changed",)
     container = docker_client.containers.get(second.id)
@@ -89,7 +99,7 @@ def test_changed_limits_make_another_container_with_the_same_content(
     assert container.exec_run(["test", "-e", "/var/installed-by-hand"]).exit_code == 0
     with pytest.raises(docker.errors.NotFound):
         docker_client.containers.get(first.id)
-    assert opened(provider(pids=99, memory="256m")).notes == ("adopted",)
+    assert opened(provider(limits=ConfiguredLimits("256m", pids=99))).notes == ("adopted",)
     assert container.name == spec.name, "by its usual name"
 
 
@@ -142,7 +152,7 @@ def test_the_certificates_of_the_host_are_in_the_box(provider: Make, docker_clie
 
 def test_a_command_never_costs_the_user_their_box(provider: Make, capfd: pytest.CaptureFixture[str]) -> None:
     first = opened(provider())
-    other = provider(pids=99)
+    other = provider(limits=ConfiguredLimits(pids=99))
     assert other.execute(["touch", "/var/mine"], {}, ()) == 0
     kept = other.inspect()
     assert kept is not None

@@ -9,6 +9,7 @@ import pytest
 from support.containers import Make, opened, recipe
 from support.ports import free_port
 
+from watchtest.boxes.docker.container_limits import ConfiguredLimits
 from watchtest.boxes.docker.container_spec import ContainerSpec
 from watchtest.boxes.protocols import BuiltImage, Recipe
 from watchtest.core.model import Entry, EntryKind, Snapshot
@@ -234,7 +235,7 @@ def test_nothing_that_is_kept_is_left_unlabelled(
     opened(here)
     here.save_environment(recipe(), True, lambda _text: None)
     here.snapshot(recipe(), lambda _text: None)
-    opened(provider(cache_volume=f"{spec.name}-cache", pids=77))
+    opened(provider(cache_volume=f"{spec.name}-cache", limits=ConfiguredLimits(pids=77)))
     made = [image for image in docker_client.images.list(all=False) if image.id not in before]
     ours = [image for image in made if any(tag.startswith(spec.owner.repository) for tag in image.tags)]
     assert len(ours) >= 3

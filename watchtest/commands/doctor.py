@@ -151,7 +151,8 @@ def _box(project: Project) -> list[Finding]:
 
 def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> list[Finding]:
     """Check the engine, the image for the box, and the limits that the engine enforces."""
-    from watchtest.boxes.docker.engine_check import ConfiguredLimits, examine, examine_container, has_image
+    from watchtest.boxes.docker.container_limits import ConfiguredLimits
+    from watchtest.boxes.docker.engine_check import examine, examine_container, has_image
     from watchtest.boxes.docker.engines import find_engine
     from watchtest.wiring import build_worktree, project_recipe
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -101,7 +101,10 @@ QuietHours = Annotated[
         'must be two times of day, like "22:00-07:00"; "" means never',
     ),
 ]
-Size = Annotated[str, TextPattern(r"^([1-9][0-9]*[kmgKMG])?$", 'must be a size like "512m" or "4g"; "" means no limit')]
+Size = Annotated[
+    str,
+    TextPattern(r"^(auto|([1-9][0-9]*[kmgKMG])?)$", 'must be "auto" or a size like "512m" or "4g"; "" means no limit'),
+]
 Variable = Annotated[
     str,
     TextPattern(
@@ -160,6 +163,28 @@ DEPENDENCIES = (
     *("package.json", "package-lock.json", "pnpm-lock.yaml", "yarn.lock"),
     *("go.mod", "go.sum", "Cargo.toml", "Cargo.lock"),
 )
+
+
+def _auto_or_number(value: object) -> str:
+    return "word" if value == "auto" else "number"
+
+
+def _enough_or_unlimited(value: int) -> int:
+    if 0 < value < LEAST_PROCESSES:
+        raise PydanticCustomError("greater_than_equal", "", {"ge": LEAST_PROCESSES})
+    return value
+
+
+LEAST_PROCESSES = 16
+Processors = Annotated[
+    Annotated[Literal["auto"], Tag("word")] | Annotated[float, Tag("number"), Field(ge=0, le=4096)],
+    Discriminator(_auto_or_number),
+]
+Processes = Annotated[
+    Annotated[Literal["auto"], Tag("word")]
+    | Annotated[int, Field(ge=0, le=4_194_304), AfterValidator(_enough_or_unlimited), Tag("number")],
+    Discriminator(_auto_or_number),
+]
 
 
 def _word_or_list(value: object) -> str:
@@ -244,9 +269,11 @@ class BoxSettings(Section):
     sandbox: Sandbox = key("auto", "Run the local box in bubblewrap: auto (where it works), on or off.")
     ports: Ports = key((), "Ports of the box that can be reached from this machine only.")
     cache: bool = key(True, "Keep the downloads of pip, uv, npm, cargo and go for the next box.")
-    memory: Size = key("", "Memory limit, such as 512m or 4g; empty means no limit.")
-    cpus: float = key(0.0, "CPU limit, fractions allowed; 0 means no limit.", ge=0, le=4096)
-    pids: int = key(4096, "Maximum number of processes and threads.", ge=16, le=4_194_304)
+    memory: Size = key("auto", "Memory limit: auto (a share of the machine's), such as 4g, or empty for no limit.")
+    cpus: Processors = key("auto", "CPU limit: auto (a bit less than the machine has), a number, or 0 for no limit.")
+    pids: Processes = key(
+        "auto", "Maximum number of processes and threads: auto (derived from the machine), or 0 for no limit."
+    )
     hardened: bool = key(False, "Drop every capability; requires a user other than root.")
 
 

@@ -241,10 +241,16 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def _environment_value(dotted_key: str, text: str) -> object:
-    if isinstance(keys()[dotted_key].default, str) and not text.startswith("["):
+    field = keys()[dotted_key]
+    if isinstance(field.default, str) and not text.startswith("[") and not _takes_number(field.annotation):
         return text
     value = read_literal(text)
     return text if value is None else value
+
+
+def _takes_number(annotation: object) -> bool:
+    """Return whether a number is one of the values of this type."""
+    return annotation in (int, float) or any(map(_takes_number, get_args(annotation)))
 
 
 def _suggest(name: str, known: Mapping[str, str]) -> str:

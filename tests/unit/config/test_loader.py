@@ -67,7 +67,7 @@ def test_each_layer_outranks_the_one_below_and_every_value_names_its_own(tmp_pat
         flags={"box.image": "flag"},
     )
     box = found.config.box
-    assert (box.image, box.user, box.python, box.engine, box.memory) == ("flag", "variable", "file", "docker", "")
+    assert (box.image, box.user, box.python, box.engine, box.memory) == ("flag", "variable", "file", "docker", "auto")
     told = {key: str(found.origins[key]) for key in ("box.image", "box.user", "box.python", "box.engine", "box.memory")}
     assert told == {
         "box.image": "command line",
@@ -91,6 +91,7 @@ def test_a_list_of_a_higher_layer_replaces_the_lower_one(tmp_path: Path) -> None
         ("WATCHTEST_BOX_IMAGE", "3", "image", "3"),
         ("WATCHTEST_BOX_USER", "", "user", ""),
         ("WATCHTEST_BOX_PIDS", "64", "pids", 64),
+        ("WATCHTEST_BOX_PIDS", "auto", "pids", "auto"),
         ("WATCHTEST_BOX_CPUS", "1.5", "cpus", 1.5),
         ("WATCHTEST_BOX_HARDENED", "true", "hardened", True),
         ("WATCHTEST_BOX_SETUP", "auto", "setup", "auto"),

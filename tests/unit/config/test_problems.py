@@ -61,6 +61,8 @@ SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runne
         ("watch.debounce_ms = 50.0", "watch.debounce_ms = 50.0: must be a whole number; write 50"),
         ("watch.debounce_ms = 10001", "watch.debounce_ms = 10001: must be at most 10000"),
         ("box.pids = 1", "box.pids = 1: must be at least 16"),
+        ('box.pids = "64"', 'box.pids = "64": must be a whole number; write 64 without quotes'),
+        ("box.cpus = 4097", "box.cpus = 4097: must be at most 4096"),
         ('notify.desktop = "true"', 'notify.desktop = "true": must be true or false; write true without quotes'),
         ("notify.desktop = 1", "notify.desktop = 1: must be true or false"),
         ("box.image = 3", 'box.image = 3: must be text; write "3"'),
@@ -79,7 +81,7 @@ SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runne
             'box.environment[0] = "A=b": must be only the name of an environment variable; '
             "its value is taken from the host",
         ),
-        ('box.memory = "4"', 'box.memory = "4": must be a size like "512m" or "4g"; "" means no limit'),
+        ('box.memory = "4"', 'box.memory = "4": must be "auto" or a size like "512m" or "4g"; "" means no limit'),
         (
             'box.user = "a b"',
             'box.user = "a b": must be like "name", "name:group" or "1000:1000"; "" means the image\'s own',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import docker
@@ -14,6 +14,7 @@ from docker.errors import APIError, NotFound
 from watchtest import __version__
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.container_exec import ContainerFiles
+from watchtest.boxes.docker.container_limits import ConfiguredLimits, EnforcedLimits, ignored_limits
 from watchtest.boxes.docker.images import BoxOrigin, ImageOwner
 from watchtest.boxes.protocols import Note
 from watchtest.errors import BoxError
@@ -53,9 +54,7 @@ class ContainerSpec:
     user: str = ""
     python: str = ""
     network: str = "on"
-    memory: str = ""
-    cpus: float = 0.0
-    pids: int = 4096
+    limits: ConfiguredLimits = field(default_factory=ConfiguredLimits)
     hardened: bool = False
     ports: tuple[int, ...] = ()
     cache_volume: str = ""
@@ -69,8 +68,9 @@ class ContainerSpec:
     @property
     def digest(self) -> str:
         """A digest of all settings. The second part is for those that limit the container: the content can be kept."""
-        limits = (self.network, self.memory, self.cpus, self.pids, self.hardened, self.ports, self.cache_volume)
-        return f"{self.layout_digest}.{_digest(*limits)}"
+        limits = (self.limits.memory, self.limits.cpus, self.limits.pids)
+        others = (self.hardened, self.ports, self.cache_volume)
+        return f"{self.layout_digest}.{_digest(self.network, *limits, *others)}"
 
 
 def _digest(*parts: object) -> str:
@@ -142,7 +142,10 @@ def create_folders(client: docker.APIClient, spec: ContainerSpec, image: str, co
 
 
 def _create(client: docker.APIClient, spec: ContainerSpec, options: Mapping[str, Any], note: Note) -> str:
-    config = host_config(spec)
+    info = client.info()
+    if ignored := sorted(ignored_limits(info)):
+        note(f"this engine does not enforce limits of {', '.join(ignored)}: `watchtest doctor` says why")
+    config = host_config(spec, spec.limits.on_engine(info), can_limit_swap=info.get("SwapLimit") is not False)
     try:
         created = client.create_container(**options, host_config=client.create_host_config(**config))
     except APIError as error:
@@ -156,18 +159,20 @@ def _create(client: docker.APIClient, spec: ContainerSpec, options: Mapping[str,
     return str(created["Id"])
 
 
-def host_config(spec: ContainerSpec) -> dict[str, Any]:
+def host_config(spec: ContainerSpec, limits: EnforcedLimits, *, can_limit_swap: bool) -> dict[str, Any]:
     return {
         "init": True,
         "cap_drop": ["ALL"] if spec.hardened else DROPPED_CAPABILITIES,
         "security_opt": ["no-new-privileges"],
-        "pids_limit": spec.pids,
+        "pids_limit": limits.pids or None,
         "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}},
         # Only for this machine, not for its network.
         "port_bindings": {port: ("127.0.0.1", port) for port in spec.ports},
         "network_mode": NETWORK_MODES.get(spec.network),
-        "mem_limit": spec.memory or None,
-        "nano_cpus": int(spec.cpus * 1e9) or None,
+        "mem_limit": limits.memory or None,
+        # The same number means no swap: a box that swaps slows down the whole machine.
+        "memswap_limit": (limits.memory or None) if can_limit_swap else None,
+        "nano_cpus": int(limits.cpus * 1e9) or None,
         "binds": [f"{spec.cache_volume}:{CACHE}"] if spec.cache_volume else None,
     }
 

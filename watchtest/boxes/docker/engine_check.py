@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from docker.errors import ImageNotFound
 
+from watchtest.boxes.docker.container_limits import ConfiguredLimits, ignored_limits, is_rootless
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine
 
@@ -16,20 +16,6 @@ FILES = ("memory.max", "memory/memory.limit_in_bytes", "pids.max", "pids/pids.ma
 QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 NO_LIMIT = 1 << 60
 """cgroup v1 writes "no limit" as a huge number."""
-UNITS = "kmg"
-
-
-@dataclass(frozen=True, slots=True)
-class ConfiguredLimits:
-    """The limits from the settings; 0 and "" mean no limit."""
-
-    memory: str
-    cpus: float
-    pids: int
-
-    def as_numbers(self) -> dict[str, float]:
-        memory = int(self.memory[:-1]) << 10 * (UNITS.index(self.memory[-1].lower()) + 1) if self.memory else 0
-        return {"memory": memory, "cpus": self.cpus, "pids": self.pids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +31,16 @@ def examine(engine: Engine, configured: ConfiguredLimits) -> list[Remark]:
     """Describe the engine and warn about limits that it ignores."""
     with explained_api(engine.address.url):
         info = engine.client.info()
-    is_rootless = bool(info.get("Rootless")) or "rootless" in str(info.get("SecurityOptions") or ())
     groups = f"cgroup v{info.get('CgroupVersion') or 1} ({info.get('CgroupDriver') or 'no driver'})"
     storage = f"storage {info.get('Driver') or 'unknown'}"
     found = [Remark(str(engine))]
     found += [Remark(f"skipped: {reason}", is_warning=True) for reason in engine.skipped]
-    found.append(Remark(f"{'rootless' if is_rootless else 'not rootless'}, {groups}, {storage}"))
-    ignored = _ignored(info, is_rootless)
+    found.append(Remark(f"{'rootless' if is_rootless(info) else 'not rootless'}, {groups}, {storage}"))
+    ignored = ignored_limits(info)
     kept = [name for name in ("memory", "cpus", "pids") if name not in ignored]
     if kept:
         found.append(Remark(f"limits that it enforces: {', '.join(kept)}"))
-    for name, value in configured.as_numbers().items():
+    for name, value in asdict(configured).items():
         if name in ignored:
             effect = "has no effect" if value else "would have no effect"
             hint = "rootless engines enforce limits only with cgroup v2 and its controllers delegated to the user"
@@ -87,7 +72,8 @@ def examine_container(engine: Engine, container: str, configured: ConfiguredLimi
         if not found["State"].get("Running") or found["State"].get("Paused"):
             return remarks
         seen = _limits_inside(engine, container)
-    for name, value in configured.as_numbers().items():
+        wanted = configured.on_engine(engine.client.info())
+    for name, value in asdict(wanted).items():
         if value and name in seen and seen[name] != value:
             shown = _shown(name, seen[name])
             hint = "a box that was created with other settings gets the new ones at the next start of the watcher"
@@ -103,14 +89,6 @@ def _shown(name: str, value: float) -> str:
     if not value:
         return "no limit"
     return f"{value / 2**20:g} MB" if name == "memory" else f"{value:g}"
-
-
-def _ignored(info: Mapping[str, Any], is_rootless: bool) -> set[str]:
-    """Return the limits that the engine accepts but does not enforce."""
-    if info.get("CgroupDriver") == "none" or (is_rootless and str(info.get("CgroupVersion") or 1) == "1"):
-        return {"memory", "cpus", "pids"}
-    keys = {"memory": "MemoryLimit", "cpus": "CpuCfsQuota", "pids": "PidsLimit"}
-    return {name for name, key in keys.items() if info.get(key) is False}
 
 
 def _limits_inside(engine: Engine, container: str) -> dict[str, float]:

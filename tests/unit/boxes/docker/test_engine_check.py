@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.fake_engine import fake_engine
 
-from watchtest.boxes.docker.engine_check import ConfiguredLimits, Remark, examine, limits_of
+from watchtest.boxes.docker.container_limits import ConfiguredLimits
+from watchtest.boxes.docker.engine_check import Remark, examine, limits_of
 from watchtest.boxes.docker.engines import find_engine
 
 KEEPS = {"MemoryLimit": True, "CpuCfsQuota": True, "PidsLimit": True, "CgroupVersion": "2", "CgroupDriver": "systemd"}
@@ -72,8 +73,3 @@ def test_limits_that_are_ignored_are_a_warning_when_they_are_wanted(tmp_path: Pa
 )
 def test_the_limits_of_a_control_group_are_read(files: dict[str, str], limits: dict[str, float]) -> None:
     assert limits_of(files) == limits
-
-
-def test_sizes_are_what_the_engine_makes_of_them() -> None:
-    assert ConfiguredLimits("2k", 0, 0).as_numbers()["memory"] == 2048
-    assert ConfiguredLimits("3G", 0, 0).as_numbers()["memory"] == 3 * 1024**3
