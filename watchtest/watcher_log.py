@@ -24,16 +24,19 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from io import TextIOWrapper
+from itertools import pairwise
+from os.path import samestat
 from pathlib import Path
 from typing import Any
 
 from watchtest.core.text import clean, count, timestamp
 from watchtest.errors import WorkspaceError
-from watchtest.workspace.folder import make_folder
+from watchtest.workspace.folder import OwnFolder
 
 NAME = "watchtest.log"
 LOG_BYTES = 1024 * 1024
@@ -106,7 +109,7 @@ class LogFile(logging.handlers.RotatingFileHandler):
         super().__init__(
             file, maxBytes=LOG_BYTES, backupCount=OLD_FILES, encoding="utf-8", errors="replace", delay=True
         )
-        self._file = file
+        self._folder, self._name = OwnFolder(file.parent), file.name
         self._is_ours = is_ours
         self._waiting: deque[logging.LogRecord] = deque(maxlen=WAITING_LIMIT)
         self._lost = 0
@@ -124,13 +127,13 @@ class LogFile(logging.handlers.RotatingFileHandler):
         if not self._is_ours():
             return
         try:
-            if self.stream is not None and not _is_open_at(self.stream.fileno(), self._file):
+            if self.stream is not None and not self._folder.is_open_at(self.stream.fileno(), self._name):
                 self.stream.close()
                 self.stream = None
             if self.stream is None:
-                make_folder(self._file.parent)
+                self._folder.make()
                 self.stream = self._open()
-        except OSError as error:
+        except (OSError, WorkspaceError) as error:
             self._lost += len(self._waiting)
             self._lost_by = str(error)
             self._waiting.clear()
@@ -142,18 +145,24 @@ class LogFile(logging.handlers.RotatingFileHandler):
         while self._waiting:
             super().emit(self._waiting.popleft())
 
+    def _open(self) -> TextIOWrapper:
+        return os.fdopen(self._folder.append(self._name), "a", encoding=self.encoding, errors=self.errors)
+
+    def doRollover(self) -> None:
+        """Do what the base class does, but never by a path, which may lead through a link."""
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
+        names = [self._name, *(f"{self._name}.{number}" for number in range(1, OLD_FILES + 1))]
+        for newer, older in reversed(list(pairwise(names))):
+            with suppress(FileNotFoundError):
+                self._folder.rename(newer, older)
+        self.stream = self._open()
+
     def handleError(self, record: logging.LogRecord) -> None:
         """Count the record: a full disk must neither end the watcher nor print over its screen."""
         self._lost += 1
         self._lost_by = str(sys.exc_info()[1])
-
-
-def _is_open_at(descriptor: int, path: Path) -> bool:
-    """Return whether the open file is the one at this path: it may have been removed, rotated or replaced."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _add_context(record: logging.LogRecord) -> bool:
@@ -214,14 +223,15 @@ def _uncaught_exceptions_logged() -> Iterator[None]:
 
 def last_lines(file: Path, limit: int) -> tuple[list[str], LogFollower]:
     """Return the last lines of the log and of its rotated files, and a follower that continues from there."""
-    follower = LogFollower(file)
+    folder, follower = OwnFolder(file.parent), LogFollower(file)
     lines: deque[str] = deque(maxlen=limit)
     for number in range(OLD_FILES, 0, -1):
         try:
-            with file.with_name(f"{file.name}.{number}").open(encoding="utf-8", errors="replace", newline="\n") as old:
-                lines.extend(line.rstrip("\n") for line in old)
-        except FileNotFoundError:
+            old = folder.open(f"{file.name}.{number}", os.O_RDONLY)
+        except OSError:
             continue
+        with os.fdopen(old, encoding="utf-8", errors="replace", newline="\n") as stream:
+            lines.extend(line.rstrip("\n") for line in stream)
     lines.extend(follower.new_lines())
     if not follower.has_read and not lines:
         text = f"{file}: no log; this workspace has not been watched yet"
@@ -233,7 +243,7 @@ class LogFollower:
     """Reads new lines, only complete ones, and continues in the next file when its own was rotated or removed."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._folder, self._name = OwnFolder(file.parent), file.name
         self._descriptor: int | None = None
         self._rest = b""
         self.has_read = False
@@ -243,14 +253,16 @@ class LogFollower:
         while True:
             if self._descriptor is None:
                 try:
-                    self._descriptor = os.open(self._file, os.O_RDONLY)
+                    self._descriptor = self._folder.open(self._name, os.O_RDONLY)
                 except FileNotFoundError:
                     return lines
                 except OSError as error:
-                    raise WorkspaceError(f"{self._file}: cannot be read ({error.strerror})") from error
+                    text = f"{self._folder.path}: {self._name} cannot be read ({error.strerror})"
+                    raise WorkspaceError(text) from error
                 self.has_read = True
             # Check before reading, so that nothing written until the file was replaced is missed.
-            is_replaced = self._file.exists() and not _is_open_at(self._descriptor, self._file)
+            at_its_place = self._folder.stat(self._name)
+            is_replaced = at_its_place is not None and not samestat(at_its_place, os.fstat(self._descriptor))
             while chunk := os.read(self._descriptor, 1 << 16):
                 self._rest += chunk
             *complete, self._rest = self._rest.split(b"\n")

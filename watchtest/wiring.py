@@ -28,7 +28,7 @@ from watchtest.boxes.services import Services
 from watchtest.config import Config, Project, ReadySettings, ServiceSettings
 from watchtest.config.keys import RunnerEntry
 from watchtest.core.model import Lane, Policy, Snapshot
-from watchtest.errors import ConfigError, EngineError
+from watchtest.errors import ConfigError, EngineError, WorkspaceError
 from watchtest.execution import TestExecutor
 from watchtest.pipeline import Pipeline, SourceTree
 from watchtest.runners.detect import RunnerDetector
@@ -39,7 +39,7 @@ from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
 from watchtest.workspace import manual_changes
-from watchtest.workspace.folder import FOLDER
+from watchtest.workspace.folder import FOLDER, OwnFolder
 from watchtest.workspace.machine import machine_id, workspace_digest
 from watchtest.workspace.shrink_guard import check_shrinkage
 
@@ -246,18 +246,18 @@ def build_selector(project: Project, is_selecting: bool) -> Selector:
     return Selector(
         mode=project.config.selection.mode if is_selecting else "all",
         patterns=tuple(map(_pattern, project.config.watch.rules)),
-        report_miss=lambda document: _keep_miss(project.workspace / FOLDER, document),
+        report_miss=lambda document: _keep_miss(OwnFolder(project.workspace / FOLDER), document),
     )
 
 
-def _keep_miss(folder: Path, document: Mapping[str, object]) -> str:
-    file = folder / f"missed-{document['run']}.json"
+def _keep_miss(folder: OwnFolder, document: Mapping[str, object]) -> str:
+    name = f"missed-{document['run']}.json"
     try:
-        file.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    except OSError as error:
-        log.warning("%s cannot be written: %s\n%s", file, error, document)
+        folder.replace(name, json.dumps(document, indent=1).encode())
+    except (OSError, WorkspaceError) as error:
+        log.warning("%s cannot be written: %s\n%s", name, error, document)
         return "the log"
-    return f"{FOLDER}/{file.name}"
+    return f"{FOLDER}/{name}"
 
 
 def _pattern(rule: str) -> Pattern:

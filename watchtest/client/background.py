@@ -27,8 +27,8 @@ from watchtest.client.watcher import ControlClient
 from watchtest.control.address import socket_paths
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
 from watchtest.watcher_log import NAME, format_record, last_lines
-from watchtest.workspace.folder import FOLDER, make_folder
-from watchtest.workspace.lock import TAKEN
+from watchtest.workspace.folder import FOLDER, OwnFolder
+from watchtest.workspace.lock import TAKEN, unwritable
 from watchtest.workspace.user_dirs import runtime_dirs
 
 
@@ -147,13 +147,13 @@ class BackgroundWatcher:
 
     def start(self, options: Sequence[str], limit_s: float = START_LIMIT_S) -> WatcherProcess | None:
         """Start a watcher in the background. Returns when it is watching; None if another one was faster."""
+        own = OwnFolder(self.state_folder)
         try:
-            make_folder(self.state_folder)
+            own.make()
+            errors = own.create(STDERR_NAME)
         except OSError as error:
-            text = f"{self.state_folder} cannot be written: {error.strerror}"
-            raise WorkspaceError(text, hint="watchtest keeps its status there; make it writable") from error
-        stderr = self.state_folder / STDERR_NAME
-        with stderr.open("wb") as stream:
+            raise unwritable(own.path, error) from error
+        with os.fdopen(errors, "wb") as stream:
             process = subprocess.Popen(
                 # -P: a project may contain a `json.py`, or a `watchtest`, which must not be imported.
                 [sys.executable, "-P", "-m", "watchtest", *options],
@@ -177,7 +177,10 @@ class BackgroundWatcher:
                 text = f"the watcher was not ready within {limit_s:g} s and has been killed"
                 raise ControlError(text, hint=self._log_tail() or "the machine may be too busy: try again")
             time.sleep(POLL_S)
-        message = _content(stderr)
+        try:
+            message = own.read(STDERR_NAME).decode("utf-8", "replace").strip()
+        except OSError:  # removed meanwhile
+            message = ""
         if self.is_watched() or TAKEN in message:
             return None
         raise _start_error(process.returncode, message, self._log_tail())

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
-
-from filelock import FileLock, Timeout
 
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.protocols import BoxProvider, ExecMode, StopSignal
@@ -20,10 +18,11 @@ from watchtest.client.status_file import is_watched, last_status
 from watchtest.client.watcher import AT_WORK
 from watchtest.config import Project
 from watchtest.core.model import Lane
-from watchtest.errors import BoxError, ChannelLost, WatchtestError, WorkspaceError
+from watchtest.errors import BoxError, ChannelLost, WatchtestError
 from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_provider
 from watchtest.workspace import manual_changes
-from watchtest.workspace.folder import FOLDER, make_folder
+from watchtest.workspace.folder import FOLDER
+from watchtest.workspace.lock import FolderLock
 
 POLL_S = 0.2
 Say = Callable[[str], None]
@@ -80,16 +79,13 @@ def _prepare(project: Project, provider: BoxProvider, say: Say) -> None:
         finally:
             await pipeline.box.disconnect()
 
-    folder = project.workspace / FOLDER
-    lock = FileLock(folder / "visit.lock", timeout=project.config.box.setup_timeout_s)
-    try:
-        make_folder(folder)
-        held = lock.acquire()  # a second agent would end the first one in the middle of its setup
-    except Timeout as error:
-        raise BoxError("another command is still setting up the box", hint="wait for it or end it") from error
-    except OSError as error:
-        raise WorkspaceError(f"{folder} cannot be written: {error.strerror}") from error
-    with held:
+    # A second agent would end the first one in the middle of its setup.
+    lock = FolderLock(project.workspace / FOLDER, "visit.lock", project.config.box.setup_timeout_s)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock)
+        except TimeoutError as error:
+            raise BoxError("another command is still setting up the box", hint="wait for it or end it") from error
         asyncio.run(prepare())
 
 

@@ -14,8 +14,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Concatenate, TypeVar
 
-from filelock import FileLock, Timeout
-
 from watchtest.client.history_options import chosen_runs
 from watchtest.client.status_file import is_locked
 from watchtest.core.text import one_line
@@ -27,6 +25,7 @@ from watchtest.history.store.database import Connection
 from watchtest.history.store.database_file import history_exists, history_path, open_for_reading
 from watchtest.history.store.store import Store
 from watchtest.workspace.folder import FOLDER, find_workspace, replace_file
+from watchtest.workspace.lock import FolderLock
 from watchtest.workspace.user_dirs import state_dir
 
 Answer = TypeVar("Answer")
@@ -137,7 +136,8 @@ def end_dead_runs(path: Path) -> None:
         with Store(path) as store:
             for workspace, is_gate in dead:
                 if Path(workspace, FOLDER).is_dir():
-                    with suppress(Timeout, OSError), FileLock(Path(workspace, FOLDER, LOCKS[is_gate]), timeout=0):
+                    lock = FolderLock(Path(workspace, FOLDER), LOCKS[is_gate], 0.0)
+                    with suppress(TimeoutError, WorkspaceError), lock:
                         store.end_dead_runs(workspace, time.time(), is_gate=is_gate)
                 elif not Path(workspace).exists():
                     # Nothing can start again in a removed worktree. If only our folder is gone, a watcher may run.

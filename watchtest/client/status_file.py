@@ -14,7 +14,7 @@ from watchtest import exit_codes
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.views.status.status_words import line
-from watchtest.workspace.folder import FOLDER, workspace_root
+from watchtest.workspace.folder import FOLDER, OwnFolder, workspace_root
 
 TYPE_CHECKING = False  # importing typing would take longer than everything done here
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def read_status(folder: AnyPath, now: float) -> tuple[Document, WriterState]:
 def load_status(path: AnyPath) -> Document:
     """Return the document. Raises WorkspaceError if this version cannot read it."""
     try:
-        with open(path, "rb") as file:
-            document = json.loads(file.read())
+        folder, name = os.path.split(path)
+        document = json.loads(OwnFolder(folder).read(name))
     except FileNotFoundError as error:
         raise WorkspaceError(f"{path}: no status file; this workspace has never been watched", hint=START) from error
     except OSError as error:
@@ -118,10 +118,8 @@ def writer_state(folder: AnyPath, document: Document, now: float) -> WriterState
     """Check the lock, which the operating system frees when the writer dies, and then the heartbeat."""
     if document["activity"] == "stopped":
         return WriterState(is_alive=False)
-    try:
-        silent_s = now - os.stat(os.path.join(folder, "heartbeat")).st_mtime
-    except OSError:  # there has been no heartbeat yet
-        silent_s = None
+    heartbeat = OwnFolder(folder).stat("heartbeat")  # None if there has been none yet
+    silent_s = None if heartbeat is None else now - heartbeat.st_mtime
     limit_s = MISSED_HEARTBEATS * _number(document["writer"], "heartbeat_s", 5.0)
     is_silent = silent_s is None or silent_s > limit_s
     is_held = is_locked(os.path.join(folder, "lock"))
@@ -144,9 +142,10 @@ def exit_code(document: Document, writer: WriterState) -> int:
 
 def is_locked(path: AnyPath) -> bool | None:
     """Return whether a process holds the lock; None if the file is missing or cannot be checked."""
+    folder, name = os.path.split(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
+        descriptor = OwnFolder(folder).open(name, os.O_RDONLY)
+    except (OSError, WorkspaceError):
         return None
     try:
         import fcntl

@@ -12,9 +12,9 @@ import os
 import sys
 
 from watchtest.client.status_file import LANES
-from watchtest.core.text import clean
-from watchtest.errors import UsageError
-from watchtest.workspace.folder import find_workspace
+from watchtest.core.text import clean, names
+from watchtest.errors import UsageError, WorkspaceError
+from watchtest.workspace.folder import FOLDER, OwnFolder, find_workspace
 
 TYPE_CHECKING = False  # typing would make `watchtest status` slower
 if TYPE_CHECKING:
@@ -121,12 +121,28 @@ def load_settings(arguments: argparse.Namespace, more: Mapping[str, object] | No
 
 
 def load_project(arguments: argparse.Namespace, more: Mapping[str, object] | None = None) -> Project:
-    """Return the workspace with its settings, the environment and the user's folders."""
+    """Return the workspace with its settings, the environment and the user's folders, for a command that writes."""
     from watchtest.config import Project
     from watchtest.workspace.user_dirs import user_dirs
 
     folder, loaded = load_settings(arguments, more)
+    check_own_folder(folder)
     return Project(folder, loaded.config, os.environ, user_dirs())
+
+
+def check_own_folder(workspace: Path) -> None:
+    """Raise WorkspaceError if the `.watchtest` folder is not ours alone: a link, or a part of the repository."""
+    from watchtest.sources.git import Git, GitError
+
+    OwnFolder(workspace / FOLDER).check()
+    try:
+        tracked = Git(workspace, os.environ).tracked(FOLDER)
+    except GitError:
+        return  # without git, nothing is tracked; other problems are reported where git is needed
+    if tracked:
+        text = f"{workspace / FOLDER} is watchtest's own folder, but git tracks files in it: {names(tracked)}"
+        hint = f"git rm -r --cached {FOLDER}, and commit; settings that a team shares belong in watchtest.toml"
+        raise WorkspaceError(text, hint=hint)
 
 
 def _trigger_setting(option: str) -> tuple[str, str]:

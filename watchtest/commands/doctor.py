@@ -68,7 +68,10 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         return [*found, Finding("config", BAD, error.message, error.hint)]
     source = f"from {loaded.file}" if loaded.file else "no file; the defaults apply"
     found.append(Finding("config", GOOD, source))
-    project = load_project(arguments)
+    try:
+        project = load_project(arguments)
+    except WatchtestError as error:
+        return [*found, Finding("folder", BAD, error.message, error.hint)]
     checks = {"workspace": _workspace, "box": _box, "history": _history, "notify": _notify}
     for what, check in checks.items():
         try:

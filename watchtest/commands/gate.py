@@ -25,7 +25,7 @@ from watchtest.core.model import Lane, Result, RunState
 from watchtest.core.text import age, one_line, tests
 from watchtest.errors import BoxError, WorkspaceError
 from watchtest.exit_codes import OF_RUN, TIMED_OUT
-from watchtest.workspace.folder import FOLDER, make_folder
+from watchtest.workspace.folder import FOLDER
 
 if TYPE_CHECKING:
     from watchtest.boxes.protocols import BoxProvider
@@ -165,17 +165,14 @@ def _wait_for_watcher(project: Project, target: GateTarget, environment: str, de
 
 
 def _run_here(project: Project, target: GateTarget, provider: BoxProvider, deadline: float) -> GateVerdict | None:
-    from filelock import FileLock, Timeout
-
     from watchtest.app import run_tree
+    from watchtest.workspace.lock import FolderLock
 
-    folder = project.workspace / FOLDER
-    make_folder(folder)
     try:
-        with FileLock(folder / "gate.lock", timeout=max(0.0, deadline - time.monotonic())):
+        with FolderLock(project.workspace / FOLDER, "gate.lock", max(0.0, deadline - time.monotonic())):
             running = run_tree(project, target.lane, target.source, provider, say)
             last = asyncio.run(asyncio.wait_for(running, max(0.1, deadline - time.monotonic())))
-    except (Timeout, TimeoutError):
+    except TimeoutError:
         return None
     return _from_state(target, last)
 

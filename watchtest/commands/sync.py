@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 
+from watchtest.commands import check_own_folder
 from watchtest.errors import UsageError
 from watchtest.workspace.folder import find_workspace
 
@@ -24,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.accept:
         raise UsageError("sync: nothing to do", hint="the watcher syncs by itself; --accept confirms a large deletion")
-    grant_consent(find_workspace(arguments.workspace))
+    workspace = find_workspace(arguments.workspace)
+    check_own_folder(workspace)
+    grant_consent(workspace)
     print("confirmed: within ten minutes, one sync may delete most of the files in the box")
     return 0

@@ -6,6 +6,7 @@ layers are reported together in one ConfigError, one line each.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 from watchtest.config.keys import LISTS, SECTIONS, Config, keys
 from watchtest.config.problems import ConfigProblem, contradictions_in, problems_in, suggestion
@@ -22,6 +23,7 @@ from watchtest.config.toml_literal import dotted, literal, read_literal, shorten
 from watchtest.core.events import Event, SourceChanged
 from watchtest.core.state import State
 from watchtest.errors import ConfigError, WatchtestError
+from watchtest.workspace.folder import FOLDER, OwnFolder, open_regular
 from watchtest.workspace.user_dirs import UserDirs
 
 WORKSPACE_FILES = ("watchtest.toml", ".watchtest/config.toml", "pyproject.toml")
@@ -166,7 +168,7 @@ def _explicit(workspace: Path, path: Path, lines: list[str]) -> tuple[Layer | No
 def _file_layer(path: Path, name: LayerName, place: str) -> Layer | None:
     """Read a config file. Returns None if it does not exist, or is a pyproject.toml without our table."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             content = file.read(FILE_LIMIT + 1)
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
@@ -177,6 +179,13 @@ def _file_layer(path: Path, name: LayerName, place: str) -> Layer | None:
     except OSError as error:
         raise ConfigError(f"{place}: cannot be read: {error.strerror}; check its permissions") from error
     return _content_layer(content, name, place)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a config file. One that a repository brings can neither block us nor lead out of our own folder."""
+    if path.parent.name == FOLDER:
+        return os.fdopen(OwnFolder(path.parent).open(path.name, os.O_RDONLY), "rb")
+    return os.fdopen(open_regular(str(path), os.O_RDONLY), "rb") if path.name in WORKSPACE_FILES else path.open("rb")
 
 
 def _content_layer(content: bytes, name: LayerName, place: str) -> Layer | None:

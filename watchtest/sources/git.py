@@ -121,6 +121,11 @@ class Git:
         chosen = self.setting("core.hooksPath", "--type=path")
         return self.folder / chosen if chosen else self.common() / "hooks"
 
+    def tracked(self, path: str) -> tuple[str, ...]:
+        """Return the files that git tracks at or below a path, in any case of its letters; nothing outside of git."""
+        listing = self.run("ls-files", "-z", "--", f":(icase){path}", ok_codes=(0, 128))
+        return tuple(os.fsdecode(listing).split("\0")[:-1])
+
     def objects(self) -> Path:
         return self._path("--git-path", "objects")
 

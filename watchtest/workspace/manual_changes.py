@@ -8,7 +8,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from watchtest.workspace.folder import FOLDER, make_folder
+from watchtest.workspace.folder import FOLDER, OwnFolder
+
+NAME = "by-hand"
 
 CHANGES_LIMIT = 200
 READ_ONLY = frozenset({"cat", "ls", "pwd", "echo", "head", "tail", "grep", "find", "env", "ps", "which", "true", "wc"})
@@ -19,32 +21,29 @@ def record_change(workspace: Path, argv: list[str]) -> None:
     """Record a command that ended well and may have changed the box."""
     if Path(argv[0]).name in READ_ONLY:
         return
-    file = _changes_file(workspace)
+    folder = OwnFolder(workspace / FOLDER)
     try:
-        make_folder(file.parent)
-        lines = [*_read(file), shlex.join(argv).replace("\n", " ")]
-        file.write_text("".join(f"{line}\n" for line in lines[-CHANGES_LIMIT:]), encoding="utf-8")
+        folder.make()
+        lines = [*_read(folder), shlex.join(argv).replace("\n", " ")]
+        folder.replace(NAME, "".join(f"{line}\n" for line in lines[-CHANGES_LIMIT:]).encode("utf-8", "replace"))
     except OSError:
         return  # the command itself has succeeded
 
 
 def has_changes(workspace: Path) -> bool:
-    return _changes_file(workspace).exists()
+    return OwnFolder(workspace / FOLDER).stat(NAME) is not None
 
 
 def take_changes(workspace: Path) -> tuple[str, ...]:
     """Return the commands and forget them, because the box is deleted or kept as a snapshot."""
-    lines = _read(_changes_file(workspace))
-    _changes_file(workspace).unlink(missing_ok=True)
+    folder = OwnFolder(workspace / FOLDER)
+    lines = _read(folder)
+    folder.remove(NAME)
     return tuple(lines)
 
 
-def _changes_file(workspace: Path) -> Path:
-    return workspace / FOLDER / "by-hand"
-
-
-def _read(file: Path) -> list[str]:
+def _read(folder: OwnFolder) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return folder.read(NAME).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

@@ -6,8 +6,11 @@ import time
 from pathlib import Path
 
 from watchtest.core.model import Lane
-from watchtest.errors import SourceShrank, WorkspaceError
-from watchtest.workspace.folder import FOLDER, make_folder
+from watchtest.errors import SourceShrank
+from watchtest.workspace.folder import FOLDER, OwnFolder
+from watchtest.workspace.lock import unwritable
+
+NAME = "accept-shrink"
 
 SHRINK_FROM = 20
 """Boxes with fewer paths are not guarded: refilling them takes no time."""
@@ -26,27 +29,21 @@ def check_shrinkage(workspace: Path, lane: Lane, in_box: int, in_source: int) ->
 
 
 def grant_consent(workspace: Path) -> None:
-    file = _consent_file(workspace)
+    folder = OwnFolder(workspace / FOLDER)
     try:
-        make_folder(file.parent)
-        file.touch()
+        folder.make()
+        folder.replace(NAME, b"")
     except OSError as error:
-        raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
+        raise unwritable(folder.path, error) from error
 
 
 def has_consent(workspace: Path) -> bool:
-    try:
-        return time.time() - _consent_file(workspace).stat().st_mtime < CONSENT_VALID_S
-    except OSError:
-        return False
+    status = OwnFolder(workspace / FOLDER).stat(NAME)
+    return status is not None and abs(time.time() - status.st_mtime) < CONSENT_VALID_S
 
 
 def _use_consent(workspace: Path) -> bool:
     """Return whether there is a consent, and use it up."""
     is_given = has_consent(workspace)
-    _consent_file(workspace).unlink(missing_ok=True)
+    OwnFolder(workspace / FOLDER).remove(NAME)
     return is_given
-
-
-def _consent_file(workspace: Path) -> Path:
-    return workspace / FOLDER / "accept-shrink"

@@ -157,5 +157,5 @@ def test_a_watcher_that_dies_at_once_is_told_in_its_own_words(workspace: Backgro
 
 def test_a_folder_that_cannot_be_written_is_said(workspace: BackgroundWatcher) -> None:
     workspace.state_folder.write_text("in the way")
-    with pytest.raises(WorkspaceError, match="cannot be written"):
+    with pytest.raises(WorkspaceError, match="is not a folder, so watchtest does not use it"):
         workspace.start(["watch", "--silent"])

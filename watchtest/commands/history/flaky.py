@@ -13,8 +13,6 @@ import time
 from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from watchtest.client import history_access, history_options
 from watchtest.client.history_tables import Screen, format_time
 from watchtest.commands import add_engine, load_project
@@ -26,7 +24,8 @@ from watchtest.history.store.columns import OUTCOMES, Proof
 from watchtest.history.store.database import Connection
 from watchtest.history.store.database_file import history_path
 from watchtest.history.store.store import Store
-from watchtest.workspace.folder import FOLDER, make_folder
+from watchtest.workspace.folder import FOLDER
+from watchtest.workspace.lock import FolderLock
 
 if TYPE_CHECKING:
     from watchtest.client.flaky_probe import Repeat
@@ -108,13 +107,11 @@ def _probe(arguments: argparse.Namespace) -> int:
     project = load_project(arguments, {"runner.warm": "off"})
     name: str = arguments.probe
     test = history_access.query_history(arguments, lambda connection: _test_id(connection, name), name)
-    folder = project.workspace / FOLDER
-    make_folder(folder)
     try:
         # The probe uses the box of the gate, which only one process may use at a time.
-        with FileLock(folder / "gate.lock", timeout=LOCK_LIMIT_S):
+        with FolderLock(project.workspace / FOLDER, "gate.lock", LOCK_LIMIT_S):
             repeats = asyncio.run(_repeat(arguments, project, test))
-    except Timeout as error:
+    except TimeoutError as error:
         raise UsageError("history flaky --probe: a gate or another probe is running", hint="try again later") from error
     red = [repeat for repeat in repeats if repeat.is_red]
     document = {

@@ -20,9 +20,9 @@ from typing import Self
 
 from watchtest.core.state import State
 from watchtest.core.step import leave
-from watchtest.errors import WatchtestError
+from watchtest.errors import WatchtestError, WorkspaceError
 from watchtest.views.status.status_document import Document, WriterInfo, activity, document, locations
-from watchtest.workspace.folder import make_folder, replace_file
+from watchtest.workspace.folder import OwnFolder
 
 INTERVAL_S = 0.25
 
@@ -40,7 +40,7 @@ class StatusFile:
         flaky: Callable[[], frozenset[str] | None] = lambda: None,
     ) -> None:
         """`flaky` returns the tests that are known to be flaky, or None without a history."""
-        self.folder = folder
+        self._folder = OwnFolder(folder)
         self._flaky = flaky
         self._written_flaky: frozenset[str] | None = None
         self.writer = writer
@@ -55,7 +55,7 @@ class StatusFile:
         self._reported: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._seq = _last_seq(self.folder / "status.json")
+        self._seq = _last_seq(self._folder)
         self._try(self._make_folder)
         self.tick(self._clock())
         return self
@@ -110,35 +110,30 @@ class StatusFile:
         located = locations(state.top)
         if located != self._written_locations:
             # Before the status, so that a reader of the verdict finds its locations.
-            replace_file(self.folder / "locations", located.encode("utf-8", "replace"))
+            self._folder.replace("locations", located.encode("utf-8", "replace"))
             self._written_locations = located
-        replace_file(self.folder / "status.json", json.dumps(content, indent=1).encode())
+        self._folder.replace("status.json", json.dumps(content, indent=1).encode())
         self._seq += 1
         self._written_flaky = flaky
 
     def _make_folder(self) -> None:
-        make_folder(self.folder)
-        if not os.path.lexists(self.folder / "heartbeat"):
+        self._folder.make()
+        if self._folder.stat("heartbeat") is None:
             # The folder is new or was emptied: the files beside the status must be written again now.
             self._written_locations = None
             self._touch_heartbeat(self._clock())
 
     def _touch_heartbeat(self, now: float) -> None:
-        path = self.folder / "heartbeat"
-        try:
-            os.utime(path, (now, now))
-        except FileNotFoundError:
-            make_folder(self.folder)
-            replace_file(path, b"")
-            os.utime(path, (now, now))
+        self._folder.make()
+        self._folder.touch("heartbeat", now)
         self._heartbeat_at = now
 
     def _try(self, action: Callable[[], None]) -> bool:
         try:
             action()
-        except OSError as error:
-            path = error.filename or self.folder
-            text = f"cannot write the status file: {path}: {error.strerror or error}; will retry"
+        except (OSError, WorkspaceError) as error:
+            reason = error.message if isinstance(error, WorkspaceError) else error.strerror or error
+            text = f"cannot write the status file: {self._folder.path}: {reason}; will retry"
             if text not in self._reported:
                 self._reported.add(text)
                 self._on_problem(text)
@@ -171,11 +166,18 @@ def _content(path: Path) -> str:
         return ""
 
 
-def _last_seq(path: Path) -> int:
+def _last_seq(folder: OwnFolder) -> int:
     try:
-        seq = json.loads(path.read_bytes())["seq"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):  # no valid file yet: start counting
-        return 0
+        seq = json.loads(folder.read("status.json"))["seq"]
+    except (
+        OSError,
+        WorkspaceError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+    ):
+        return 0  # no valid file yet: start counting
     return seq if isinstance(seq, int) and seq > 0 else 0
 
 

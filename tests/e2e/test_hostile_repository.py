@@ -1,0 +1,87 @@
+"""A repository, however hostile, changes nothing on this machine when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.git_repo import Repo
+from support.projects import MakeProject, end
+from support.watcher_process import Project
+
+WRITERS = (
+    ("watch", "--once"),
+    ("start",),
+    ("gate", "--staged"),
+    ("exec", "true"),
+    ("sync", "--accept"),
+    ("history", "flaky", "--probe", "test_a.py::test_a"),
+    ("init",),
+)
+READERS = (("status",), ("status", "--line"), ("status", "--json"), ("edit",), ("why",), ("logs", "--watcher"))
+PRECIOUS = "a very precious line\n"
+TEST = "def test_a():\n    pass\n"
+
+
+@pytest.fixture
+def victim(tmp_path: Path, make_project: MakeProject) -> Iterator[Project]:
+    """A workspace in the home folder of a user who has precious files."""
+    project = make_project(tmp_path, "local")
+    project.has_boxes = False
+    home = tmp_path / "home"
+    for name in (".bashrc", "lock", "status.json", "watchtest.log", "heartbeat", "background.err", "by-hand"):
+        home.mkdir(exist_ok=True)
+        (home / name).write_text(PRECIOUS)
+    project.environ["HOME"] = str(home)
+    project.save("test_a.py", TEST)
+    yield project
+    end(project)
+
+
+def files_in(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return everything in a folder: mode, time of change, and content or target."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[str(path.relative_to(folder))] = (status.st_mode, status.st_mtime_ns, content)
+    return found
+
+
+@pytest.mark.parametrize("command", [*WRITERS, *READERS], ids=" ".join)
+def test_a_folder_of_ours_that_is_a_link_is_refused(victim: Project, command: tuple[str, ...]) -> None:
+    Repo(victim.root)
+    home = Path(victim.environ["HOME"])
+    (victim.root / ".watchtest").symlink_to(home)
+    before = files_in(home)
+    done = victim.command(*command)
+    assert done.returncode == 2, done
+    assert ".watchtest is a link, so watchtest does not use it\n  remove it" in done.stderr
+    assert PRECIOUS.strip() not in done.stdout + done.stderr
+    assert files_in(home) == before
+
+
+@pytest.mark.parametrize("command", WRITERS, ids=" ".join)
+def test_a_folder_of_ours_that_git_tracks_is_refused(victim: Project, command: tuple[str, ...]) -> None:
+    home = Path(victim.environ["HOME"])
+    repo = Repo(victim.root)
+    (victim.root / ".watchtest").mkdir()
+    (victim.root / ".watchtest" / "watchtest.log").symlink_to("../../home/.bashrc")
+    repo.git("add", "-f", ".")
+    repo.git("commit", "-qm", "hostile")
+    before = files_in(home)
+    done = victim.command(*command)
+    assert done.returncode == 2, done
+    assert "git tracks files in it: .watchtest/watchtest.log\n  git rm -r --cached .watchtest" in done.stderr
+    assert files_in(home) == before
+
+
+def test_the_doctor_reports_a_folder_that_git_tracks(victim: Project) -> None:
+    repo = Repo(victim.root)
+    (victim.root / ".watchtest").mkdir()
+    (victim.root / ".watchtest" / "status.json").write_text("{}")
+    repo.git("add", "-f", ".")
+    done = victim.command("doctor")
+    assert done.returncode == 4
+    assert "git tracks files in it: .watchtest/status.json" in done.stdout
