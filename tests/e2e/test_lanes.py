@@ -75,6 +75,27 @@ def test_a_half_staged_file_gets_three_verdicts(project: Project, repo: Repo) ->
     watcher.must_be_tidy()
 
 
+def test_an_index_in_conflict_makes_only_its_lane_wait_until_it_is_resolved(project: Project, repo: Repo) -> None:
+    watcher = watch(project, "stage", "commit")
+    at_rest(watcher, {"stage": repo.staged_tree(project.around)})
+    repo.save("code_of.py", CODE.format(a=2, b=1))
+    repo.git("stash")
+    repo.save("code_of.py", CODE.format(a=3, b=1))
+    repo.commit("second")
+    repo.git("stash", "pop", check=False)
+
+    watcher.wait_for_words("[stage] waiting: the index has unmerged paths: code_of.py")
+    lanes = at_rest(watcher, {"commit": repo.git("rev-parse", "HEAD^{tree}")})
+    assert lanes["commit"]["verdict"] == "failed"
+    assert (lanes["stage"]["activity"], lanes["stage"]["problem"]) == ("idle", None)
+    gate = project.command("gate", "--staged", env={"WATCHTEST_BOX_ENGINE": project.kind})
+    assert gate.returncode == 4
+    assert "the index has unmerged paths: code_of.py" in gate.stderr
+    repo.save("code_of.py", CODE.format(a=1, b=1))
+    repo.git("add", "code_of.py")
+    assert at_rest(watcher, {"stage": repo.staged_tree(project.around)})["stage"]["verdict"] == "passed"
+
+
 @pytest.mark.thorough
 def test_git_status_triggers_nothing(project: Project, repo: Repo) -> None:
     watcher = watch(project, *LANES)

@@ -134,7 +134,6 @@ def test_every_outside_library_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {line.split(">")[0].split("[")[0].strip().lower() for line in project["dependencies"]}
     names = {
-        "git": "gitpython",
         "desktop_notifier": "desktop-notifier",
         "dbus_fast": "dbus-fast",
         "pydantic_core": "pydantic",

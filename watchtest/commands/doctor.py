@@ -10,17 +10,18 @@ is broken.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
-import shutil
-import subprocess
 import sys
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.commands import add_engine, add_json, load_project, load_settings, print_json
 from watchtest.core.model import BoxInfo, Lane
+from watchtest.core.text import names
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _git() -> Finding:
-    git = shutil.which("git")
-    if git is None:
-        return Finding("git", WARNING, "not found", "install git; without it, watchtest reads the ignore files itself")
+    from watchtest.sources.git import Git, GitError
+
     try:
-        answer = subprocess.run([git, "--version"], capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        return Finding("git", WARNING, f"does not answer: {error}")
-    return Finding("git", GOOD, answer.stdout.strip())
+        version = Git(Path(os.sep), os.environ).run("--version")
+    except GitError as error:
+        hint = "install git; without it, watchtest reads the ignore files itself"
+        return Finding("git", WARNING, error.message.removeprefix(f"{os.sep}: "), hint)
+    return Finding("git", GOOD, version.decode("utf-8", "replace").strip())
 
 
 def _workspace(project: Project) -> list[Finding]:
@@ -117,7 +118,9 @@ def _repository(project: Project) -> list[Finding]:
 
     git = Git(project.workspace, project.environ)
     try:
-        reason = blocker(git.directory())
+        unmerged = git.unmerged(git.directory() / "index")
+        conflict = f"the index has unmerged paths: {names(unmerged)}" if unmerged else ""
+        reason = blocker(git.directory()) or conflict
         found = [Finding("git lanes", WARNING, f"waiting: {reason}")] if reason else []
         if git.setting("core.sparseCheckout") == "true":
             found.append(Finding("sparse", WARNING, "sparse checkout: the stage and commit lanes test the whole tree"))

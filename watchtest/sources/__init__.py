@@ -2,7 +2,8 @@
 
     tree_id       git's ids of content and trees, computed without git (pure)
     entry         reads one path: what it is, and its content without mixing two versions
-    git           the only module that starts git
+    git           the only module that starts git, in a way that nothing of the repository can run
+    git_objects   reads trees and blobs of a repository
     git_ignore    which paths git ignores, and when its answers are stale
     globs         ignore patterns evaluated by pathspec: the user's, and the .gitignore files where git is absent
     secret_files  names of files that probably hold secrets

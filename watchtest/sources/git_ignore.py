@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from watchtest.sources.entry import Signature, signature_of
-from watchtest.sources.git import GITLINK, Git, GitError
+from watchtest.sources.git import GITLINK, Git, GitError, GitTimeout
 from watchtest.sources.secret_files import GIT_PATTERNS
 
 IGNORE_FILE = ".gitignore"
@@ -67,6 +67,8 @@ class GitIgnoreRules:
         try:
             # With the index, git takes a file for tracked if a folder of the same name was.
             output = self._git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=stdin, ok_codes=(0, 1))
+        except GitTimeout:
+            raise
         except GitError:
             return self._check_halves(paths)
         return {os.fsdecode(path).removeprefix("./") for path in output.split(b"\0") if path}

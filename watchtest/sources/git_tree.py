@@ -1,7 +1,8 @@
 """Snapshots of the index, of HEAD or of a given tree. Reads the repository; changes nothing in it.
 
-git builds the tree from a copy of the index and writes it into a scratch folder, so the user's index is never locked
-and no loose object is left behind. The id of a snapshot is git's own tree id.
+git builds the tree from a copy of the index, so the user's index is never locked and no loose object is left behind.
+The id of a snapshot is git's own tree id. While the content of a file is missing, there is no snapshot: its id would
+promise more than was tested.
 
 Content that git stores in another form than a checkout shows:
 - A submodule is an entry without content. It is left out, and reported.
@@ -13,8 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +21,18 @@ from pathlib import Path
 from typing import Literal
 
 from watchtest.core.model import Entry, EntryKind, ExcludedPath, Snapshot
+from watchtest.core.text import names
 from watchtest.errors import SourceMoved, WorkspaceError
-from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, Head, ObjectStore, TreeRow, tree_rows
+from watchtest.sources.entry import read_file
+from watchtest.sources.git import (
+    GITLINK,
+    SHA1_LENGTH,
+    Git,
+    GitError,
+    Head,
+    MissingContent,
+)
+from watchtest.sources.git_objects import ObjectStore, TreeRow, tree_rows
 from watchtest.sources.tree_id import blob_id
 from watchtest.workspace.folder import FOLDER
 
@@ -61,7 +70,6 @@ class GitTree:
         self._index = index
         self._max_file_bytes = max_file_bytes
         self._lock = threading.RLock()
-        self._scratch = Path(tempfile.mkdtemp(prefix="watchtest-index-"))
         self._store = ObjectStore(self._git)
         self._object_ids: dict[str, str] = {}
         """Path → git object, for the last snapshot."""
@@ -71,7 +79,6 @@ class GitTree:
 
     def close(self) -> None:
         self._store.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def snapshot(self, hint: frozenset[str]) -> Snapshot:
         """Return the whole tree as it is now. Ignores `hint`: git compares trees faster than we could by paths."""
@@ -79,9 +86,9 @@ class GitTree:
             head = self._git.head()
             tree = self._tree_of(head)
             if tree is None:
-                raise WorkspaceError(f"{self._git.folder}: no commit yet", hint="Make a first commit.")
-            listing = self._git.run("ls-tree", "-r", "-z", "-l", "--full-tree", tree, variables=self._scratch_objects())
-            rows = list(tree_rows(listing))
+                raise self._no_tree(head)
+            rows = list(tree_rows(self._store.run("ls-tree", "-r", "-z", "-l", "--full-tree", tree)))
+            self._check_content(tree, rows)
             entries, left_out = self._entries(rows)
             is_dirty = None if head.commit is None else self._git.tree_of(head.commit) != tree
             return Snapshot(tree, entries, left_out, head.commit, head.branch, is_dirty)
@@ -96,16 +103,31 @@ class GitTree:
                 return self._git.tree_of(head.commit) if head.commit else None
 
     def tree(self) -> str:
-        """Return the tree id of the index, as `git write-tree` does. Raises GitError while paths are unmerged."""
+        """Return the tree id of the index. Raises UnmergedIndex while paths of it are in conflict."""
         with self._lock:
-            copy = self._scratch / "index"
-            try:
-                shutil.copyfile(self._index or self._git.directory() / "index", copy)
-            except FileNotFoundError:
-                copy.unlink(missing_ok=True)  # nothing was ever staged: to git, a missing index is an empty one
-            prefix = self._git.prefix()
-            options = [f"--prefix={prefix}"] if prefix else []
-            return self._git.run("write-tree", *options, variables=self._scratch_objects(copy)).decode("ascii").strip()
+            return self._store.write_tree(self._index or self._git.directory() / "index", self._git.prefix())
+
+    def _no_tree(self, head: Head) -> WorkspaceError | GitError:
+        folder = self._git.folder
+        fsck = "`git fsck` says what is wrong with the repository."
+        if head.commit is None:
+            if head.branch is None:
+                return GitError(f"{folder}: HEAD is broken", hint=fsck)
+            return WorkspaceError(f"{folder}: no commit yet on {head.branch}", hint="Make a first commit.")
+        if self._git.commit(head.commit) is None:
+            return GitError(f"{folder}: HEAD is {head.commit[:12]}, but that commit cannot be read", hint=fsck)
+        return WorkspaceError(
+            f"{folder}: the commit {head.commit[:12]} does not contain this folder", hint="Commit it."
+        )
+
+    def _check_content(self, tree: str, rows: list[TreeRow]) -> None:
+        missing = [row.path for row in rows if row.size < 0 and row.mode != GITLINK]
+        if missing:
+            name = "$(git write-tree)" if self._which == "index" else tree
+            raise MissingContent(
+                f"{self._git.folder}: the repository lacks the content of {names(missing)}",
+                hint=f"In a partial clone, `git archive {name} >/dev/null` downloads it; else `git fsck` says more.",
+            )
 
     def read(self, path: str, expect: Entry) -> bytes:
         with self._lock:
@@ -115,13 +137,6 @@ class GitTree:
             if len(content) != expect.size or blob_id(content) != expect.digest:
                 raise SourceMoved(f"{path}: the repository changed since the snapshot")
             return content
-
-    def _scratch_objects(self, index: Path | None = None) -> dict[str, str]:
-        """Return variables that make git write objects into the scratch folder and read those of the repository."""
-        objects = self._scratch / "objects"
-        objects.mkdir(exist_ok=True)
-        variables = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self._git.objects())}
-        return variables | ({"GIT_INDEX_FILE": str(index)} if index is not None else {})
 
     def _entries(self, rows: list[TreeRow]) -> tuple[dict[str, Entry], tuple[ExcludedPath, ...]]:
         self._object_ids = {row.path: row.object for row in rows}
@@ -173,7 +188,7 @@ class GitTree:
     def _lfs_content(self, oid: str) -> bytes | None:
         file = self._git.common() / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
         try:
-            content = file.read_bytes()
+            content = read_file(str(file))
         except OSError:
             return None
         return content if hashlib.sha256(content).hexdigest() == oid else None

@@ -19,8 +19,9 @@ from pathlib import Path
 from watchtest.config import Project
 from watchtest.core.events import Event, SourceBlocked, SourceChanged
 from watchtest.core.model import Lane
+from watchtest.sources.entry import read_file
 from watchtest.sources.file_watch import Subscription
-from watchtest.sources.git import Git, GitError
+from watchtest.sources.git import Git, GitError, UnmergedIndex
 from watchtest.sources.git_tree import GitTree
 from watchtest.sources.streams import StreamFailed
 
@@ -89,17 +90,29 @@ BLOCKERS = {
     "REVERT_HEAD": "a revert is in progress",
     "HEAD.lock": "git is busy (HEAD.lock)",
 }
+STALE_LOCK_S = 30.0
+"""A lock this old was probably left by a git that crashed."""
 WATCHED_FILES = ("index", "HEAD", "packed-refs", "logs/HEAD")
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GitChange:
-    """What has changed. An id is None if it has not changed; `blocker` is always the current one."""
+    """What has changed. An id is None if it has not changed; `blocker` and `conflict` are always the current ones."""
 
     index: str | None = None
     head: str | None = None
     blocker: str = ""
+    """Why neither the index nor HEAD can be trusted."""
+    conflict: str = ""
+    """Why the index has no tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    index: str | None
+    head: str
+    conflict: str
 
 
 class GitWatch:
@@ -117,6 +130,7 @@ class GitWatch:
         self._branch = self._head_file
         self._index: str | None = None
         self._head: str | None = None
+        self._conflict = ""
 
     async def changes(self) -> AsyncIterator[GitChange]:
         """Yield the state as the first change, then each further change, without end."""
@@ -133,28 +147,35 @@ class GitWatch:
                 is_due = loop.time() - queried_at > QUERY_INTERVAL_S
                 if current != reported:
                     reported = current
-                    yield GitChange(blocker=current)
+                    yield GitChange(blocker=current, conflict=self._conflict)
                 if not current and (signature != last or is_due):
                     ids = await asyncio.to_thread(self._read_ids)
                     # Trust the ids only if nothing has changed since: git may have started again in the meantime.
                     if self._signature() == signature and not blocker(self._directory):
                         last, queried_at = signature, loop.time()
-                        if ids is not None and (change := self._change(*ids)) != GitChange():
+                        if ids is not None and (change := self._change(ids)) is not None:
                             yield change
                 await wakeup.sleep()
         finally:
             await wakeup.close()
 
-    def _read_ids(self) -> tuple[str, str] | None:
+    def _read_ids(self) -> _Ids | None:
         try:
-            return self._index_tree(), self._git.head().commit or ""
+            head = self._git.head().commit or ""
+            try:
+                return _Ids(self._index_tree(), head, "")
+            except UnmergedIndex as error:
+                return _Ids(None, head, f"{error.message}; resolve them and `git add` them")
         except GitError:
-            return None  # unmerged paths, or an operation in progress: the next change or query will succeed
+            return None  # an operation is in progress, or something is broken: the next change or query may succeed
 
-    def _change(self, index: str, head: str) -> GitChange:
-        change = GitChange(index if index != self._index else None, head if head != self._head else None)
-        self._index, self._head = index, head
-        return change
+    def _change(self, ids: _Ids) -> GitChange | None:
+        index = ids.index if ids.index != self._index else None
+        head = ids.head if ids.head != self._head else None
+        if index is None and head is None and ids.conflict == self._conflict:
+            return None
+        self._index, self._head, self._conflict = ids.index or self._index, ids.head, ids.conflict
+        return GitChange(index, head, conflict=ids.conflict)
 
     def _folders(self) -> list[str]:
         """Return the folders of all watched files; the nearest existing parent stands in for a missing folder."""
@@ -167,9 +188,9 @@ class GitWatch:
 
     def _branch_file(self) -> Path:
         try:
-            head = self._head_file.read_bytes()
+            head = read_file(str(self._head_file))
         except OSError:
-            return self._head_file
+            return self._head_file  # gone; or a link, as very old versions of git made it
         if head != self._head_content:
             self._head_content = head
             text = os.fsdecode(head)
@@ -188,9 +209,10 @@ async def git_events(project: Project, trees: dict[Lane, GitTree]) -> AsyncItera
             async for change in watch.changes():
                 now = time.time()
                 for lane in trees:
-                    yield SourceBlocked(lane, now, change.blocker)
-                if stage is not None and change.index is not None:
-                    yield SourceChanged(Lane.STAGE, now, frozenset({f"index {change.index[:12]}"}))
+                    conflict = change.conflict if lane is Lane.STAGE else ""
+                    yield SourceBlocked(lane, now, change.blocker or conflict)
+                if stage is not None and (change.index is not None or change.conflict):
+                    yield SourceChanged(Lane.STAGE, now, frozenset({f"index {(change.index or 'in conflict')[:12]}"}))
                 if Lane.COMMIT in trees and change.head:
                     yield SourceChanged(Lane.COMMIT, now, frozenset({f"HEAD {change.head[:12]}"}))
         except GitError as error:
@@ -201,7 +223,14 @@ async def git_events(project: Project, trees: dict[Lane, GitTree]) -> AsyncItera
 
 def blocker(directory: Path) -> str:
     """Return why the state of the repository cannot be trusted at the moment, or ""."""
-    return next((words for name, words in BLOCKERS.items() if os.path.lexists(f"{directory}/{name}")), "")
+    return next((_explained(Path(directory, name)) for name in BLOCKERS if os.path.lexists(f"{directory}/{name}")), "")
+
+
+def _explained(file: Path) -> str:
+    with suppress(OSError):
+        if file.name.endswith(".lock") and time.time() - file.lstat().st_mtime > STALE_LOCK_S:
+            return f"{file.name} has been there for a while; if no git command is running, delete {file}"
+    return BLOCKERS[file.name]
 
 
 def _stat_of(file: Path) -> tuple[int, int, int] | None:

@@ -20,8 +20,9 @@ from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, EntryKind, ExcludedPath, Snapshot
 from watchtest.errors import SourceMoved, WorkspaceError
 from watchtest.sources.entry import read_file, read_link
-from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError, tree_rows
+from watchtest.sources.git import GITLINK, SHA1_LENGTH, Git, GitError
 from watchtest.sources.git_ignore import IGNORE_FILE
+from watchtest.sources.git_objects import tree_rows
 from watchtest.sources.ignore import PathFilter
 from watchtest.sources.tree_id import blob_id, git_mode
 from watchtest.sources.walk import Folder, TreeWalk
