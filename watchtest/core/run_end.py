@@ -7,7 +7,7 @@ from typing import assert_never
 
 from watchtest.core import events, state
 from watchtest.core.background_audit import count_narrowed_run, plan_audit, plan_company_check
-from watchtest.core.model import RunState, Snapshot, StopReason
+from watchtest.core.model import Policy, RunState, Snapshot, StopReason
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S, backoff_s, lose_box, release
 from watchtest.core.run_queue import requeue
 from watchtest.core.supersede import is_same_save
@@ -83,8 +83,10 @@ def _learn(lane: state.LaneState, working: state.Working, ending: events.Judged,
     filed = replace(_file(lane, finished), knowledge=knowledge, unjudged_results={})
     if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=state.Idle())
-    # Only some tests ran, so the changes stay pending. While a test is red, the others can wait for the next save.
-    is_held = knowledge.verdict.is_red and not lane.pending and not lane.queue
+    # Only some tests ran, so the changes stay pending. If the policy is to run failed tests until they pass, the others
+    # wait for the next save; after a request, the policy decides about the changes.
+    is_policy = lane.effective_policy is Policy.FAILED
+    is_held = is_policy and knowledge.verdict.is_red and not lane.pending and not lane.queue
     left = working.changes or state.PendingChanges(frozenset({events.EVERYTHING}), at)
     return replace(filed, activity=state.Idle(is_held), pending=lane.pending | left)
 

@@ -158,7 +158,9 @@ def _react(lane: LaneState, event: events.Event, retry_limit: int) -> tuple[Lane
         case events.ResumeRequested():
             return release(replace(lane, is_paused=False)), ()
         case events.PolicyRequested():
-            return replace(lane, policy_override=None if event.policy is lane.policy else event.policy), ()
+            after = replace(lane, policy_override=None if event.policy is lane.policy else event.policy)
+            # Changes that waited under the old policy are tested under the new one.
+            return (after if after.effective_policy is lane.effective_policy else release(after)), ()
         case events.QuitRequested():
             lane, effects = _stop(lane, StopReason.CANCELLED, LEAVING)
             return replace(lane, is_paused=True), effects

@@ -19,6 +19,7 @@ from watchtest.core.events import (
     Judged,
     Leave,
     PauseRequested,
+    PolicyRequested,
     QuitRequested,
     RecheckSource,
     ResumeRequested,
@@ -336,6 +337,40 @@ def test_the_failed_policy_runs_the_red_ones_and_then_all() -> None:
     third = started(watch.end(green("t3")))
     assert third is not None
     assert isinstance(third.run.selection, All)
+
+
+@pytest.mark.parametrize("policy", [Policy.AFFECTED, Policy.ALL])
+def test_changes_do_not_stay_pending_behind_a_red_run_that_was_requested(policy: Policy) -> None:
+    watch = Watch(policy)
+    red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
+    watch.save()
+    watch.happen(PauseRequested(SAVE, 1.5))
+    watch.end(Judged(snapshot("t1"), red))
+    watch.save()
+    watch.happen(RunRequested(SAVE, 3.0, only("t")))
+    requested = started(watch.happen(ResumeRequested(SAVE, 3.5)))
+    assert requested is not None
+    assert requested.run.selection == only("t")
+    rest = started(watch.end(Judged(snapshot("t2"), red)))
+    assert rest is not None
+    assert isinstance(rest.run.selection, All)
+    assert rest.paths == {"a.py"}
+    assert started(watch.end(Judged(snapshot("t2"), red))) is None
+    assert not watch.lane.pending
+
+
+def test_changes_that_wait_for_failed_tests_are_tested_when_that_policy_ends() -> None:
+    watch = Watch()
+    red = replace(GREEN, exit_code=1, results={"t": Result("t", Outcome.FAILED, 0.1)})
+    watch.save()
+    watch.end(Judged(snapshot("t1"), red))
+    watch.happen(PolicyRequested(SAVE, 2.0, Policy.FAILED))
+    watch.save()
+    assert started(watch.end(Judged(snapshot("t2"), red))) is None
+    assert watch.lane.pending
+    rest = started(watch.happen(PolicyRequested(SAVE, 3.0, Policy.ALL)))
+    assert rest is not None
+    assert isinstance(rest.run.selection, All)
 
 
 def test_only_some_tests_of_a_tree_do_not_make_it_known() -> None:
