@@ -79,7 +79,7 @@ class StatusFile:
 
     def tick(self, now: float) -> None:
         """Write what is due, and touch the heartbeat."""
-        self._is_due = self._is_due or self._flaky() != self._written_flaky
+        self._is_due = self._is_due or self._is_incomplete() or self._flaky() != self._written_flaky
         # Both are also due if the clock was set back.
         if self._is_due and not 0 <= now - self._written_at < INTERVAL_S:
             self._write(now)
@@ -108,13 +108,21 @@ class StatusFile:
         flaky = self._flaky()
         content = document(state, seq=self._seq + 1, now=self._written_at, writer=self.writer, flaky=flaky)
         located = locations(state.top)
-        if located != self._written_locations:
+        if located != self._written_locations or not self._exists("locations"):
             # Before the status, so that a reader of the verdict finds its locations.
             self._folder.replace("locations", located.encode("utf-8", "replace"))
             self._written_locations = located
         self._folder.replace("status.json", json.dumps(content, indent=1).encode())
         self._seq += 1
         self._written_flaky = flaky
+
+    def _is_incomplete(self) -> bool:
+        """Whether a file that was written has been deleted since."""
+        is_written = self._written_locations is not None
+        return is_written and not (self._exists("status.json") and self._exists("locations"))
+
+    def _exists(self, name: str) -> bool:
+        return os.path.lexists(os.path.join(self._folder.path, name))  # noqa: PTH118  four times a second
 
     def _make_folder(self) -> None:
         self._folder.make()

@@ -152,6 +152,16 @@ def test_a_folder_that_was_swept_away_comes_back(folder: Path) -> None:
         assert (folder / "heartbeat").exists()
 
 
+@pytest.mark.parametrize("name", ["status.json", "locations", ""])
+def test_a_file_that_was_deleted_at_rest_comes_back_without_another_event(folder: Path, name: str) -> None:
+    with open_file(folder) as file:
+        file.show(Story().run("t1", failed(A)).state, NOON)
+        before = read(folder)["verdict"], (folder / "locations").read_text()
+        (folder / name).unlink() if name else shutil.rmtree(folder)
+        file.tick(NOON + 1)
+        assert (read(folder)["verdict"], (folder / "locations").read_text()) == before
+
+
 def test_a_disk_that_refuses_is_reported_once_and_tried_again(tmp_path: Path) -> None:
     problems: list[str] = []
     workspace = tmp_path / "workspace"
