@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from watchtest.sources.git import BRANCHES, TIMEOUT_S, Git, GitError, UnmergedIndex
+from watchtest.sources.scratch_folder import make_scratch_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ObjectStore:
 
     def __init__(self, in_folder: Git) -> None:
         self._git = in_folder
-        self._folder = Path(tempfile.mkdtemp(prefix="watchtest-git-"))
+        self._folder = make_scratch_folder()
         self._blobs: subprocess.Popen[bytes] | None = None
 
     def run(self, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
