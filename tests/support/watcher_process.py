@@ -315,7 +315,7 @@ class Watcher:
     def must_be_tidy(self) -> None:
         """Fail if either stream or the status contains a traceback of ours or mentions a bug."""
         # The output of tests is shown behind a bar; a traceback there is theirs.
-        own = [line for line in self.output.splitlines() if not line.startswith("  | ", len("00:00:00 "))]
+        own = [line for line in self.output.splitlines() if not re.match(r"[\d:]{8} (\[\w+\] )?  \| ", line)]
         for text in ("\n".join(own), self.errors, json.dumps(self.status.get("problem"))):
             assert "Traceback" not in text, self._told()
             assert "internal error" not in text, self._told()
