@@ -10,7 +10,9 @@
     │   └── ImageError        4   the image is missing and cannot be pulled or built
     ├── BoxError              4   the box cannot be created, or is broken
     │   ├── DiskFull          4   the disk of the box is full
+    │   ├── BoxDamaged        4   tests have changed or removed what the box itself depends on
     │   ├── ChannelLost       4   the connection to the agent was lost; the outcome of its jobs is unknown
+    │   │   └── RunOverdue    4   a run did not end, although agent and supervisor should have stopped it
     │   ├── ServiceError      4   a service that the tests need is not ready
     │   └── BoxGone           4   the container disappeared or stopped
     ├── RunnerError           4   the tests could not be started (no pytest in the box, no Python)
@@ -91,9 +93,18 @@ class DiskFull(BoxError):
     is_transient = True
 
 
+class BoxDamaged(BoxError):
+    code = "damaged"
+    is_transient = True
+
+
 class ChannelLost(BoxError):
     code = "channel"
     is_transient = True
+
+
+class RunOverdue(ChannelLost):
+    pass
 
 
 class ServiceError(BoxError):

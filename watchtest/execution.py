@@ -22,7 +22,7 @@ from watchtest.core.model import All, Execution, Only, Result, Run, Selection, S
 from watchtest.core.text import names
 from watchtest.core.verdict import PYTEST_NO_TESTS, judge
 from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
-from watchtest.errors import DiskFull, RunnerError
+from watchtest.errors import ChannelLost, DiskFull, RunnerError, RunOverdue
 from watchtest.runners.merge import merge
 from watchtest.runners.python import PytestReader, PytestRunner, PythonRunner, UnittestRunner
 from watchtest.runners.registry import AnyRunner
@@ -32,6 +32,8 @@ from watchtest.selection.recorded_rows import RecordingRows
 from watchtest.selection.selector import SelectionInput, Selector
 
 log = logging.getLogger(__name__)
+LOSSES_TO_BLAME = 3
+DAMAGED = "the tests have changed or removed a file of the box itself"
 BATCH_S = 0.05
 """Results are posted in batches: a new state per test would cost more than the test."""
 PYTEST_USAGE = 4
@@ -58,10 +60,65 @@ class RunContext:
     note: protocols.Note
     signal: protocols.StopSignal
     selection_input: SelectionInput
+    condemn: Callable[[str], None] = lambda _reason: None
+    """Has the box replaced before the next run, for this reason."""
 
     @property
     def run(self) -> Run:
         return self.start.run
+
+
+@dataclass(slots=True)
+class RepeatedLosses:
+    """Counts how often in a row the box was lost while the same test was running, until that test is to blame.
+
+    The engine, the user or another watcher may take the box away, too; then the run is simply repeated.
+    """
+
+    tree: str = ""
+    tests: list[str] = field(default_factory=list)
+    """The test that was running at each loss, as far as it is known."""
+
+    def learn(self, context: RunContext) -> None:
+        """Take over what the new agent has found out about the last loss."""
+        if self.tree == context.snapshot.id and self.tests and context.session.lost_in:
+            self.tests[-1] = context.session.lost_in
+        context.session.lost_in = ""
+
+    def forget(self) -> None:
+        self.tests.clear()
+
+    def judge(
+        self,
+        lost: ChannelLost,
+        context: RunContext,
+        reports: ReportReader,
+        limits: protocols.JobLimits,
+        duration_s: float,
+    ) -> protocols.JobResult:
+        """Return the result of a run that has ended or stopped its own box. Raises `lost` if that is not proved."""
+        if context.signal.reason:
+            raise lost
+        current = reports.current if isinstance(reports, PytestReader) else ""
+        knows_tests = isinstance(reports, PytestReader)
+        stopped, reason = None, ""
+        if isinstance(lost, RunOverdue):
+            stopped = "timed_out"
+            reason = f"the run took longer than {limits.run_s:g} s and could not be stopped: the box was killed"
+        elif context.session.channel.was_stopped:
+            reason = "the tests keep stopping the processes of the box: the box was killed"
+        else:
+            if self.tree != context.snapshot.id:
+                self.tree, self.tests = context.snapshot.id, []
+            self.tests.append(current)
+            recent = self.tests[-LOSSES_TO_BLAME:]
+            if not knows_tests or len(recent) < LOSSES_TO_BLAME or len(set(recent[:-1])) > 1:
+                raise lost  # which test was running at the last one is not known for sure
+            current = recent[0]
+            where = "in this test" if current else "before the first test"
+            reason = f"the processes of the box ended {LOSSES_TO_BLAME} times in a row {where}"
+        self.forget()
+        return protocols.JobResult(None, stopped, reason, "", "", duration_s, current=current)
 
 
 @dataclass(slots=True)
@@ -87,6 +144,7 @@ class TestExecutor:
     """Environments in which the last run was warm and hung: the next one is cold, to see whether that helps."""
     _noted: set[str] = field(default_factory=set)
     _trials: by_runner.TriedEnvironments = field(default_factory=by_runner.TriedEnvironments)
+    _losses: RepeatedLosses = field(default_factory=RepeatedLosses)
     _lacking: set[tuple[str, str]] = field(default_factory=set)
     """Pairs of an environment and a runner whose tool is missing there. Runs of all tests try it again."""
 
@@ -323,9 +381,20 @@ class TestExecutor:
                     context.post(TestsCollected(run.lane, time.time(), run.id, promised))
                 batch.add(results)
 
-            end = await context.session.run(job, take, lambda _text: None, context.signal.job_stops)
+            began, has_lost_box = time.monotonic(), False
+            self._losses.learn(context)
+            try:
+                end = await context.session.run(job, take, lambda _text: None, context.signal.job_stops)
+                self._losses.forget()
+            except ChannelLost as lost:
+                end = self._losses.judge(lost, context, reports, self.limits, time.monotonic() - began)
+                has_lost_box = True
             self.selector.end(context.selection_input, recordings)
             execution = reports.execution(_invocation_end(end))
+            execution = replace(execution, has_lost_box=has_lost_box)
+            if end.damage:
+                context.note(f"{DAMAGED}: {end.damage}")
+                context.condemn(f"{DAMAGED} ({end.damage})")
             batch.add(tuple(result for test, result in execution.results.items() if test not in batch.seen))
         if end.full_disk and end.exit_code != 0:
             # The failures may be caused by the full disk, not by the code.

@@ -18,7 +18,7 @@ from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core import events, model
 from watchtest.core.background_audit import green_in_company, missed_by_selection
 from watchtest.core.recorded import FileFingerprint
-from watchtest.errors import BY_ITSELF, SourceMoved, WatchtestError
+from watchtest.errors import BY_ITSELF, BoxDamaged, RunOverdue, SourceMoved, WatchtestError
 from watchtest.execution import RunContext, TestExecutor
 from watchtest.selection.recorded_rows import parse_fingerprint
 from watchtest.selection.selector import SelectionInput
@@ -99,12 +99,29 @@ class Pipeline:
             # Queued like notes, so that they keep their order.
             asyncio.get_running_loop().call_soon(post, events.ServicesChanged(self.lane, time.time(), services))
 
+        def revived() -> None:
+            text = "a test has stopped the processes of the box (SIGSTOP): they continue"
+            post(events.NoteAdded(self.lane, time.time(), text, is_kept=True))
+
         self.box.on_lost = lost
+        self.box.on_revived = revived
         self.services.on_change = seen
 
     async def execute(self, start: events.StartRun, post: events.Post, signal: StopSignal) -> events.Ending:
-        """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code."""
+        """Execute a run from start to end. Raises WatchtestError if the tool fails, not the code.
 
+        Afterwards, a box that the run has damaged, or that it cannot be removed from, is repaired before the next run.
+        """
+        try:
+            return await self._execute(start, post, signal)
+        except BoxDamaged as error:
+            self.box.condemn(error.message)
+            raise
+        except RunOverdue as error:
+            await self.box.kill(error.message)
+            raise
+
+    async def _execute(self, start: events.StartRun, post: events.Post, signal: StopSignal) -> events.Ending:
         def note(text: str, is_kept: bool = False) -> None:
             loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), text, is_kept))
 
@@ -151,6 +168,7 @@ class Pipeline:
             note=warn,
             signal=signal,
             selection_input=_selection_input(start, synced, self._environment_name(synced), prepared.python),
+            condemn=self.box.condemn,
         )
         return await self._run_tests(context, synced.info.id)
 
@@ -171,6 +189,8 @@ class Pipeline:
             return events.Halted(context.signal.reason or execution.stopped)
         if context.run.is_audit:
             self._audit(context.start, execution, context.note)
+        if execution.has_lost_box:
+            await self.box.kill(execution.reason)
         return events.Judged(context.snapshot, execution, box)
 
     def _audit(self, start: events.StartRun, execution: model.Execution, note: Note) -> None:

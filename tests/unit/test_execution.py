@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -42,7 +44,8 @@ from watchtest.core.model import (
     Trigger,
 )
 from watchtest.core.state import Knowledge, KnownTest
-from watchtest.core.verdict import judge, learn
+from watchtest.core.verdict import blamed_tests, judge, learn
+from watchtest.errors import ChannelLost, RunOverdue
 from watchtest.execution import AnyRunner, RunContext, TestExecutor
 from watchtest.runners.command import CommandRunner
 from watchtest.runners.go.go_runner import GoRunner
@@ -60,6 +63,9 @@ TIMED_OUT = JobResult(None, "timed_out", "the run took longer than 5 s", "", "",
 
 class FakeSession:
     """Ends each job as `ends` says for its command; a job with a stop signal is stopped."""
+
+    lost_in = ""
+    channel = SimpleNamespace(was_stopped=False)
 
     def __init__(self, ends: Callable[[str], JobResult]) -> None:
         self._ends = ends
@@ -205,3 +211,75 @@ def test_a_question_of_a_run_that_is_stopped_is_not_put(tmp_path: Path) -> None:
     assert len(session.begun) == begun
     assert isinstance(selection, Only)
     assert selection.whole == ("go",)
+
+
+# -- runs that take their box away -----------------------------------------------------------------
+
+
+class LostSession(FakeSession):
+    """Loses its box in each job, while the next of these tests is running; the next session knows which it was."""
+
+    def __init__(self, error: ChannelLost, *tests: str) -> None:
+        super().__init__(lambda _command: GREEN)
+        self._error = error
+        self._tests = itertools.cycle(tests or ("",))
+
+    async def run(
+        self, job: JobSpec, on_results: OnResults, on_output: OnOutput, stop: asyncio.Queue[bool] | None = None
+    ) -> JobResult:
+        await super().run(job, on_results, on_output, stop)
+        self.lost_in = next(self._tests)
+        raise self._error
+
+
+def attempts(folder: Path, sessions: Iterable[FakeSession], tree: Snapshot = TREE) -> list[Execution | ChannelLost]:
+    """Return how each attempt at one run ended."""
+    provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
+    environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
+    choose: Any = lambda _snapshot: (PytestRunner(),)  # noqa: E731
+    testing = TestExecutor("/tree", environment, JobLimits(5, 5, 1), "off", choose, Selector(mode="all"))
+    found: list[Execution | ChannelLost] = []
+    for session in sessions:
+        try:
+            found.append(asyncio.run(testing.execute(run_context(session, StopSignal(), tree=tree))))
+        except ChannelLost as lost:
+            found.append(lost)
+    return found
+
+
+def test_a_test_that_ends_its_box_three_times_in_a_row_is_blamed(tmp_path: Path) -> None:
+    session = LostSession(ChannelLost("gone"), "test_a.py::test_a")
+    first, second, third = attempts(tmp_path, [session] * 3)
+    assert isinstance(first, ChannelLost)
+    assert isinstance(second, ChannelLost)
+    assert isinstance(third, Execution)
+    assert third.has_lost_box
+    assert judge(third).state is RunState.ERROR
+    assert [result.test for result in blamed_tests(third)] == ["test_a.py::test_a"]
+
+
+def test_a_box_that_is_lost_in_different_tests_is_not_their_doing(tmp_path: Path) -> None:
+    session = LostSession(ChannelLost("gone"), "test_a.py::test_a", "test_a.py::test_b")
+    assert all(isinstance(end, ChannelLost) for end in attempts(tmp_path, [session] * 6))
+
+
+def test_losses_before_a_run_that_ended_do_not_count(tmp_path: Path) -> None:
+    lost: FakeSession = LostSession(ChannelLost("gone"), "test_a.py::test_a")
+    whole = FakeSession(lambda _command: GREEN)
+    ends = attempts(tmp_path, [lost, lost, whole, lost, lost])
+    assert [type(end) for end in ends] == [ChannelLost, ChannelLost, Execution, ChannelLost, ChannelLost]
+
+
+def test_a_run_that_does_not_end_has_timed_out_and_is_not_repeated(tmp_path: Path) -> None:
+    (end,) = attempts(tmp_path, [LostSession(RunOverdue("late"))])
+    assert isinstance(end, Execution)
+    assert (end.stopped, end.has_lost_box) == (StopReason.TIMED_OUT, True)
+    assert "could not be stopped" in end.reason
+
+
+def test_tests_that_keep_stopping_the_box_are_not_repeated(tmp_path: Path) -> None:
+    session = LostSession(ChannelLost("its processes are stopped"))
+    session.channel = SimpleNamespace(was_stopped=True)
+    (end,) = attempts(tmp_path, [session])
+    assert isinstance(end, Execution)
+    assert judge(end).state is RunState.ERROR

@@ -14,6 +14,8 @@ from typing import Callable, List
 from .agent_error import AgentError
 
 TAKEOVER_LIMIT_S = 15.0
+_PATIENCE_S = 2.0
+"""How long a supervisor may take to end its job after its agent has died."""
 JOB_VARIABLE, SERVICE_VARIABLE = "WATCHTEST_JOB", "WATCHTEST_SERVICE"
 """The environment variables that mark the processes of a box; their value is the home of that box."""
 
@@ -62,10 +64,35 @@ def hold_shared(file: str) -> int:
 
 
 def wait_until_free(file: str, what: str) -> None:
-    """Wait until no process shares this lock."""
+    """Wait until no process shares this lock. Holders that are stopped continue; late ones are killed."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    _wait_for_lock(fd, "{} does not exit".format(what), lambda _waited_s: None)
+
+    def on_wait(waited_s: float) -> None:
+        for pid in _pids_with_open(fd):
+            send_signal(pid, signal.SIGKILL if waited_s > _PATIENCE_S else signal.SIGCONT)
+
+    _wait_for_lock(fd, "{} does not exit".format(what), on_wait)
     os.close(fd)
+
+
+def _pids_with_open(fd: int) -> List[int]:
+    """Return the other processes that have this file open; none without /proc."""
+    try:
+        file = os.readlink("/proc/self/fd/{}".format(fd))
+        names = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    except OSError:
+        return []
+    return [int(name) for name in names if file in _open_files("/proc/{}/fd".format(name))]
+
+
+def _open_files(folder: str) -> List[str]:
+    found = []
+    try:
+        for name in os.listdir(folder):
+            found.append(os.readlink(os.path.join(folder, name)))
+    except OSError:
+        pass  # it has exited, or belongs to another user
+    return found
 
 
 def kill_marked(variable: str, home: str) -> int:
@@ -116,7 +143,7 @@ def _wait_for_lock(fd: int, complaint: str, on_wait: Callable[[float], None]) ->
         if waited_s > TAKEOVER_LIMIT_S:
             raise AgentError("taken", complaint)
         on_wait(waited_s)
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def _kill_holder(fd: int) -> None:

@@ -15,12 +15,13 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from . import PROTOCOL, box_lock
+from . import PROTOCOL, box_lock, running_test
 from .agent_error import AgentError, error_code
 from .code.fingerprint_job import FingerprintJobs
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
 from .jobs.job_control import JobControl
 from .mirror import Mirror
+from .owned_paths import LEDGER
 from .services.service_manager_link import ServiceManagerLink
 
 TICK_S = 0.1
@@ -74,6 +75,7 @@ class Agent:
 
     def open(self) -> None:
         os.makedirs(self._home, exist_ok=True)
+        is_empty = not os.path.exists(os.path.join(self._home, LEDGER))
         self._lock = box_lock.take_over(os.path.join(self._home, "agent.lock"), "agent")
         box_lock.wait_until_free(self._jobs.lock_file, "a run of an earlier watcher")
         box_lock.kill_marked(box_lock.JOB_VARIABLE, self._home)  # the processes of a run that lost its supervisor
@@ -90,6 +92,8 @@ class Agent:
                 "uid": os.getuid(),
                 "remembered": _read_remembered(self._home),
                 "has_services": self._services.is_running,
+                "lost_in": running_test.take(self._jobs.running_test_file),
+                "is_empty": is_empty,
             }
         )
 
@@ -131,7 +135,8 @@ class Agent:
             raise
         except OSError as error:
             self._mirror.fail()
-            self._fail(header, error_code(error, "box"), "{} failed in the box: {}".format(header["t"], error))
+            code = error_code(error, "box") if os.path.isdir(self._home) else "damaged"
+            self._fail(header, code, "{} failed in the box: {}".format(header["t"], error))
 
     def _fail(self, header: Header, code: str, message: str) -> None:
         self.send({"t": "failed", "id": header.get("id"), "code": code, "message": message})

@@ -29,7 +29,7 @@ class Mirror:
         self.root = os.path.abspath(path_bytes(root))
         self.generation: Optional[int] = 0
         """None while a delta is half applied."""
-        self._ledger = owned_paths.Ledger(os.path.join(path_bytes(home), b"owned"))
+        self._ledger = owned_paths.Ledger(os.path.join(path_bytes(home), path_bytes(owned_paths.LEDGER)))
         self._records: Dict[str, _PathRecord] = {}
         self._stage = os.path.join(self.root, path_bytes(owned_paths.STAGE))
         self._incoming: Optional[_IncomingFile] = None
@@ -37,10 +37,15 @@ class Mirror:
         self._has_failed = False
         self._real_folders: Set[bytes] = set()
         """Folders that this delta has already verified or created."""
+        shutil.rmtree(self._stage, ignore_errors=True)  # a killed agent may have left files half written
+        self._restore_folders()
+
+    def _restore_folders(self) -> None:
+        """Create the folders that we need if a test has removed or replaced them, and make them writable."""
         try:
-            os.makedirs(self.root, exist_ok=True)
-            shutil.rmtree(self._stage, ignore_errors=True)  # a killed agent may have left files half written
-            os.makedirs(self._stage, exist_ok=True)
+            os.makedirs(os.path.dirname(self.root), exist_ok=True)
+            for folder in (self.root, os.path.dirname(self._stage), self._stage):
+                _make_real_folder(folder)
         except OSError as error:
             raise AgentError(
                 "workdir", "the folder {} in the box cannot be written: {}".format(path_text(self.root), error.strerror)
@@ -55,6 +60,7 @@ class Mirror:
 
     def drift(self) -> List[TreeRow]:
         """Return the owned paths that changed since they were last examined: tests may write anywhere in the tree."""
+        self._restore_folders()
         suspects = [path for path in self._ledger.paths if path not in self._records]
         lstat = os.lstat
         # Every run waits for this loop over the whole tree, so it is written for speed.
@@ -251,11 +257,16 @@ class _IncomingFile:
 
 
 def _make_real_folder(folder: bytes) -> None:
-    """Create a folder in place of a file, or of a symlink that a test created and that could lead out of the root."""
+    """Create a folder in place of a file, or of a symlink that a test created and that could lead out of the root.
+
+    A folder that a test has made unusable gets its permissions back.
+    """
     if not is_folder(folder):
         if os.path.lexists(folder):
             os.unlink(folder)
         os.mkdir(folder)
+    elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        os.chmod(folder, 0o755)
 
 
 def _checked(path: str) -> str:

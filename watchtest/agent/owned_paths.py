@@ -14,6 +14,8 @@ from .frames import path_bytes, path_text
 OWN_FOLDER = ".watchtest"
 """The folder in the tree that belongs to watchtest; no snapshot contains it."""
 STAGE = OWN_FOLDER + "/stage"
+LEDGER = "owned"
+"""The file in the agent's home that lists the owned paths."""
 
 
 class Ledger:

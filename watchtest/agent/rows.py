@@ -13,6 +13,8 @@ import signal
 from os import getpid, write
 from typing import Any, Dict, Final, List, Literal, Mapping, Optional, Tuple, TypedDict
 
+from .running_test import RunningTest
+
 SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 """The fields of a ScopeRow that are sets of words."""
 IDS_PER_ROW = 500
@@ -35,6 +37,7 @@ class RowKind:
     FINISH: Final = "finish"
     INTERNAL_ERROR: Final = "internal_error"
     COLD: Final = "cold"
+    VITAL: Final = "vital_files"
     RESTART: Final = "restart"
     MODULES: Final = "modules"
     CODES: Final = "codes"
@@ -123,6 +126,13 @@ class ColdRow(TypedDict):
     avoid: List[str]
 
 
+class VitalFilesRow(TypedDict):
+    """Describes the files that no test may change; see `vital_files`. Read by the agent."""
+
+    k: Literal["vital_files"]
+    files: Mapping[str, Any]
+
+
 class ModulesRow(TypedDict):
     """Third-party modules that the run imported, each with whether pytest rewrote it. Read by the agent."""
 
@@ -185,10 +195,26 @@ def encode_row(row: Row) -> bytes:
 class RowWriter:
     """Writes rows to the agent's pipe. A fork of the test process writes nothing."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, running_test: str = "") -> None:
+        """`running_test` is the file that keeps the name of the running test."""
         self._fd = fd
         self._pid = getpid()
         self._buffer = bytearray()
+        self._running_file = running_test
+        self._running: Optional[RunningTest] = None
+
+    def start(self, test: str) -> None:
+        """Report that a test begins. Its name outlives whatever the test does before the row has been read."""
+        if self._running is None:
+            self._running = RunningTest(self._running_file)  # only now: a prestarted run must not touch any file
+        self._running.note(test)
+        self.send(StartRow(k=RowKind.START, test=test))
+
+    def end(self, row: TestRow) -> None:
+        """Report the result of a test."""
+        self.send(row)
+        if self._running is not None:
+            self._running.note("")
 
     def send(self, row: Row) -> None:
         """Write the row, and all buffered ones before it, at once."""

@@ -10,18 +10,20 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
 from watchtest.agent.frames import BadFrame, Decoder, Frame, Header, encode
 from watchtest.boxes.protocols import ByteStream
-from watchtest.errors import BY_ITSELF, BoxError, ChannelLost, DiskFull
+from watchtest.errors import BY_ITSELF, BoxDamaged, BoxError, ChannelLost, DiskFull
 
 PING_EVERY_S = 2.0
 PONG_LIMIT_S = 6.0
 """With a ping every 2 s, a dead agent is noticed within 8 s."""
+REVIVED_LIMIT_S = 2.0
+"""How soon an agent must answer after its process was continued."""
 CLOSE_LIMIT_S = 2.0
 FREE_DISK_HINT = (
     "free disk space for the box (for Docker: `docker system df`, `docker system prune`); watchtest retries by itself"
@@ -80,6 +82,11 @@ class AgentChannel:
         self.on_lost: Callable[[str], None] = lambda _reason: None
         self.on_push: Callable[[Frame], None] = lambda _frame: None
         """Receives what the agent sends unasked, after its hello."""
+        self.revive: Callable[[], Awaitable[bool]] = _revive_nothing
+        """Continues the processes of the box if they are stopped; returns whether any was."""
+        self.on_revived: Callable[[], None] = lambda: None
+        self.was_stopped = False
+        """The channel was lost because the processes of the box are stopped, again and again."""
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -191,6 +198,19 @@ class AgentChannel:
         self.closed.set()
         self.on_lost(reason)
 
+    async def _answers_when_revived(self) -> bool:
+        """Continue the processes of the box if a test has stopped them; return whether the agent answers again."""
+        before = self._last_heard
+        if not await self.revive():
+            return False
+        self.was_stopped = True
+        await asyncio.sleep(REVIVED_LIMIT_S)
+        if self._last_heard == before:
+            return False
+        self.was_stopped = False
+        self.on_revived()
+        return True
+
     async def _beat(self) -> None:
         """Send pings, and end the channel if no frame of any kind arrives in time."""
         while self._lost is None:
@@ -200,7 +220,9 @@ class AgentChannel:
                 self._last_heard = time.monotonic()  # this process was suspended (Ctrl-Z, sleep of the machine)
             silence_s = time.monotonic() - self._last_heard
             if silence_s > PONG_LIMIT_S:
-                self.mark_lost(f"no answer for {silence_s:.0f} s")
+                if await self._answers_when_revived():
+                    continue
+                self.mark_lost("its processes are stopped" if self.was_stopped else f"no answer for {silence_s:.0f} s")
                 return
             ping = asyncio.create_task(self.send({"t": "ping", "id": 0}))
             # A blocked write must not stop the clock above. `send` has already reported its own failure.
@@ -209,10 +231,14 @@ class AgentChannel:
                 return
 
 
+async def _revive_nothing() -> bool:
+    return False
+
+
 def agent_error(header: Header) -> BoxError:
     """Return the error that the agent reports in this header."""
     code = str(header.get("code", "box"))[:40]
-    kind = DiskFull if code == DiskFull.code else BoxError
+    kind = next((kind for kind in (DiskFull, BoxDamaged) if kind.code == code), BoxError)
     error = kind(str(header.get("message", "the agent gave no reason"))[:2000], hint=_HINTS.get(code, ""))
     error.code = code
     return error

@@ -158,6 +158,8 @@ class BoxProvider(Protocol):
     """Environment variables for every process that we start in the box."""
     shares_host_python: bool
     """Whether the box runs the host's own Python, which must then stay unused and unchanged."""
+    restores_from_image: bool
+    """Whether a discarded box comes back at once from its image, without setup."""
     keeps_processes: bool
     """Whether processes in the box survive the agent: services then outlive the watcher."""
 
@@ -198,6 +200,18 @@ class BoxProvider(Protocol):
 
     def describe(self) -> tuple[str, ...]:
         """Describe the engine behind the box in lines for the user."""
+
+    def is_stopped(self) -> bool:
+        """Return whether processes of the box are stopped, as by SIGSTOP."""
+
+    def revive(self) -> None:
+        """Continue all processes of the box."""
+
+    def kill(self) -> None:
+        """Kill all processes of the box, whatever state they are in."""
+
+    def discard(self) -> None:
+        """Delete the box; the next `open` creates a new one."""
 
     def close(self) -> None: ...
 
@@ -292,6 +306,8 @@ class JobResult:
     is_warm: bool = False
     cold_because: str = ""
     """Why the job did not run warm although it was asked to."""
+    damage: str = ""
+    """A file of the box itself that the tests have changed or removed."""
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -303,6 +319,8 @@ class BoxConnection(Protocol):
     on_lost: Callable[[str], None]
     on_push: Callable[[Frame], None]
     """Receives what the agent sends unasked."""
+    was_stopped: bool
+    """Whether it was lost because a test keeps stopping the processes of the box."""
 
     @property
     def is_lost(self) -> bool: ...
@@ -324,6 +342,10 @@ class BoxSession(Protocol):
     """The version of its Python; "" if it has none."""
     executable: str
     has_services: bool
+    is_empty: bool
+    """Whether the box knows nothing of a tree: it is new, or a test has deleted what was stored there."""
+    lost_in: str
+    """The test that was running when the agent before this one was lost; "" if none was."""
 
     @property
     def channel(self) -> BoxConnection: ...

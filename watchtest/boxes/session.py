@@ -17,8 +17,8 @@ from typing import Any
 
 from watchtest.agent import PROTOCOL
 from watchtest.agent.frames import BODY_PIECE, encode, in_pieces
-from watchtest.agent.jobs.job_limits import hard_limit_s, join_output
-from watchtest.agent.rows import parse_rows
+from watchtest.agent.jobs.job_limits import join_output, last_resort_s
+from watchtest.agent.rows import RowKind, parse_rows
 from watchtest.boxes.channel import AgentChannel, Conversation
 from watchtest.boxes.protocols import (
     REPORT,
@@ -33,13 +33,12 @@ from watchtest.boxes.protocols import (
 )
 from watchtest.core.model import Delta, Entry, EntryKind, Snapshot, difference
 from watchtest.core.text import ID_LIMIT, OUTPUT_LIMIT
-from watchtest.errors import BoxError, ChannelLost
+from watchtest.errors import BoxError, ChannelLost, RunOverdue
 
 HELLO_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 60.0
 COMMIT_LIMIT_S = 300.0
 PRINTS_LIMIT_S = 120.0
-AGENT_SLACK_S = 30.0
 WRITE_BUFFER = 512 * 1024
 REPORT_LIMIT = 65 * 1024 * 1024
 """A little above the agent's own limit."""
@@ -56,6 +55,8 @@ class Session:
         self.saved_state: Mapping[str, Any] = {}
         self.has_services = False
         """Whether a service manager runs in this box, started by us or by an earlier watcher."""
+        self.is_empty = False
+        self.lost_in = ""
         self._tree: dict[str, Entry] = {}
         self._lost: set[str] = set()
         """Paths from a snapshot that are missing or unreadable."""
@@ -69,6 +70,8 @@ class Session:
         remembered = hello.get("remembered")
         self.saved_state = remembered if isinstance(remembered, dict) else {}
         self.has_services = hello.get("has_services") is True
+        self.is_empty = hello.get("is_empty") is True
+        self.lost_in = str(hello.get("lost_in") or "")[:ID_LIMIT]
         await self._ask_for_rows("manifest")
 
     @asynccontextmanager
@@ -187,16 +190,20 @@ class Session:
         self, conversation: Conversation, job: JobSpec, on_results: OnResults, on_output: OnOutput
     ) -> JobResult:
         # The agent enforces the limits. This one catches an agent that answers pings but never ends its job.
-        limit_s = hard_limit_s(job.limits.run_s, job.limits.grace_s) + AGENT_SLACK_S
+        limit_s = last_resort_s(job.limits.run_s, job.limits.grace_s)
+        loop = asyncio.get_running_loop()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         output = ""
         report = bytearray()
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s) as limit:
                 while True:
-                    header, body = await conversation.receive(limit_s)
+                    header, body = await conversation.receive(math.inf)
                     if header["t"] == "results":
-                        on_results(parse_rows(body))
+                        rows = parse_rows(body)
+                        if any(row.get("k") == RowKind.RESTART for row in rows):
+                            limit.reschedule(loop.time() + limit_s)  # a fresh process has the whole time again
+                        on_results(rows)
                     elif header["t"] == "report":
                         report += body
                         if len(report) > REPORT_LIMIT:
@@ -208,7 +215,7 @@ class Session:
                     elif header["t"] == "ended":
                         return _job_end(header, output, bytes(report))
         except TimeoutError:
-            raise ChannelLost(f"the agent did not end the run within {limit_s:g} s") from None
+            raise RunOverdue(f"the run did not end within {limit_s:g} s, although it was stopped") from None
 
 
 def _next_buffer(frames: Iterator[bytes]) -> bytes:
@@ -298,4 +305,5 @@ def _job_end(header: Mapping[str, Any], output: str, report: bytes) -> JobResult
         report=report if header.get("has_report") is True else None,
         is_warm=header.get("is_warm") is True,
         cold_because=str(header.get("cold_because") or "")[:2000],
+        damage=str(header.get("damage") or "")[:400],
     )

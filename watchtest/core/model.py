@@ -297,6 +297,8 @@ class Execution:
     """There was nothing to run, because no test can be affected."""
     by_chance: tuple[str, ...] = ()
     """Tests that failed first and passed when the same run was repeated."""
+    has_lost_box: bool = False
+    """A test has ended or stopped the box itself, so the next run needs another one."""
     parts: tuple[Execution, ...] = ()
     """The executions of the single runners, if this is a merged one; each of them is judged by itself."""
 

@@ -29,7 +29,8 @@ def end_run(lane: state.LaneState, event: events.RunEnded, retry_limit: int) -> 
     match ending:
         case events.Judged():
             learned = count_narrowed_run(_learn(lane, working, ending, event.at), working.run)
-            after, effects = _rest(learned, working, ending.snapshot, event.at)
+            has_lost_box = ending.execution.has_lost_box
+            after, effects = _rest(learned, working, ending.snapshot, event.at, has_lost_box=has_lost_box)
             after = plan_company_check(lane, after, working.run, ending.execution, event.at)
             after, more = plan_audit(after, event.at)
             return after, (*effects, *more)
@@ -59,13 +60,14 @@ def _is_requested(working: state.Working) -> bool:
 
 
 def _rest(
-    lane: state.LaneState, working: state.Working, snapshot: Snapshot, at: float
+    lane: state.LaneState, working: state.Working, snapshot: Snapshot, at: float, *, has_lost_box: bool = False
 ) -> tuple[state.LaneState, events.Effects]:
     """Recover a box that was lost during the run; otherwise let the whole source be checked once more.
 
+    A box that the tests themselves have ended is recovered by the next run: repeating this one would end it again.
     A run that looked only at the paths that the file watch had named relies on the watch having named them all.
     """
-    if working.loss is not None:
+    if working.loss is not None and not has_lost_box:
         return lose_box(lane, events.BoxLost(lane.lane, at, working.loss))
     if events.EVERYTHING in working.changes.paths:
         return lane, ()

@@ -35,6 +35,7 @@ def merge(executions: Sequence[Execution]) -> Execution:
         stacks=_joined(executions, "stacks", "\n", ":\n"),
         runner=" + ".join(execution.runner for execution in executions if execution.runner),
         by_chance=tuple(test for execution in executions for test in execution.by_chance),
+        has_lost_box=any(execution.has_lost_box for execution in executions),
         parts=tuple(executions),
     )
 

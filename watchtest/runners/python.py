@@ -57,6 +57,12 @@ class PytestReader:
         self._has_collected = False
         self._has_finished = False
         self._internal_error = ""
+        self._running: dict[str, None] = {}
+
+    @property
+    def current(self) -> str:
+        """The test that began last and has not ended."""
+        return next(reversed(self._running), "")
 
     def take(self, rows: list[UntrustedRow]) -> tuple[frozenset[str], tuple[Result, ...]]:
         """Read rows. Returns the promised tests, all at once when the collection ends, and the new results."""
@@ -67,7 +73,11 @@ class PytestReader:
                 case RowKind.COLLECTED:
                     tests = row.get("tests")
                     self.promised.update(filter(_is_id, tests)) if isinstance(tests, list) else None
+                case RowKind.START:
+                    if _is_id(test := row.get("test")):
+                        self._running[str(test)] = None
                 case RowKind.TEST:
+                    self._running.pop(str(row.get("test")), None)
                     results += [result for result in _results(row) if self._counts(result)]
                 case RowKind.COLLECTION_END:
                     self._has_collected = True

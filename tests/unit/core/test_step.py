@@ -256,6 +256,17 @@ def test_a_box_lost_in_the_middle_of_a_run_is_that_runs_own_matter_first() -> No
     assert watch.lane.problem == GONE
 
 
+def test_a_box_that_its_own_tests_have_ended_waits_for_the_next_save() -> None:
+    watch = Watch()
+    watch.save()
+    lost(watch)
+    ending = green()
+    watch.end(replace(ending, execution=replace(ending.execution, has_lost_box=True)))
+    assert watch.lane.activity == Idle(), "the same tests would end it again"
+    assert not watch.lane.pending
+    assert started(watch.save()) is not None
+
+
 def test_a_box_that_came_back_in_the_middle_of_a_run_is_not_lost() -> None:
     watch = Watch()
     watch.save()

@@ -19,6 +19,7 @@ from ..failures import TEXT_LIMIT, cut
 from ..module_origins import third_party
 from ..record.recorder import start_recording
 from ..rows import RowKind
+from ..vital_files import loaded_files
 from ..warm.preloaded_state import PreloadedState
 from ..warm.prestart import EARLY, LATE, Gate
 from .pytest_failure import PytestFailures
@@ -77,7 +78,7 @@ class PytestReporter:
         preloaded: Optional[PreloadedState] = None,
         gate: Optional[Gate] = None,
     ) -> None:
-        self._rows = rows.RowWriter(results_fd)
+        self._rows = rows.RowWriter(results_fd, order.get("running_test", ""))
         self.send = self._rows.send
         self._root = os.path.realpath(order["root"])
         self._failures = PytestFailures(order["root"])
@@ -157,6 +158,7 @@ class PytestReporter:
         if self._gate is not None and not self._gate.is_passed:
             self._gate.give_up("no file to wait for was collected")
         self.exit_on_mismatch()
+        self._rows.buffer(rows.VitalFilesRow(k=RowKind.VITAL, files=loaded_files()))
         # With xdist, the workers collect, and the next hook reports it.
         if not session.config.pluginmanager.hasplugin("dsession"):
             self._rows.announce([self.name(item.nodeid) for item in session.items])
@@ -191,7 +193,7 @@ class PytestReporter:
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._unverified = None
-        self.send(rows.StartRow(k=RowKind.START, test=self.name(nodeid)))
+        self._rows.start(self.name(nodeid))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
@@ -215,7 +217,7 @@ class PytestReporter:
                 row["failure"] = phases.failure
             if phases.attempt > 1:
                 row["reruns"] = phases.attempt - 1
-            self.send(row)
+            self._rows.end(row)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ def main(order_file: str) -> int:
     """Find and run tests as the order says; return an exit code like pytest's: 0, 1, 5 for no tests, else an error."""
     with open(order_file) as stream:
         order = json.load(stream)
-    writer = rows.RowWriter(rows.inherited_fd("WATCHTEST_RESULTS_FD"))
+    writer = rows.RowWriter(rows.inherited_fd("WATCHTEST_RESULTS_FD"), order["running_test"])
     rows.dump_stacks_on_signal(rows.inherited_fd("WATCHTEST_STACKS_FD"))
     sys.argv = [os.path.basename(sys.executable) + " -m unittest", "discover", *order["args"]]
     recorder = ScopeRecorder(order["root"], writer.send, order["record"])
@@ -155,7 +155,7 @@ sys.exit(importlib.import_module('watchtest_agent.in_unittest.unittest_main').ma
 )
 
 
-def complete(order: Dict[str, Any], home: str) -> None:
+def complete(order: Dict[str, Any], home: str, running_test: str) -> None:
     """Turn {"unittest": {python, args, tests, folder, record}} into a command that runs in that folder, its `cwd`.
 
     The tests are passed in a file, because the length of arguments is limited.
@@ -164,7 +164,7 @@ def complete(order: Dict[str, Any], home: str) -> None:
     order_file = os.path.join(home, "unittest-order.json")
     with open(order_file, "w") as stream:
         fields = {name: request[name] for name in ("args", "tests", "record")}
-        json.dump(dict(fields, root=_root(order["cwd"], request["folder"])), stream)
+        json.dump(dict(fields, root=_root(order["cwd"], request["folder"]), running_test=running_test), stream)
     order["argv"] = [request["python"], "-c", STUB, FOLDER, order_file]
     order["results"] = "pipe"
 

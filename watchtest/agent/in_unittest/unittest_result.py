@@ -114,7 +114,7 @@ class ResultReporter:
         if progress is not None:
             self._recorder.begin(progress.name)
             progress.began = perf_counter()
-            self._writer.send(rows.StartRow(k=RowKind.START, test=progress.name))
+            self._writer.start(progress.name)
 
     def note(self, test: Any, outcome: str) -> None:
         progress = self._progress(test)

@@ -13,6 +13,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
 
+from .. import box_lock
 from ..rows import RowKind, parse_row
 from . import job_limits, job_process, supervisor
 from .job_limits import LINE_LIMIT, BoundedOutput, StopPolicy, death_reason
@@ -28,6 +29,8 @@ COMMANDS = {
 }
 """The command to the supervisor for each step of a stop."""
 
+READ_HERE = (RowKind.START, RowKind.TEST, RowKind.MODULES, RowKind.VITAL, RowKind.COLD)
+"""The rows of our plugin that the agent evaluates."""
 Send = Callable[..., None]
 
 
@@ -72,6 +75,8 @@ class RunningJob:
         self._oom_before = oom_kills()
         self.modules: Optional[Dict[str, Any]] = None
         """The row with the modules that the run imported."""
+        self.vital_files: Any = None
+        """Describes the files that the tests' own Python had loaded before the first test."""
         self.wants_cold = ""
         """Why a warm run must be repeated in a fresh process; it says so before its first test."""
         self.avoid: List[Any] = []
@@ -140,7 +145,7 @@ class RunningJob:
         """Evaluate a row of our plugin; return whether the host gets it, too."""
         row = parse_row(line)
         kind = row.get("k") if row is not None else None
-        if row is None or kind not in (RowKind.START, RowKind.TEST, RowKind.MODULES, RowKind.COLD):
+        if row is None or kind not in READ_HERE:
             return row is not None
         try:
             if kind == RowKind.START:
@@ -149,6 +154,9 @@ class RunningJob:
                 self._policy.note_test_end(str(row["test"]))
             elif kind == RowKind.MODULES:
                 self.modules = row
+            elif kind == RowKind.VITAL:
+                if not self._policy.has_started_tests:
+                    self.vital_files = row["files"]
             elif not self._policy.current_test:
                 self.wants_cold, self.avoid = str(row["why"]), list(row["avoid"])
         except (KeyError, TypeError):
@@ -161,14 +169,22 @@ class RunningJob:
         """Check the limits, take the next step of a stop when it is due, and close pipes that will not end."""
         step = self._policy.due_step()
         if step is not None:
-            try:
-                os.write(self._control, COMMANDS[step])
-            except OSError:
-                pass  # the supervisor has already exited
+            self._take_step(step)
         left_at = self._supervisor_left_at
         if left_at is not None and time.monotonic() - left_at > ORPHANED_PIPE_S:
             for fd in list(self._handlers):
                 self._drop(fd)  # a process out of our reach still holds it open
+
+    def _take_step(self, step: str) -> None:
+        pid = self._report.partition(b"\n")[0]
+        if pid.isdigit() and self._supervisor_left_at is None:
+            box_lock.send_signal(int(pid), signal.SIGCONT)  # a test may have stopped it
+            if step == job_limits.KILL_SUPERVISOR:
+                supervisor.kill_tree(int(pid))
+        try:
+            os.write(self._control, COMMANDS.get(step, supervisor.KILL))
+        except OSError:
+            pass  # the supervisor has already exited
 
     def stop(self, is_kill: bool) -> None:
         self._policy.stop(is_kill)
@@ -185,7 +201,7 @@ class RunningJob:
             self._on_results(b"\n")  # the last line may lack its newline
         stopped, reason, test = self._policy.stopped, self._policy.reason, self._policy.current_test
         try:
-            report = json.loads(self._report.decode("ascii"))
+            report = json.loads(self._report.partition(b"\n")[2].decode("ascii"))
         except ValueError:
             report = {"status": None, "left": 0, "expired": False, "is_orphaned": True}
             reason = reason or "the supervisor of the run was killed"

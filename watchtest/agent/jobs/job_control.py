@@ -7,12 +7,14 @@ import selectors
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
-from .. import box_lock
+from .. import FOLDER, box_lock, running_test
 from ..agent_error import AgentError, error_code, full_disk
 from ..frames import BODY_PIECE, Header
 from ..in_pytest import pytest_command
 from ..in_unittest import unittest_main
+from ..owned_paths import LEDGER
 from ..rows import BareRow, RowKind, encode_row
+from ..vital_files import VitalFiles, files_below
 from ..warm.zygote_link import ZygoteLink
 from . import job_process
 from .job import RunningJob, complete
@@ -46,6 +48,9 @@ class JobControl:
         self._expected_changes: List[str] = []
         """The files that were changed before the last job, and so are likely to change again."""
         self.lock_file = os.path.join(home, "runs.lock")
+        self.running_test_file = os.path.join(home, "running-test")
+        own_files = [os.path.join(home, name) for name in (LEDGER, "remembered.json", "venv/pyvenv.cfg")]
+        self._vital_files = VitalFiles([*own_files, *files_below(FOLDER)])
         self._zygote = ZygoteLink(home, root, self.lock_file)
 
     @property
@@ -55,16 +60,20 @@ class JobControl:
     def start(self, job_id: int, order: Dict[str, Any]) -> None:
         if self._job is not None:
             raise AgentError("busy", "a job is running already")
+        self._restore_temporary_folder()
         order = complete(order, box_lock.JOB_VARIABLE, self._home, self._root)
         if "pytest" in order:
-            order.update(results="pipe", pytest=dict(order["pytest"], root=self._root, folder=order["cwd"]))
+            more = {"root": self._root, "folder": order["cwd"], "running_test": self.running_test_file}
+            order.update(results="pipe", pytest=dict(order["pytest"], **more))
         if "unittest" in order:
-            unittest_main.complete(order, self._home)
+            unittest_main.complete(order, self._home, self.running_test_file)
         if order.get("report"):
             self._give_report_file(order)
         if self._written:
             self._expected_changes = sorted(self._written) if len(self._written) <= MAX_EXPECTED else []
             self._written.clear()
+        self._vital_files.begin()
+        running_test.prepare(self.running_test_file)
         self._launch(job_id, order, is_warm="pytest" in order and bool(order["pytest"]["is_warm"]))
         self._send({"t": "started", "id": job_id})
 
@@ -98,6 +107,13 @@ class JobControl:
         self._zygote.close()
 
     # -- starting ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _restore_temporary_folder() -> None:
+        """Create /tmp again if a test has removed it."""
+        if not os.path.isdir("/tmp"):
+            os.mkdir("/tmp")
+            os.chmod("/tmp", 0o1777)
 
     def _give_report_file(self, order: Dict[str, Any]) -> None:
         file = os.path.join(self._home, "report")
@@ -144,6 +160,10 @@ class JobControl:
                 message = "the run cannot be repeated in a fresh process: {}".format(error)
                 self._send({"t": "failed", "id": job.job_id, "code": error_code(error, "box"), "message": message})
             return
+        running_test.take(self.running_test_file)
+        self._vital_files.note_loaded(job.vital_files)
+        # Only tests: a setup may change whatever it likes.
+        end["damage"] = self._vital_files.first_change() if job.order.get("results") == "pipe" else ""
         end["full_disk"] = full_disk(self._root, self._home, "/tmp")
         end["has_report"] = self._send_report(job)
         self._send(dict(end, t="ended", id=job.job_id))

@@ -16,18 +16,25 @@ DUMP_STACKS, INTERRUPT, TERMINATE, KILL, KILL_SUPERVISOR = "stacks", "INT", "TER
 """The steps of a stop, from the mildest to the last. KILL ends everything that the job started."""
 STACKS_S = 0.2
 """How long the stacks of a job that has timed out may take before it is interrupted."""
-STOP_SLACK_S = 30.0
+KILL_S = 3.0
+"""How long a kill may take before the supervisor itself is killed."""
+SUPERVISOR_SLACK_S, HOST_SLACK_S = 6.0, 10.0
 
 
 def hard_limit_s(run_s: float, grace_s: float) -> float:
     """Return when a supervisor acts by itself: after the limit of the run and all steps of a stop."""
-    return run_s + 3 * grace_s + STOP_SLACK_S
+    return run_s + 2 * grace_s + SUPERVISOR_SLACK_S
+
+
+def last_resort_s(run_s: float, grace_s: float) -> float:
+    """Return when the host kills the whole box, because neither agent nor supervisor has ended the run."""
+    return run_s + 2 * grace_s + HOST_SLACK_S
 
 
 class StopPolicy:
     """The limits of one job and the state of its stop: `due_step` returns what has to be done now, if anything.
 
-    `has_stacks`: the job can dump the stacks of its threads. `has_last_resort`: its supervisor can be killed, too.
+    `has_stacks`: the job can dump the stacks of its threads.
     """
 
     def __init__(
@@ -37,7 +44,6 @@ class StopPolicy:
         grace_s: float,
         test_s: float = 0.0,
         has_stacks: bool = False,
-        has_last_resort: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -46,12 +52,12 @@ class StopPolicy:
         self._grace_s = grace_s
         self._test_s = test_s
         self._has_stacks = has_stacks
-        self._last_resort = [KILL_SUPERVISOR] if has_last_resort else []
         self._began = self._last_output_at = self._clock()
         self._running_tests: Dict[str, float] = {}
         self._steps: List[str] = []
         self._next_step_at = 0.0
         self._timed_out_in = ""
+        self.has_started_tests = False
         self.stopped: Optional[str] = None
         """Why it was stopped: cancelled, killed or timed_out."""
         self.reason = ""
@@ -70,6 +76,7 @@ class StopPolicy:
         self._last_output_at = self._clock()
 
     def note_test_start(self, test: str) -> None:
+        self.has_started_tests = True
         self._running_tests[test] = self._clock()
 
     def note_test_end(self, test: str) -> None:
@@ -79,10 +86,10 @@ class StopPolicy:
         """The user asked for a stop: at once, or politely first."""
         if is_kill:
             self.stopped = "killed"
-            self._begin([KILL, *self._last_resort])
+            self._begin([KILL, KILL_SUPERVISOR])
         elif self.stopped is None:
             self.stopped = "cancelled"
-            self._begin([INTERRUPT, TERMINATE, KILL, *self._last_resort])
+            self._begin([INTERRUPT, TERMINATE, KILL, KILL_SUPERVISOR])
 
     def due_step(self) -> Optional[str]:
         """Check the limits; return the next step of a stop if it is time for it."""
@@ -92,7 +99,7 @@ class StopPolicy:
         if not self._steps or now < self._next_step_at:
             return None
         step = self._steps.pop(0)
-        self._next_step_at = now + (STACKS_S if step == DUMP_STACKS else self._grace_s)
+        self._next_step_at = now + {DUMP_STACKS: STACKS_S, KILL: KILL_S}.get(step, self._grace_s)
         return step
 
     def _check_limits(self, now: float) -> None:
@@ -108,7 +115,7 @@ class StopPolicy:
         self._timed_out_in = self.current_test
         self.reason = "{}, in {}".format(reason, self.current_test) if self.current_test else reason
         stacks = [DUMP_STACKS] if self._has_stacks else []
-        self._begin([*stacks, INTERRUPT, TERMINATE, KILL, *self._last_resort])
+        self._begin([*stacks, INTERRUPT, TERMINATE, KILL, KILL_SUPERVISOR])
 
     def _begin(self, steps: List[str]) -> None:
         self._steps = steps

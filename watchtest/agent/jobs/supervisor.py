@@ -22,6 +22,8 @@ from ..rows import STACKS_SIGNAL
 STACKS, INTERRUPT, TERMINATE, KILL, GO = b"s", b"i", b"t", b"k", b"g"
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_LIMIT_S = 10.0
+_KILL_TREE_LIMIT_S = 2.0
+"""The agent answers nothing meanwhile."""
 _CHECK_EVERY_S, _CHECK_WAITING_EVERY_S = 1.0, 5.0
 _PRESTART_CPU_LIMIT_S = 60.0
 """The CPU time that a prestarted run may use: with more than that it will never reach its waiting point."""
@@ -30,8 +32,10 @@ _PRESTART_CPU_LIMIT_S = 60.0
 def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float, is_waiting: bool = False) -> NoReturn:
     """Supervise `pid`, a child of this process, until it and everything it started are gone; then exit.
 
+    Reports its own pid at once, in a line, and at the end how the job ended.
     `is_waiting`: the limit begins with the command GO; until then only its CPU time is limited.
     """
+    os.write(status_fd, b"%d\n" % os.getpid())
     supervision = _Supervision(pid, control_fd, hard_limit_s, is_waiting)
     status = supervision.run()
     left = kill_descendants()
@@ -129,17 +133,32 @@ def kill_descendants(main: Optional[int] = None) -> int:
     """
     deadline = time.monotonic() + _KILL_LIMIT_S
     while True:
-        found = descendants(os.getpid())
-        for pid in found:
-            send_signal(pid, signal.SIGSTOP)
-        for pid in found:
-            send_signal(pid, signal.SIGKILL)
+        _kill_all(descendants(os.getpid()))
         alive = {pid for pid in descendants(os.getpid()) if pid != main}
         if main is None:
             reap()  # not every init reaps the zombies that we would leave behind
         if not alive or time.monotonic() > deadline:
             return len(alive)
         time.sleep(0.002)
+
+
+def kill_tree(supervisor_pid: int) -> None:
+    """In the agent: kill a supervisor that does not obey, and all its descendants."""
+    deadline = time.monotonic() + _KILL_TREE_LIMIT_S
+    send_signal(supervisor_pid, signal.SIGSTOP)
+    while True:
+        found = descendants(supervisor_pid)
+        _kill_all(found)
+        if not found or time.monotonic() > deadline:
+            break
+        time.sleep(0.002)
+    send_signal(supervisor_pid, signal.SIGKILL)
+
+
+def _kill_all(pids: List[int]) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            send_signal(pid, number)
 
 
 def descendants(ancestor: int) -> List[int]:

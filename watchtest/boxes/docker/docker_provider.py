@@ -8,13 +8,14 @@ Every error of the engine becomes an error with a hint.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import docker
 from docker.errors import APIError
 
-from watchtest.boxes.box import start_command
+from watchtest.boxes.box import RECREATED, start_command
 from watchtest.boxes.ca_bundle import CA_VARIABLES
 from watchtest.boxes.docker import labels
 from watchtest.boxes.docker.container_exec import (
@@ -24,7 +25,7 @@ from watchtest.boxes.docker.container_exec import (
     ExecStream,
     path_variable,
 )
-from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec
+from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec, remove_container
 from watchtest.boxes.docker.container_tools import DockerTools
 from watchtest.boxes.docker.containers import Containers, ContainerSummary
 from watchtest.boxes.docker.engine_errors import explained_api
@@ -33,7 +34,7 @@ from watchtest.boxes.docker.images import Images
 from watchtest.boxes.environment import has_setup
 from watchtest.boxes.protocols import ExecMode, Note, OpenBox, OpenShellBox, Recipe, no_python_error
 from watchtest.core.model import BoxInfo
-from watchtest.errors import BY_ITSELF, BoxError, BoxGone
+from watchtest.errors import BY_ITSELF, BoxDamaged, BoxError, BoxGone
 
 PERMANENT_NETWORKS = ("slirp4netns", "pasta", "host")
 """Networks that a container cannot leave; the first two are those of rootless podman."""
@@ -42,6 +43,7 @@ PING_LIMIT_S = 5
 NOT_A_PYTHON = (1, 126, 127)
 """Exit codes of a probe: the interpreter is too old, not executable, or missing."""
 CA_FILE = f"{HOME}/ca.crt"
+REVIVE = "import os, signal; os.kill(-1, signal.SIGCONT)"
 
 
 class DockerProvider:
@@ -49,6 +51,7 @@ class DockerProvider:
 
     home = HOME
     shares_host_python = False
+    restores_from_image = True
     keeps_processes = True
 
     def __init__(self, spec: ContainerSpec, connect: Callable[[], Engine], engine: str = "docker") -> None:
@@ -62,6 +65,7 @@ class DockerProvider:
         self._containers = Containers(spec)
         self._container: str | None = None
         """The container that was opened; others with our labels may have appeared since."""
+        self._agent_python = ""
 
     # -- the box -----------------------------------------------------------------------------------
 
@@ -75,6 +79,9 @@ class DockerProvider:
                 files.write(CA_FILE, bundle)  # a renewed bundle does not require a new box
             python = self._find_python(container)
             info = replace(self._info(self._api.inspect_container(container)), notes=(how,), is_new=is_new)
+            self._agent_python = python or ""
+            if python is None and not is_new and _had_python(files.read(f"{HOME}/remembered.json")):
+                raise BoxDamaged("the Python of the box is gone", hint=RECREATED)
             if python is None:
                 return OpenShellBox(
                     info, DockerTools(self._connect, container, user=self._spec.user, name=self._spec.name)
@@ -188,6 +195,37 @@ class DockerProvider:
             assert self._engine is not None
             return (str(self._engine),)
 
+    # -- repair ------------------------------------------------------------------------------------
+
+    def is_stopped(self) -> bool:
+        with self._other_connection() as client:
+            found = client.top(self._container or "", ps_args="-eo pid,stat")
+            return any(str(row[1]).startswith("T") for row in found["Processes"])
+
+    def revive(self) -> None:
+        command = [self._agent_python, "-I", "-c", REVIVE]
+        with self._other_connection() as client:
+            created = client.exec_create(self._container or "", command, user=self._spec.user)
+            client.exec_start(created["Id"])
+
+    def kill(self) -> None:
+        with self._other_connection() as client:
+            found = self._containers.find(client)
+            if found is not None and found["State"] in ("running", "paused"):
+                client.kill(found["Id"])
+
+    def discard(self) -> None:
+        with explained_api(self._spec.name):
+            found = self._containers.find(self._api)
+            if found is not None:
+                remove_container(self._api, str(found["Id"]))
+
+    @contextlib.contextmanager
+    def _other_connection(self) -> Iterator[docker.APIClient]:
+        """Connect anew: another thread may be using, or waiting for, our own connection."""
+        with explained_api(self._spec.name), contextlib.closing(self._connect()) as engine:
+            yield engine.client
+
     def close(self) -> None:
         if self._engine is not None:
             self._engine.close()
@@ -257,3 +295,11 @@ class DockerProvider:
             restarts=self._containers.restarts,
             origin=str((found["Config"].get("Labels") or {}).get(labels.BASE, "")),
         )
+
+
+def _had_python(saved_state: bytes | None) -> bool:
+    """Return whether setup has found a Python in a box with this saved state."""
+    try:
+        return bool(json.loads(saved_state or b"{}").get("python"))
+    except (ValueError, AttributeError):
+        return False  # damaged, too

@@ -53,13 +53,8 @@ def boxes_of(workspace: str, boxes: Path) -> Iterator[Path]:
 
 
 def remove_box(folder: Path) -> None:
-    """End the agent of the box, its jobs, services and detached commands, then remove its folder."""
-    from watchtest.agent import box_lock  # not on every system
-
-    end_sandbox(folder)
-    box_lock.kill_holder(str(folder / HOME / "agent.lock"))  # its watcher notices and recreates the box
-    for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
-        box_lock.kill_marked(variable, str(folder / HOME))
+    """End everything that runs in the box, then remove its folder."""
+    end_processes(folder)
     try:
         # Rename it first: a watcher may recreate it at this moment.
         _remove_tree(folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")))
@@ -67,6 +62,16 @@ def remove_box(folder: Path) -> None:
         return  # already removed
     except OSError as error:
         raise BoxError(f"{error.filename} of the local box cannot be removed: {error.strerror}") from error
+
+
+def end_processes(folder: Path) -> None:
+    """End the agent of the box, its jobs, services and detached commands."""
+    from watchtest.agent import box_lock  # not on every system
+
+    end_sandbox(folder)
+    box_lock.kill_holder(str(folder / HOME / "agent.lock"))  # its watcher notices and recreates the box
+    for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
+        box_lock.kill_marked(variable, str(folder / HOME))
 
 
 def end_sandbox(folder: Path) -> None:

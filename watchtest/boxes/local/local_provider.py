@@ -103,11 +103,32 @@ class PipeStream:
         self._last_words = self.stderr_tail()
         self._stderr.close()
 
+    def pids(self) -> list[int]:
+        """Return the agent and all its descendants."""
+        from watchtest.agent.jobs import supervisor  # not on every system
+
+        return [self._process.pid, *supervisor.descendants(self._process.pid)]
+
+    def kill(self) -> None:
+        """Kill the agent and all its descendants."""
+        from watchtest.agent.jobs import supervisor  # not on every system
+
+        if self._process.poll() is None:
+            supervisor.kill_tree(self._process.pid)
+
     def stderr_tail(self) -> str:
         if self._stderr.closed:
             return self._last_words
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), STDERR_LIMIT, max(0, size - STDERR_LIMIT)).decode("utf-8", "replace")
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return False  # it has ended, or there is no /proc
+    return state[:1] == [b"T"]
 
 
 def _cannot_start(python: str, error: Exception) -> BoxError:
@@ -122,6 +143,7 @@ class LocalProvider:
     engine = "local"
     variables: Mapping[str, str] = MappingProxyType({})
     shares_host_python = True
+    restores_from_image = False
     keeps_processes = False
 
     def __init__(self, spec: LocalSpec, environ: Mapping[str, str]) -> None:
@@ -136,10 +158,13 @@ class LocalProvider:
         self._environ = box_environ(environ, certificates=spec.certificates, is_sandboxed=self._is_sandboxed)
         self._environ["HOME"] = f"{self.home}/user"
         self._has_noted_limits = False
+        self._stream: PipeStream | None = None
 
     # -- the box -----------------------------------------------------------------------------------
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox:
+        if Path(self.root).exists() and not Path(self.home).exists():
+            box_folder.remove_box(self._spec.folder)  # a test has deleted what was known of the tree
         is_new = not Path(self.home).exists()
         box_folder.make_folder(self._spec.folder, self._spec.workspace)
         if not self._has_noted_limits:
@@ -150,7 +175,7 @@ class LocalProvider:
                 note(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
         # A new agent cannot reach an old one in another sandbox, so end the old one here.
         box_folder.end_sandbox(self._spec.folder)
-        stream = self._start_agent(agent)
+        stream = self._stream = self._start_agent(agent)
         info = self._info("running", ("created" if is_new else "adopted",))
         return OpenBox(replace(info, is_new=is_new), stream)
 
@@ -219,6 +244,25 @@ class LocalProvider:
         if self._spec.without_effect:
             lines.append(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
         return tuple(lines)
+
+    def is_stopped(self) -> bool:
+        return any(map(_is_stopped, self._pids()))
+
+    def revive(self) -> None:
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended
+                os.kill(pid, signal.SIGCONT)
+
+    def _pids(self) -> list[int]:
+        return self._stream.pids() if self._stream is not None else []
+
+    def kill(self) -> None:
+        if self._stream is not None:
+            self._stream.kill()
+        box_folder.end_processes(self._spec.folder)
+
+    def discard(self) -> None:
+        box_folder.remove_box(self._spec.folder)
 
     def close(self) -> None:
         return

@@ -77,7 +77,7 @@ class ShellJob:
         output: JobOutput,
     ) -> None:
         limits = job.limits
-        self._policy = StopPolicy(limits.run_s, limits.silence_s, limits.grace_s, has_last_resort=True)
+        self._policy = StopPolicy(limits.run_s, limits.silence_s, limits.grace_s)
         self._token = token.encode("ascii")
         self._command = command
         self._stop_step = stop_step

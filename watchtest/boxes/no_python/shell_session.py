@@ -46,6 +46,7 @@ class ShellChannel:
         self.on_lost: Callable[[str], None] = lambda _reason: None
         self.on_push: Callable[[Frame], None] = lambda _frame: None
         """Never called: without an agent, nothing is pushed. Part of the interface of a channel."""
+        self.was_stopped = False
 
     def open(self) -> None:
         self._heart = asyncio.create_task(self._beat(), name="heartbeat of a plain box")
@@ -130,6 +131,8 @@ class ShellSession:
     python = ""
     executable = ""
     has_services = False
+    is_empty = False
+    lost_in = ""
 
     def __init__(self, tools: DockerTools, root: str, home: str) -> None:
         self.channel = ShellChannel(tools)

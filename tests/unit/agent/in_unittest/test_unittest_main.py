@@ -164,7 +164,7 @@ def run(
     home.mkdir(exist_ok=True)
     options = {"python": python, "args": args, "tests": tests, "folder": folder, "record": record}
     order: dict[str, Any] = {"unittest": options, "cwd": str(root / folder)}
-    unittest_main.complete(order, str(home))
+    unittest_main.complete(order, str(home), str(home / "running-test"))
     assert order["results"] == "pipe"
     results, given = os.pipe()
     stacks = os.open(os.devnull, os.O_WRONLY)
@@ -493,7 +493,7 @@ def test_the_stacks_of_a_hanging_test_are_told_when_they_are_asked_for(root: Pat
         "unittest": {"python": sys.executable, "args": (), "tests": None, "folder": "", "record": False},
         "cwd": str(root),
     }
-    unittest_main.complete(order, str(home))
+    unittest_main.complete(order, str(home), str(home / "running-test"))
     null, stacks = os.open(os.devnull, os.O_WRONLY), os.open(home / "stacks", os.O_WRONLY | os.O_CREAT)
     env = {**os.environ, "WATCHTEST_RESULTS_FD": str(null), "WATCHTEST_STACKS_FD": str(stacks)}
     done = subprocess.run(

@@ -33,7 +33,7 @@ def steps(policy: StopPolicy, clock: Clock, until_s: float) -> list[tuple[float,
 def test_a_run_that_takes_too_long_shows_its_stacks_and_is_ended_step_by_step(clock: Clock) -> None:
     policy = StopPolicy(run_s=2.0, silence_s=60.0, grace_s=1.0, has_stacks=True, clock=clock)
     policy.note_test_start("test_a.py::test_a")
-    assert steps(policy, clock, 10.0) == [(2.25, "stacks"), (2.5, "INT"), (3.5, "TERM"), (4.5, "KILL")]
+    assert steps(policy, clock, 10.0) == [(2.25, "stacks"), (2.5, "INT"), (3.5, "TERM"), (4.5, "KILL"), (7.5, "ALL")]
     assert policy.stopped == "timed_out"
     assert policy.reason == "the run took longer than 2 s, in test_a.py::test_a"
     policy.note_test_end("test_a.py::test_a")
@@ -63,7 +63,7 @@ def test_a_test_has_a_limit_of_its_own(clock: Clock) -> None:
 def test_a_stop_begins_at_once_and_has_a_last_resort_where_there_is_one(
     clock: Clock, is_kill: bool, expected: list[str]
 ) -> None:
-    policy = StopPolicy(run_s=60.0, silence_s=60.0, grace_s=1.0, has_last_resort=True, clock=clock)
+    policy = StopPolicy(run_s=60.0, silence_s=60.0, grace_s=1.0, clock=clock)
     policy.stop(is_kill)
     found = steps(policy, clock, 10.0)
     assert [step for _, step in found] == expected

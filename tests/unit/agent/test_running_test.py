@@ -1,0 +1,44 @@
+"""The name of the running test outlives its process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from watchtest.agent import running_test
+from watchtest.agent.running_test import RunningTest
+
+KILLED = """
+import os, signal, sys
+from watchtest.agent.running_test import RunningTest
+running = RunningTest(sys.argv[1])
+running.note("test_a.py::test_a_long_name")
+running.note("test_a.py::test_ü")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_name_is_there_after_its_process_was_killed(tmp_path: Path) -> None:
+    file = str(tmp_path / "running")
+    running_test.prepare(file)
+    assert subprocess.run([sys.executable, "-c", KILLED, file], check=False, timeout=30).returncode == -9
+    assert running_test.take(file) == "test_a.py::test_ü"
+    assert running_test.take(file) == "", "it is reported once"
+
+
+def test_a_test_that_has_ended_is_not_running(tmp_path: Path) -> None:
+    file = str(tmp_path / "running")
+    running_test.prepare(file)
+    running = RunningTest(file)
+    running.note("x" * 10_000)
+    running.note("")
+    assert running_test.take(file) == ""
+
+
+def test_a_file_that_a_test_has_removed_or_emptied_is_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "running"
+    RunningTest(str(file)).note("test_a.py::test_a")
+    file.touch()
+    RunningTest(str(file)).note("test_a.py::test_a")
+    assert running_test.take(str(file)) == ""
