@@ -4,13 +4,22 @@ over."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
 from support.box_bench import NASTY, Bench, Tree, left_over
 
 from watchtest.boxes.protocols import Command, JobLimits, JobResult, JobSpec, PytestCommand
+from watchtest.boxes.session import Session
 from watchtest.errors import ChannelLost
+
+STOP_AGENT = "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)"
+"""The agent is the parent of the job's supervisor."""
+
+
+async def never_revived() -> bool:
+    return False
 
 
 def test_output_and_exit_code_come_back(bench: Bench) -> None:
@@ -137,17 +146,24 @@ time.sleep(60)
 
 
 @pytest.mark.python_in_the_box
-def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench) -> None:
-    session = bench.open()
-    script = "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); sleep 60"  # the agent: the supervisor's parent
+@pytest.mark.thorough
+def test_an_agent_that_a_job_stops_continues_and_the_job_goes_on(bench: Bench) -> None:
+    bench.open()
     began = time.monotonic()
-    with pytest.raises(ChannelLost, match="no answer"):
-        bench.do(
-            session.run(
-                JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(60, 60, 0.3)), bench.rows.extend, lambda _: None
-            )
-        )
+    end = bench.sh(f"{STOP_AGENT}; echo stopped; sleep 1; echo done")
+    assert (end.exit_code, end.output) == (0, "stopped\ndone\n")
     assert time.monotonic() - began < 8 + 4
+
+
+@pytest.mark.python_in_the_box
+@pytest.mark.thorough
+def test_a_job_that_stops_the_agent_again_and_again_is_ended(bench: Bench) -> None:
+    session = bench.open()
+    job = JobSpec(Command(("/bin/sh", "-c", f"while {STOP_AGENT}; do sleep 0.01; done")), JobLimits(2, 2, 0.3))
+    began = time.monotonic()
+    with contextlib.suppress(ChannelLost):  # or the agent has ended it in a moment in which it ran
+        assert bench.do(session.run(job, bench.rows.extend, lambda _text: None)).stopped == "timed_out"
+    assert time.monotonic() - began < 2 + 15
     assert bench.said("echo alive") == "alive\n"
 
 
@@ -155,7 +171,9 @@ def test_an_agent_that_stands_still_is_given_up_within_ten_seconds(bench: Bench)
 @pytest.mark.thorough
 def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: Bench) -> None:
     session = bench.open()
-    job = JobSpec(Command(("/bin/sh", "-c", "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat)")), JobLimits(60, 60, 0.3))
+    assert isinstance(session, Session)
+    session.channel.revive = never_revived
+    job = JobSpec(Command(("/bin/sh", "-c", STOP_AGENT)), JobLimits(60, 60, 0.3))
 
     async def stop_and_sync() -> None:
         running = asyncio.create_task(session.run(job, bench.rows.extend, lambda _: None))
@@ -171,6 +189,24 @@ def test_an_agent_that_stands_still_in_the_middle_of_a_sync_is_given_up(bench: B
     with pytest.raises(ChannelLost):
         bench.do(stop_and_sync())
     assert time.monotonic() - began < 8 + 6
+    assert bench.said("echo alive") == "alive\n"
+
+
+@pytest.mark.python_in_the_box
+def test_a_job_that_stops_its_supervisor_is_ended_all_the_same(bench: Bench) -> None:
+    began = time.monotonic()
+    end = bench.sh("kill -STOP $PPID; exec sleep 600", limit_s=1)
+    assert end.stopped == "timed_out"
+    assert time.monotonic() - began < 1 + 5
+    assert bench.said("echo alive") == "alive\n"
+
+
+@pytest.mark.python_in_the_box
+def test_a_job_that_keeps_stopping_its_supervisor_is_ended_all_the_same(bench: Bench) -> None:
+    began = time.monotonic()
+    end = bench.sh("while kill -STOP $PPID; do :; done", limit_s=1)
+    assert end.stopped == "timed_out"
+    assert time.monotonic() - began < 1 + 9
     assert bench.said("echo alive") == "alive\n"
 
 

@@ -199,7 +199,8 @@ class DockerProvider:
 
     def is_stopped(self) -> bool:
         with self._other_connection() as client:
-            found = client.top(self._container or "", ps_args="-eo pid,stat")
+            columns = "pid,state" if self.engine == "podman" else "-eo pid,stat"
+            found = client.top(self._container or "", ps_args=columns)
             return any(str(row[1]).startswith("T") for row in found["Processes"])
 
     def revive(self) -> None:
